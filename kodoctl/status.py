@@ -53,7 +53,7 @@ class Replication:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class TopologyStatus:
     """All lanes of one topology, and who else reads them."""
 
     name: str

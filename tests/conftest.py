@@ -22,7 +22,7 @@ from xdist.workermanage import WorkerController
 from kodoctl.dev import jars, shared_broker, versions
 from kodoctl.dev.instance import STANDALONE, EngineName
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
 from tests.databases import database_url, own_postgres, postgres, postgres_url
 from tests.ports import cluster_ports, unusual_ports
@@ -160,10 +160,10 @@ def broker() -> Broker:
     if _given():
         return Broker(os.environ["KODOCTL_TEST_ADMIN_URL"], os.environ["KODOCTL_TEST_BROKER_URL"])
     run = Path(os.environ[RUN])
-    asked = Asked(f"run-{run.name}", VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
+    asked = UpFlags(f"run-{run.name}", VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
     if CLUSTER:
         nodes = {"brokers": 3, "bookies": 3, "preferred": cluster_ports()}
-        asked = Asked(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, **nodes)
+        asked = UpFlags(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, **nodes)
     try:
         addresses = shared_broker.join(run, CACHE, os.environ, asked)
     except KodoctlError as problem:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
-from kodoctl.plan.inventory import ClusterIdentity, Desired, Found, Live, TopicFacts, desired
-from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, LiveObject, TopicFacts, desired
+from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ledger_plan import HELD, OwnerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
-from kodoctl.plan.targeting import Selection, choose
+from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
@@ -51,7 +51,7 @@ def wanted(*texts: str, environment: str | None = None, sources: Mapping[str, So
 def applied(side: Desired, *, facts: TopicFacts | None = None) -> Live:
     """The live side right after a complete apply of everything declared."""
     objects = {
-        address: Found(
+        address: LiveObject(
             _as_live(one.resource),
             one.owner if _marked(one.resource) else None,
             facts if isinstance(one.resource, TopicResource) else None,
@@ -83,7 +83,7 @@ def _as_live(resource: Any) -> Any:
 def ledger_of(owner: OwnerPlan, side: Desired) -> Ledger:
     """The entry an apply leaves behind."""
     owned = {
-        a: Holding.CREATED
+        a: OwnershipKind.CREATED
         for a, one in side.objects.items()
         if one.owner == owner.name and isinstance(one.resource, HELD)
     }
@@ -96,7 +96,7 @@ def empty() -> Live:
 
 
 def live(
-    found: Iterable[Found], ledgers: Mapping[NamespaceName, Mapping[str, Ledger]], broker: Policies | None = None
+    found: Iterable[LiveObject], ledgers: Mapping[NamespaceName, Mapping[str, Ledger]], broker: Policies | None = None
 ) -> Live:
     """A live side of these objects."""
     objects = {one.resource.address: one for one in found}
@@ -107,7 +107,7 @@ def live(
     return Live(identity, objects, ledgers, namespace_policies=policies, broker_defaults=broker or {})
 
 
-def changed(side: Live, *found: Found, without: Iterable[str] = ()) -> Live:
+def changed(side: Live, *found: LiveObject, without: Iterable[str] = ()) -> Live:
     """The live side after somebody's hand: objects put in or replaced, addresses taken out."""
     objects = {**side.objects, **{one.resource.address: one for one in found}}
     for address in without:
@@ -146,7 +146,7 @@ def planned_part(
 ) -> Plan:
     """What `--target` and `--exclude` leave of the plan."""
     allowed = allowances or Allowances()
-    found = diff(side, other, allowed, choose(Selection(targets, tuple(exclude)), side, other))
+    found = diff(side, other, allowed, choose(TargetFlags(targets, tuple(exclude)), side, other))
     return make_plan(side, other, found, evidence={}, allowances=allowed, now=NOW)
 
 

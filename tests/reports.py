@@ -6,13 +6,13 @@ import math
 
 from kodoctl.pipeline.audit.report import Finding
 from kodoctl.pipeline.audit.report import document as told
-from kodoctl.pipeline.audit.verdict import Evidence, Fate, Part, Tally, judge
-from kodoctl.pipeline.report.document import About, Facts, document
+from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals, judge
+from kodoctl.pipeline.report.document import Facts, ReportOrigin, document
 
 AT = 1_767_323_040_000  # 2026-01-02 03:04
 MINUTE, HOUR = 60_000, 3_600_000
 READY = "persistent://kodo/trade/orders"
-ABOUT = About(
+ABOUT = ReportOrigin(
     run="20260102-040500-9f86d081", made_at=AT + HOUR, topology="trade", environment=None,
     file="topologies/trade.yaml", typed="topologies/trade.yaml",
 )  # fmt: skip
@@ -21,15 +21,19 @@ EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b[31m\u202e${7*7
 
 def audited(lost: int = 0, short: bool = False, **fates: int) -> dict:
     """An audit's document. `short`: a partition was not read completely."""
-    counts = {Fate[name.upper()]: number for name, number in fates.items()} | ({Fate.LOST: lost} if lost else {})
-    parts = (Part(READY, 0, 1_402, 1_402), Part(READY, 1, 1_388, 1_380 if short else 1_388))
+    counts = {MessageStatus[name.upper()]: number for name, number in fates.items()} | (
+        {MessageStatus.LOST: lost} if lost else {}
+    )
+    parts = (PartitionCoverage(READY, 0, 1_402, 1_402), PartitionCoverage(READY, 1, 1_388, 1_380 if short else 1_388))
     found = [
         Finding(
             "lost", "acknowledged without a record and without a next place", "orders", "billing", READY, f"7:{n}:0:-1"
         )
         for n in range(min(lost, 20))
     ]
-    evidence = Evidence(parts, (Tally("orders", "billing", "wait", {Fate.DONE: 2_790, **counts}),))
+    evidence = AuditEvidence(
+        parts, (SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 2_790, **counts}),)
+    )
     return told(judge(evidence), evidence, found)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Delivery, Level, State
-from kodo_consumer.core.in_flight import Entry, Held, LaneState
+from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState
 from kodo_consumer.core.policy import Lane, Policy, Target
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 
@@ -63,7 +63,7 @@ def measure(tenants: int) -> dict[str, Any]:
     taken, spent, began = 0, 0.0, time.perf_counter()
     while taken < MESSAGES:
         batch = [
-            Held(lanes[number % len(lanes)], delivery, Entry(number), names[(taken + number) % tenants])
+            InFlight(lanes[number % len(lanes)], delivery, BatchEntry(number), names[(taken + number) % tenants])
             for number in range(HELD)
         ]
         gc.collect()
@@ -86,7 +86,7 @@ def memory(tenants: int) -> int:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for number in range(tenants):
-        found.enqueue(Held(lanes[0], delivery, Entry(0), f"tenant-{number}"))
+        found.enqueue(InFlight(lanes[0], delivery, BatchEntry(0), f"tenant-{number}"))
         started = found.take(0.0)
         assert started is not None
         found.freed(started, 0.0)

@@ -19,10 +19,10 @@ from typing import Any
 
 import opentelemetry.trace
 from kodo_consumer.adapters.tracing.setup import runs_of, sends_of
-from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import parts_of
-from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import message
 from opentelemetry.sdk.trace import TracerProvider
@@ -53,7 +53,7 @@ def handler_cost(count: int, ratio: float | None, *, later: bool, flags: str | N
     provided(ratio)
     one = message(b"x")
     policy = Policy(ground="t", subscription="s", lanes=(parts_of(one)[1],), targets={}, dead_letter=None, waits={})
-    handling = Handling(_later if later else _plain)
+    handling = HandlerSpec(_later if later else _plain)
     called = handling.called(Hooks(), runs_of(policy, "auto", tenant=False))
     carried = [{} if flags is None else {"traceparent": TRACEPARENT.format(7 + i, flags)} for i in range(count)]
     messages = [message(b"x", properties=properties) for properties in carried]
@@ -68,7 +68,7 @@ def send_cost(count: int, ratio: float | None) -> float:
     for _ in range(count):
         if sends is not None:
             span = sends.begin({}, "id")
-            sends.ended(span, Stored("(1,2,-1,-1)"), "persistent://p/n/t")
+            sends.ended(span, Confirmed("(1,2,-1,-1)"), "persistent://p/n/t")
     return (time.thread_time() - began) / count * 1e6
 
 

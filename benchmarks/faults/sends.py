@@ -30,8 +30,8 @@ import pulsar
 import requests
 from kodo_consumer import Producer
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
-from kodo_consumer.adapters.pulsar.receipts import Position
-from kodo_consumer.core.broker import Receipt, Stored
+from kodo_consumer.adapters.pulsar.receipts import ReceiptPosition
+from kodo_consumer.core.broker import Confirmed, Receipt
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
@@ -182,7 +182,7 @@ def die(cluster: Cluster, death: int, seconds: float, arms: dict[str, Arm]) -> N
 
 
 def _number(receipt: Receipt) -> int | None:
-    if not isinstance(receipt, Stored) or not isinstance(receipt.position, Position):
+    if not isinstance(receipt, Confirmed) or not isinstance(receipt.position, ReceiptPosition):
         return None
     return int(receipt.position.topic.rpartition("-")[2])
 

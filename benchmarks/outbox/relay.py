@@ -33,7 +33,7 @@ from kodo_consumer.outbox.outbox_store import open_store
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay
 from kodo_consumer.outbox.row_ids import Identities
-from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
 from sqlalchemy import create_engine, insert
@@ -79,7 +79,7 @@ def fill(url: str, rows: int, size: int, topic: str, keys: int) -> None:
 
 
 def run_arm(arm: str, file: str, url: str, rows: int, size: int) -> dict[str, Any]:
-    outlets = Outlets(load(file, None))
+    outlets = OutboxTopics(load(file, None))
     topic = "plain" if arm in ("producer", "sqlite", "postgresql") else "keyed"
     if arm == "producer":
         producer = Producer.to(outlets.outlet(topic), CLUSTER)

@@ -30,8 +30,8 @@ from common import HERE, Memory, cell, cluster, machine, say, timed, write
 from pyarrow import parquet
 
 from kodoctl.pipeline.audit.deduplicate import once
-from kodoctl.pipeline.audit.job import Tables, audit
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.audit.job import LandedTables, audit
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
@@ -110,8 +110,8 @@ class Arms:
         command = [self._python, str(HERE / "peers.py"), name, str(self._folder)]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
-    def _tables(self) -> Tables:
-        return Tables(*(self._landing.read(self._spark, one) for one in (EVENTS, TRANSITIONS, COVERAGE, CURSORS)))
+    def _tables(self) -> LandedTables:
+        return LandedTables(*(self._landing.read(self._spark, one) for one in (EVENTS, TRANSITIONS, COVERAGE, CURSORS)))
 
     def _audit(self) -> dict[str, Any]:
         took, found = timed(lambda: audit(self._spark, self._tables(), self._expansion))
@@ -187,7 +187,7 @@ def _plant(folder: Path, messages: int) -> None:
         landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
 
 
-def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any]) -> Part:
+def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any]) -> TableFiles:
     below, folder = landing.folder(table, str(batch))
     rows = len(next(iter(columns.values())))
     whole = pa.table(
@@ -195,7 +195,7 @@ def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any])
     )
     Path(folder).mkdir(parents=True)
     parquet.write_table(whole, f"{folder}/part-0.parquet")
-    return Part(below, rows)
+    return TableFiles(below, rows)
 
 
 def _place(row: int) -> tuple[int, int, int]:

@@ -21,7 +21,7 @@ from typing import Any
 import requests
 from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
-from kodoctl.pipeline.recall.send_job import AT_ONCE, Errand
+from kodoctl.pipeline.recall.send_job import AT_ONCE, SendTask
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_plan_file import loads
@@ -56,7 +56,7 @@ def arms(folder: Path, letters: int, size: int) -> dict[str, dict[str, float]]:
         ledger = DeltaLedger(str(folder / f"ledger-{tenant}"))
         ledger.create()
         ledger.entries(plan.dead_topic)  # what is imported once is no letter's cost
-        errand = Errand(plan, CLUSTER, ledger.path, None, 1e6, "bench", None, AT_ONCE)
+        errand = SendTask(plan, CLUSTER, ledger.path, None, 1e6, "bench", None, AT_ONCE)
         task = measured(letters, errand.run)
         loop = measured(
             letters,

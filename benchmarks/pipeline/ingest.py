@@ -73,7 +73,7 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
         spark.dataSource.register(PulsarSource)
 
         def ingested(folder: Path) -> tuple[int, float]:
-            request = job.Request(expansion, where, Landing(str(folder), "bench", None), "bench-0", MAX_BYTES)
+            request = job.IngestRequest(expansion, where, Landing(str(folder), "bench", None), "bench-0", MAX_BYTES)
             present, _ = job.present(request)
             took, done = timed(lambda: job.ingest(request, present, spark, lambda _: None))
             return sum(one.events for one in done), took

@@ -20,16 +20,16 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.environment import Place, Surroundings, reach
+from kodo_consumer.environment import ConnectionOptions, Environment, reach
 from kodo_consumer.message import Check
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
 from kodo_consumer.runtime.batch_executor import Batching
-from kodo_consumer.runtime.handler_spec import Handling, processes_of, seconds_of
+from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
-from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
+from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lessee_of
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
-from kodo_consumer.runtime.supervisor import Service, summary
+from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.settings import Settings, read_settings
@@ -38,8 +38,8 @@ from kodoctl.errors import Diagnostic, UsageError, error
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop as Loop
 
-    from kodo_consumer.adapters.metrics.http_server import Window
-    from kodo_consumer.adapters.tracing.handler_spans import Runs
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
@@ -50,19 +50,19 @@ _DECLARED = "__kodo_declared__"
 class _Declared:
     """What a handler's function was declared with, and the consumer it was declared on."""
 
-    handling: Handling
+    handling: HandlerSpec
     owner: Consumer
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
     worker: Worker
-    service: Service
+    service: WorkerSupervisor
     broker: Broker
     cluster: Cluster
-    window: Window | None
+    window: HttpEndpoint | None
     reloader: Reloader | None
-    traces: Runs | None
+    traces: HandlerSpans | None
 
     def close(self) -> None:
         if self.reloader is not None:
@@ -92,12 +92,12 @@ class Consumer:
         self._source = source  # the file, how it is read again, and what it held
         self.settings = settings or Settings()
         self._connect = connect
-        self._handling: Handling | None = None
+        self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: _Running | None = None
 
     @classmethod
-    def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[Place]) -> Consumer:
+    def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[ConnectionOptions]) -> Consumer:
         """A consumer as the topology file declares it. Nothing is connected before `start`.
 
         Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it
@@ -105,7 +105,7 @@ class Consumer:
         are found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a
         context.
         """
-        surroundings = Surroundings.of(**place)
+        surroundings = Environment.of(**place)
 
         def read() -> tuple[Policy, list[Diagnostic]]:
             keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
@@ -138,7 +138,7 @@ class Consumer:
         """
 
         def take(function: H) -> H:
-            return self._declare(function, Handling(function, processes_of(process, self.policy.concurrency)))
+            return self._declare(function, HandlerSpec(function, processes_of(process, self.policy.concurrency)))
 
         return take if function is None else take(function)
 
@@ -167,7 +167,7 @@ class Consumer:
         """
 
         def take(function: H) -> H:
-            return self._declare(function, Handling(function, batching=Batching(max, seconds_of(wait))))
+            return self._declare(function, HandlerSpec(function, batching=Batching(max, seconds_of(wait))))
 
         return take if function is None else take(function)
 
@@ -205,7 +205,7 @@ class Consumer:
         """
         declared = _declared(function)
         if declared is None:
-            self._handling = Handling(function).check()
+            self._handling = HandlerSpec(function).check()
             return
         ours, theirs = (f"{one.policy.ground} {one.policy.subscription}" for one in (self, declared.owner))
         if ours != theirs:
@@ -218,7 +218,7 @@ class Consumer:
         self._hooks, self.settings = declared.owner._hooks, declared.owner.settings  # noqa: SLF001  # of its own class
 
     @property
-    def handling(self) -> Handling:
+    def handling(self) -> HandlerSpec:
         """The handler as declared. Raises UsageError without one."""
         if self._handling is None:
             raise UsageError(
@@ -241,7 +241,7 @@ class Consumer:
         return Payloads(policy.payload_type, policy.payload_schema, model)
 
     @cached_property
-    def _traces(self) -> Runs | None:
+    def _traces(self) -> HandlerSpans | None:
         """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
 
@@ -251,7 +251,7 @@ class Consumer:
         if self._hooks.any_receiving:
             worker.on_received = self._hooks.received
 
-    def _declare(self, function: H, handling: Handling) -> H:
+    def _declare(self, function: H, handling: HandlerSpec) -> H:
         self._handling = handling.check()
         with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
             setattr(function, _DECLARED, _Declared(handling, self))
@@ -294,11 +294,13 @@ class Consumer:
             raise
 
     def _started(
-        self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: Lessee | None
+        self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: LeaseRefresher | None
     ) -> _Running:
         self.attach(worker)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
+        service = WorkerSupervisor(
+            worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000
+        )
         if lessee is not None:
             service.companions.append(lessee.run)
         else:
@@ -316,17 +318,17 @@ class Consumer:
             reloader.start()
         return _Running(worker, service, broker, cluster, window, reloader, self._traces)
 
-    def _shown(self, worker: Worker, service: Service, loop: Loop | None) -> Window | None:
+    def _shown(self, worker: Worker, service: WorkerSupervisor, loop: Loop | None) -> HttpEndpoint | None:
         """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
-        from kodo_consumer.adapters.metrics.worker_view import Sight
+        from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
         settings = self.settings
-        sight = Sight(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
+        sight = WorkerView(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
         if settings.port is None:
             return None
-        from kodo_consumer.adapters.metrics.http_server import Window
+        from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 
-        window = Window(sight, settings.host, settings.port)
+        window = HttpEndpoint(sight, settings.host, settings.port)
         log.info("metrics and health are on http://%s", window.address)
         return window
 
@@ -335,7 +337,7 @@ class Consumer:
         """`host:port` of metrics and health, while they are served."""
         return self._running.window.address if self._running and self._running.window else None
 
-    def _reloader(self, service: Service) -> Reloader | None:
+    def _reloader(self, service: WorkerSupervisor) -> Reloader | None:
         if self._source is None:
             return None
         file, read, text = self._source

@@ -21,7 +21,7 @@ from kodoctl.errors import KodoctlError, error
 _CANNOT_ASK: Final = "store cannot be asked"
 
 
-class Known:
+class DoneQuery:
     """Done messages of one subscription in one store."""
 
     def __init__(self, text: str, subscription: str) -> None:
@@ -61,7 +61,7 @@ def answers(lines: Iterator[str]) -> Iterator[list[str] | dict[str, Any]]:
     """An answer to each line but the first."""
     known = None
     try:
-        known = Known(**_asked(next(lines)))
+        known = DoneQuery(**_asked(next(lines)))
         for line in lines:
             yield known.done(json.loads(line))
     except KodoctlError as problem:

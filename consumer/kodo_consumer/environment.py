@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Outlet, Policy
 from kodo_consumer.policy_builder import load
@@ -23,13 +23,13 @@ from kodoctl.topology.load import LoadedTopology
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
-    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
 
 log = logging.getLogger("kodo.consumer")
 
 
-class Place(TypedDict, total=False):
+class ConnectionOptions(TypedDict, total=False):
     """Choice of the cluster and of the environment of the file, as on the command line of kodoctl; `environ` stands
     in for the variables of this process.
     """
@@ -62,41 +62,41 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
         raise
 
 
-def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, Form]:
+def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, MessageValidator]:
     """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow.
     Raises ClusterError.
     """
     from kodo_consumer.adapters.pulsar import PulsarBroker
     from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
-    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
     knock(connection)
     topic, outlets = outlet.topic, None
     if outlet.payload_type == "avro" and outlet.schema is not None:
-        outlets = Outlets(frozenset(), {topic: outlet.schema}, lambda _: None)
+        outlets = SchemaTopics(frozenset(), {topic: outlet.schema}, lambda _: None)
     limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
     largest = {topic: min(limits)} if limits else {}
     by_key = {topic} if outlet.by_key else ()
-    form = Form(check_of(outlet), outlet.properties, int(min(limits, default=0)))
+    form = MessageValidator(check_of(outlet), outlet.properties, int(min(limits, default=0)))
     return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest), form
 
 
-def _outlets(policy: Policy, cluster: AdminCluster) -> Outlets | None:
+def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:
     """Topics that are published to with a schema: the ready topics of Avro grounds, of this one and of
     those produced to.
     """
-    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 
     ready = frozenset[str]()
     declared = dict(policy.produced_schemas)
     if policy.payload_type == "avro" and policy.payload_schema is not None:
         ready = frozenset(target.topic for target in policy.targets.values() if target.state is State.READY)
         declared |= dict.fromkeys(ready, policy.payload_schema)
-    return Outlets(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
+    return SchemaTopics(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Environment:
     """The environment, the working folder, and what was asked for explicitly."""
 
     environ: Mapping[str, str]
@@ -105,7 +105,7 @@ class Surroundings:
     env: str | None
 
     @classmethod
-    def of(cls, **place: Unpack[Place]) -> Surroundings:
+    def of(cls, **place: Unpack[ConnectionOptions]) -> Environment:
         """Those of this process, with what is given over them."""
         environ = place.get("environ")
         flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]

@@ -19,14 +19,14 @@ DEAD_LETTERS: Final = "dead letters"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchedTopic:
     """A topic that was searched: what it is called in the file's words, such as `L1/ready`."""
 
     topic: str
     name: str
 
 
-class Seen(NamedTuple):
+class FoundMessage(NamedTuple):
     """A stored message as it was found.
     `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription.
     """
@@ -69,15 +69,15 @@ class Search:
     Names grow as it finds them: show everything again while `grew`.
     """
 
-    def __init__(self, name: str, places: Iterable[Place]) -> None:
+    def __init__(self, name: str, places: Iterable[SearchedTopic]) -> None:
         self.names = {name}
         self.looked_at = 0
         self.grew = False
         self._places = {place.topic: place.name for place in places}
-        self._found: dict[tuple[str, str], Seen] = {}
+        self._found: dict[tuple[str, str], FoundMessage] = {}
         self._records: dict[tuple[str, int], Record] = {}
 
-    def message(self, seen: Seen) -> None:
+    def message(self, seen: FoundMessage) -> None:
         """A message of a topic."""
         self.looked_at += 1
         properties = seen.properties
@@ -86,7 +86,7 @@ class Search:
             self._found[seen.topic, seen.id] = seen
             self._learn({str(name) for name in known})
 
-    def records(self, seen: Seen) -> None:
+    def records(self, seen: FoundMessage) -> None:
         """A message of an audit topic."""
         self.looked_at += 1
         if FORMAT_PROPERTY not in seen.properties:
@@ -113,7 +113,7 @@ class Search:
         hops += [self._recorded(record) for record in gone]
         return sorted(hops, key=lambda hop: (hop.hop, hop.at))
 
-    def _stored(self, seen: Seen, end: Record | None) -> Hop:
+    def _stored(self, seen: FoundMessage, end: Record | None) -> Hop:
         properties = seen.properties
         counts = {state: _number(properties.get(name)) for state, name in _ATTEMPTS.items()}
         return Hop(
@@ -160,7 +160,7 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def to_json(name: str, search: Search, places: Iterable[Place]) -> dict[str, Any]:
+def to_json(name: str, search: Search, places: Iterable[SearchedTopic]) -> dict[str, Any]:
     """For machines, and what the view for people is drawn from."""
     hops = search.hops()
     return {

@@ -20,7 +20,7 @@ _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
 _SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 
 
-class Runs(Protocol):
+class RunnableConsumer(Protocol):
     """A consumer, as far as running it goes."""
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class Runs(Protocol):
         """Reads its topology file again."""
 
 
-def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
+def run_all(*consumers: RunnableConsumer, say: Callable[[str], object] = log.info) -> None:
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
     once.
 
@@ -56,7 +56,7 @@ def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
 
 
 @contextmanager
-def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
+def reloading_on_hangup(consumers: Sequence[RunnableConsumer]) -> Iterator[None]:
     """SIGHUP: every topology file is read again. For main threads, where there is such a signal."""
     if not hasattr(signal, "SIGHUP"):
         yield
@@ -90,8 +90,8 @@ def ending_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, before)
 
 
-def _run(consumers: Sequence[Runs], asked: threading.Event, say: Callable[[str], object]) -> None:
-    started: list[Runs] = []
+def _run(consumers: Sequence[RunnableConsumer], asked: threading.Event, say: Callable[[str], object]) -> None:
+    started: list[RunnableConsumer] = []
     try:
         for consumer in consumers:
             consumer.start()
@@ -109,7 +109,7 @@ def _run(consumers: Sequence[Runs], asked: threading.Event, say: Callable[[str],
         raise problems[0]
 
 
-def _stop(consumers: Sequence[Runs]) -> list[BaseException]:
+def _stop(consumers: Sequence[RunnableConsumer]) -> list[BaseException]:
     """Drains all at the same time, each within its own time-out. Answers what went wrong."""
     problems: list[BaseException] = []  # of one; the others are to end in order all the same
     threads = [begin(consumer.stop, "kodo-drain", problems.append, daemon=False) for consumer in consumers]

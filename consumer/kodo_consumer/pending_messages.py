@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.sequence_numbers import Number
 
@@ -17,7 +17,7 @@ OnStored = Callable[[Receipt], None]
 MOST: Final = 20_000  # messages without receipt; each partition has an equal part of them
 
 
-class Sent(NamedTuple):
+class PendingSend(NamedTuple):
     """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are
     traces. `topic`: its partition's.
     """
@@ -29,13 +29,13 @@ class Sent(NamedTuple):
     topic: str = ""
 
 
-class Unsent:
+class PendingMessages:
     """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts
     fills its own part of what there may be, and leaves theirs to the others.
     """
 
     def __init__(self) -> None:
-        self._sent: dict[int, Sent] = {}
+        self._sent: dict[int, PendingSend] = {}
         self._by_partition: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -45,16 +45,16 @@ class Unsent:
         return iter(list(self._sent))
 
     @property
-    def oldest(self) -> Sent | None:
+    def oldest(self) -> PendingSend | None:
         """The one that waits longest."""
         return next(iter(self._sent.values()), None)
 
-    def add(self, ticket: int, sent: Sent) -> None:
+    def add(self, ticket: int, sent: PendingSend) -> None:
         """It was sent."""
         self._sent[ticket] = sent
         self._by_partition[sent.topic] += 1
 
-    def take(self, ticket: int) -> Sent | None:
+    def take(self, ticket: int) -> PendingSend | None:
         """It has a receipt, or nobody waits for one any more; None: that was so before."""
         sent = self._sent.pop(ticket, None)
         if sent is not None:
@@ -71,10 +71,10 @@ class Unsent:
         return all(self._by_partition[partition] < most for partition in partitions)
 
 
-def not_stored(topic: str, receipt: Lost | NeverTaken, size: int) -> ClusterError:
+def not_stored(topic: str, receipt: Unconfirmed | Rejected, size: int) -> ClusterError:
     """Error to raise for a message without receipt. `size`: bytes of its payload."""
-    if receipt == NeverTaken(TOO_BIG):
+    if receipt == Rejected(TOO_BIG):
         detail = f"{topic}: {size} bytes of payload are more than the broker takes: `maxMessageSize` of its configuration, 5 MiB unless changed, or of the topic; it was not stored"
         return ClusterError(error("K729", "message too large", detail))
-    sure = "it was not stored" if isinstance(receipt, NeverTaken) else "it may have been stored"
+    sure = "it was not stored" if isinstance(receipt, Rejected) else "it may have been stored"
     return ClusterError(error("K715", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))

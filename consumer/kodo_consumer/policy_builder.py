@@ -12,7 +12,8 @@ from kodo_consumer.core.payloads.avro_safety import empty_items
 from kodo_consumer.core.policy import (
     AuditTo,
     Concurrency,
-    Isolate,
+    DelaySchedule,
+    IsolationPolicy,
     Lane,
     Limit,
     Outlet,
@@ -20,9 +21,8 @@ from kodo_consumer.core.policy import (
     Policy,
     Quota,
     Rate,
-    Route,
+    RouteRule,
     Target,
-    Waits,
 )
 from kodo_consumer.core.scheduling.adaptive_concurrency import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
@@ -224,20 +224,20 @@ def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fract
     ]
 
 
-def _waits(spec: Subscription, state: State | None) -> Waits:
+def _waits(spec: Subscription, state: State | None) -> DelaySchedule:
     resolved = defaults.waits(spec, state)
-    return Waits(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
+    return DelaySchedule(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
 
 
 def _concurrency(spec: Subscription) -> int:
     return spec.concurrency if isinstance(spec.concurrency, int) else MOST
 
 
-def _isolate(ground: GroundTopic, spec: Subscription) -> Isolate | None:
+def _isolate(ground: GroundTopic, spec: Subscription) -> IsolationPolicy | None:
     found = defaults.isolation(ground, spec)
     if found is None or found.to is None:
         return None
-    return Isolate(float(found.share.rstrip("%")) / 100, found.min, found.to)
+    return IsolationPolicy(float(found.share.rstrip("%")) / 100, found.min, found.to)
 
 
 def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
@@ -260,11 +260,11 @@ def _pace(rate: FileRate, burst: int | None) -> Pace:
     return Pace(rate.amount, int(rate.period), burst or max(1, int(rate.per_second)))
 
 
-def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[Route]:
+def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[RouteRule]:
     read = defaults.read_levels(ground)
     for route in spec.routes:
         if route.to in read:
-            yield Route(_matcher(route.when), route.to)
+            yield RouteRule(_matcher(route.when), route.to)
 
 
 def _matcher(condition: Any) -> Callable[[Mapping[str, str]], bool]:

@@ -17,20 +17,20 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
-from kodo_consumer.core.broker import Broker, Lost, Publisher, Receipt, Stored
+from kodo_consumer.core.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level, Outgoing
-from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.core.publishing import HANGS
-from kodo_consumer.core.sequences.sequencer import Numbering, Router
-from kodo_consumer.environment import Place, Surroundings, reach_outlet
-from kodo_consumer.pending_messages import OnStored, Sent, Unsent, not_stored
+from kodo_consumer.core.sequences.sequencer import Router, Sequencer
+from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
+from kodo_consumer.pending_messages import OnStored, PendingMessages, PendingSend, not_stored
 from kodo_consumer.policy_builder import outlet_of
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.properties import FOR, SEQ
-from kodoctl.protocol.sequence_numbers import NOBODY, Mark, new_run
+from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.connection import Connection
 
@@ -61,25 +61,25 @@ class Producer:
         topic: str,
         broker: Broker,
         *,
-        form: Form | None = None,
+        form: MessageValidator | None = None,
         signer: Signer | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
     ) -> None:
         self.topic = topic
         self._traces = sends_of(topic, traces)
-        self._form = form or Form()
+        self._form = form or MessageValidator()
         self._signer = signer
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
-        self._out = Unsent()
+        self._out = PendingMessages()
         self._lost: list[str] = []
         self._receiving = 0  # the thread that calls back: it would wait for itself
         self._partitions = list(broker.partitions(topic))
         self._router = Router(len(self._partitions))
         run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
-        self._numbering = Numbering(run) if numbered else None
+        self._numbering = Sequencer(run) if numbered else None
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
         self._publisher: Publisher = broker.publisher(self._partitions, self._receipts)
@@ -92,13 +92,13 @@ class Producer:
         topic: str,
         level: Level | str = Level.L1,
         numbered: bool = True,
-        **place: Unpack[Place],
+        **place: Unpack[ConnectionOptions],
     ) -> Producer:
         """A producer for a level of a ground topic, connected. Raises KodoctlError; a draining level is refused.
 
         Environment and connection are found as by Consumer.load.
         """
-        surroundings = Surroundings.of(**place)
+        surroundings = Environment.of(**place)
         outlet = outlet_of(surroundings.topology(path), topic, str(level))
         settings = read_settings(surroundings.environ, surroundings.folder)
         signer, traces = settings.signing_keys, settings.traces
@@ -154,8 +154,8 @@ class Producer:
         name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
         if not arrived.wait(_RECEIPT_TIMEOUT):
             self._give_up(ticket)
-        receipt = found[0] if found else Lost("no receipt in time")
-        if not isinstance(receipt, Stored):
+        receipt = found[0] if found else Unconfirmed("no receipt in time")
+        if not isinstance(receipt, Confirmed):
             raise not_stored(self.topic, receipt, size)
         return name
 
@@ -185,8 +185,8 @@ class Producer:
             receipt = await asyncio.wait_for(arrived, _RECEIPT_TIMEOUT)
         except TimeoutError:
             self._give_up(ticket)
-            receipt = Lost("no receipt in time")
-        if not isinstance(receipt, Stored):
+            receipt = Unconfirmed("no receipt in time")
+        if not isinstance(receipt, Confirmed):
             raise not_stored(self.topic, receipt, size)
         return name
 
@@ -274,7 +274,7 @@ class Producer:
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
             message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
-            sent = Sent(on_receipt, number, time.monotonic(), span, to)
+            sent = PendingSend(on_receipt, number, time.monotonic(), span, to)
             if (problem := self._form.too_large(message)) is not None:
                 self._void(sent)
                 raise problem
@@ -283,7 +283,7 @@ class Producer:
     def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
         return properties if self._signer is None else self._signer.signed(self.topic, payload, properties)
 
-    def _publish(self, message: Outgoing, sent: Sent) -> int:
+    def _publish(self, message: Outgoing, sent: PendingSend) -> int:
         """With the lock held, so that numbers go out in their order."""
         self._next += 1
         self._out.add(self._next, sent)
@@ -296,14 +296,14 @@ class Producer:
             sent = self._out.take(ticket)
             self._void(sent)
             self._lock.notify_all()
-        self._told(sent, Lost("no receipt in time"))
+        self._told(sent, Unconfirmed("no receipt in time"))
 
-    def _told(self, sent: Sent | None, receipt: Receipt) -> None:
+    def _told(self, sent: PendingSend | None, receipt: Receipt) -> None:
         """Ends the span of a message."""
         if sent is not None and sent.span is not None and self._traces is not None:
             self._traces.ended(sent.span, receipt, sent.topic)
 
-    def _void(self, sent: Sent | None) -> None:
+    def _void(self, sent: PendingSend | None) -> None:
         if sent is not None and sent.number is not None and self._numbering is not None:
             self._numbering.give_up(sent.number)
 
@@ -328,7 +328,7 @@ class Producer:
             hanging = list(self._out)
             self._publisher.renew()
         log.error("%s: %d messages have no receipt for too long: publishing starts afresh", self.topic, len(hanging))
-        self._hand_out([(ticket, Lost("no receipt in time")) for ticket in hanging])
+        self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in hanging])
 
     def _grow(self) -> None:
         """The topic may have more partitions by now; never fewer."""
@@ -345,11 +345,12 @@ class Producer:
             for mark in self._numbering.marks(end=end):
                 properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
-                self._publish(message, Sent(partial(self._marked, mark), None, time.monotonic(), topic=message.topic))
+                sent = PendingSend(partial(self._marked, mark), None, time.monotonic(), topic=message.topic)
+                self._publish(message, sent)
 
-    def _marked(self, mark: Mark, receipt: Receipt) -> None:
+    def _marked(self, mark: ProducerWatermark, receipt: Receipt) -> None:
         with self._lock:
-            if isinstance(receipt, Stored) and self._numbering is not None:
+            if isinstance(receipt, Confirmed) and self._numbering is not None:
                 self._numbering.told(mark)
 
     def _end(self, timeout: float) -> None:
@@ -358,7 +359,7 @@ class Producer:
             for ticket in self._out:
                 sent = self._out.take(ticket)
                 self._void(sent)
-                self._told(sent, Lost("no receipt in time"))
+                self._told(sent, Unconfirmed("no receipt in time"))
         self._mark(end=True)
         with self._lock:
             if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
@@ -372,7 +373,7 @@ class Producer:
         for ticket, receipt in receipts:
             with self._lock:
                 sent = self._out.take(ticket)
-                if not isinstance(receipt, Stored):
+                if not isinstance(receipt, Confirmed):
                     self._void(sent)
             self._told(sent, receipt)
             try:
@@ -389,7 +390,7 @@ class Producer:
         return self._out.has_room(to, len(self._partitions))
 
     def _remember(self, receipt: Receipt) -> None:
-        if not isinstance(receipt, Stored):
+        if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._lost.append(receipt.reason)
 

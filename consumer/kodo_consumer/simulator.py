@@ -23,7 +23,7 @@ from random import Random
 from typing import Any, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.message import Message
@@ -41,7 +41,7 @@ _STEP: Final = 0.0001  # seconds that time goes on at least where the worker ask
 _NEVER: Final = float("inf")
 
 
-class Arrival(NamedTuple):
+class SimulatedArrival(NamedTuple):
     """A message as its producer sent it, `at` seconds after the first one. Its handler takes `seconds` a run, and `fails`
     times it fails until the message leaves its lane. `properties`: those that the file asks for.
     """
@@ -55,7 +55,7 @@ class Arrival(NamedTuple):
     fails: int
 
 
-class Fate(NamedTuple):
+class SimulatedResult(NamedTuple):
     """What became of an arrival: seconds until a handler first started, until it was done; None: never."""
 
     tenant: str
@@ -116,16 +116,16 @@ def _paces(pace: Pace, workers: int) -> Pace:
 
 
 class _Slots:
-    """Handlers at work: see kodo_consumer.core.handler_executor.Runner."""
+    """Handlers at work: see kodo_consumer.core.handler_executor.HandlerExecutor."""
 
-    def __init__(self, replay: Replay, most: int) -> None:
+    def __init__(self, replay: Simulation, most: int) -> None:
         self._replay, self._most = replay, most
         self._ends: list[tuple[float, int, Message]] = []
         self._numbers = count()
         self._running = 0
-        self._desk: Desk | None = None
+        self._desk: WorkSource | None = None
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         self._desk = desk
 
@@ -167,10 +167,10 @@ class _Slots:
             heappush(self._ends, (now + self._replay.started(message, now), next(self._numbers), message))
 
 
-class Replay:
+class Simulation:
     """One subscription's traffic under one policy, from the first arrival until all is ended."""
 
-    def __init__(self, policy: Policy, arrivals: Sequence[Arrival]) -> None:
+    def __init__(self, policy: Policy, arrivals: Sequence[SimulatedArrival]) -> None:
         self.policy, self.arrivals = policy, arrivals
         self.counts: Counter[str] = Counter()  # what happened to messages, by rule
         self._topics = {lane.level.value: lane.topic for lane in policy.lanes if lane.state is State.READY}
@@ -185,7 +185,7 @@ class Replay:
         self._failures: Counter[int] = Counter()
         self._tries = 1 + len(policy.in_place)  # runs of the handler before a failed message leaves its lane
 
-    def run(self) -> list[Fate]:
+    def run(self) -> list[SimulatedResult]:
         """What becomes of each arrival."""
         self._worker.open("lab")
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
@@ -247,13 +247,13 @@ class Replay:
     def _left(self) -> int:
         return sum(self._broker.left(lane.topic, self.policy.subscription) for lane in self.policy.lanes)
 
-    def _fates(self) -> list[Fate]:
+    def _fates(self) -> list[SimulatedResult]:
         dead: set[int] = set()
         if self.policy.dead_letter is not None:
             letters = [stored.message.payload for stored in self._broker.messages(self.policy.dead_letter.topic)]
             dead = {payload.arrival for payload in letters if isinstance(payload, _Payload)}
         return [
-            Fate(
+            SimulatedResult(
                 self.policy.tenant(arrival.properties, arrival.key),
                 self._starts.get(number),
                 self._done.get(number),
@@ -273,7 +273,7 @@ def _number(message: Message) -> int:
 class Group:
     """Fates of one tenant, or of several."""
 
-    fates: Sequence[Fate]
+    fates: Sequence[SimulatedResult]
 
     def figures(self) -> dict[str, Any]:
         """Counts, and percentiles in ms; null where none was."""
@@ -288,9 +288,9 @@ class Group:
         }
 
 
-def figures(fates: Sequence[Fate], told: int = TOLD) -> dict[str, Any]:
+def figures(fates: Sequence[SimulatedResult], told: int = TOLD) -> dict[str, Any]:
     """Of all, and of the tenants with most messages; what others have together has `tenant` null."""
-    by_tenant: dict[str, list[Fate]] = {}
+    by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
         by_tenant.setdefault(fate.tenant, []).append(fate)
     ordered = sorted(by_tenant, key=lambda name: (-len(by_tenant[name]), name))
@@ -316,7 +316,7 @@ def answer(lines: Iterator[str]) -> dict[str, Any]:
         policy = one_worker(policy_of(topology, request["topic"], request["subscription"]), request["slots"])
     except KodoctlError as problem:
         return {"findings": [[one.code, one.summary, one.detail] for one in problem.diagnostics]}
-    replay = Replay(policy, [Arrival(*json.loads(line)) for line in lines])
+    replay = Simulation(policy, [SimulatedArrival(*json.loads(line)) for line in lines])
     return {**figures(replay.run()), "moved": dict(sorted(replay.counts.items())), "slots": policy.concurrency}
 
 

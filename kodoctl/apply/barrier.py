@@ -17,7 +17,7 @@ _BEGIN: Final = "begin"
 _DELETE: Final = "delete"
 
 
-class Seat(Protocol):
+class BarrierParty(Protocol):
     """Interface of one apply to the barrier: its reports to the other applies, and its waits for them."""
 
     def may_begin(self) -> None:
@@ -30,7 +30,7 @@ class Seat(Protocol):
         """Waits for all to be so far; "" if deletes may begin."""
 
 
-class Alone:
+class NoBarrier:
     """An apply of one cluster waits for nobody."""
 
     def may_begin(self) -> None:
@@ -44,10 +44,10 @@ class Alone:
         return ""
 
 
-ALONE: Final[Seat] = Alone()
+ALONE: Final[BarrierParty] = NoBarrier()
 
 
-class Meeting:
+class ClusterBarrier:
     """The places where applies of these clusters, by name, wait for each other."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -55,9 +55,9 @@ class Meeting:
         self._missing = {stage: set(names) for stage in (_BEGIN, _DELETE)}
         self._against: dict[str, list[str]] = {_BEGIN: [], _DELETE: []}
 
-    def seat(self, name: str) -> Place:
+    def seat(self, name: str) -> Participant:
         """The place of one cluster."""
-        return Place(self, name)
+        return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
         """A cluster has got so far, well or not; only the first word counts."""
@@ -75,10 +75,10 @@ class Meeting:
             return sorted(self._against[stage])
 
 
-class Place:
+class Participant:
     """One cluster's place in a meeting."""
 
-    def __init__(self, meeting: Meeting, name: str) -> None:
+    def __init__(self, meeting: ClusterBarrier, name: str) -> None:
         self._meeting, self._name = meeting, name
 
     def may_begin(self) -> None:

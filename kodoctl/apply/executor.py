@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from kodoctl.apply import deletes, namespaces, subscriptions, topics
-from kodoctl.apply.barrier import ALONE, Seat
+from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.fenced_admin import LeasedAdmin
-from kodoctl.apply.ledger_writer import Book
-from kodoctl.apply.report import ApplyReport, Event, Listen, Listener, Outcome, Status
+from kodoctl.apply.ledger_writer import LedgerWriter
+from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listen, Listener
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
@@ -61,14 +61,14 @@ class Executor:
         self._plan, self._live = plan, live
         self._listen, self._stop = Listener(listen), stop or threading.Event()
         self._journal = journal
-        self._book = Book(admin, plan, live)
+        self._book = LedgerWriter(admin, plan, live)
         self._journaled: set[StepKey] = set()
         self._verifier = Verifier(admin, client, self._levels)
         self._lanes: dict[NamespaceName, threading.Lock] = {}
-        self._given = namespaces.Given(admin)
+        self._given = namespaces.GrantGuard(admin)
         self._found_levels: dict[NamespaceName, Levels] = {}
         self._lost: LockedError | None = None
-        self._results: dict[StepKey, tuple[Status, str]] = {}
+        self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}
         self._over = 0
         self._lock = threading.Lock()
         self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
@@ -83,7 +83,7 @@ class Executor:
         """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
         return self._book.found
 
-    def run(self, seat: Seat = ALONE) -> ApplyReport:
+    def run(self, seat: BarrierParty = ALONE) -> ApplyReport:
         """Everything that can be done; failures are in the report, never raised. `seat`: where deletes wait for others."""
         began, before = time.monotonic(), self._admin.traffic.writes
         order = schedule(self._plan.changes)
@@ -91,7 +91,7 @@ class Executor:
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="apply") as pool:
             for level in order.building:
                 self._run_level(pool, level, order.waits_for, notes)
-            seat.built(done=all(status is Status.DONE for status, _ in self._results.values()))
+            seat.built(done=all(status is ChangeStatus.DONE for status, _ in self._results.values()))
             why_not = seat.why_not_delete() if order.deleting else ""
             for level in order.deleting:
                 if why_not:
@@ -99,7 +99,7 @@ class Executor:
                 else:
                     self._run_level(pool, level, order.waits_for, notes)
         outcomes = self._outcomes()
-        complete = all(outcome.status is Status.DONE for outcome in outcomes)
+        complete = all(outcome.status is ChangeStatus.DONE for outcome in outcomes)
         self._bookkeeping(lambda: self._book.close(complete=complete), notes)
         if self._lost is not None:
             notes.insert(0, _words(self._lost))
@@ -123,10 +123,12 @@ class Executor:
         ready = []
         for step in level:
             broken = [
-                key for key in waits_for[step.key] if self._results.get(key, (Status.DONE, ""))[0] is not Status.DONE
+                key
+                for key in waits_for[step.key]
+                if self._results.get(key, (ChangeStatus.DONE, ""))[0] is not ChangeStatus.DONE
             ]
             if broken:
-                self._end(step, Status.SKIPPED, f"waits for {broken[0][0]}, which was not done")
+                self._end(step, ChangeStatus.SKIPPED, f"waits for {broken[0][0]}, which was not done")
             else:
                 ready.append(step)
         if not ready or not self._may_go_on(ready):
@@ -135,19 +137,19 @@ class Executor:
             lambda: self._book.intend([s.change for s in ready if not _is_namespace(s.change)]), notes
         ):
             for step in ready:
-                self._end(step, Status.NOT_STARTED, "its intent could not be written")
+                self._end(step, ChangeStatus.NOT_STARTED, "its intent could not be written")
             return
         list(pool.map(self._carry_out, ready))
-        done = [step for step in ready if self._results[step.key][0] is Status.DONE]
+        done = [step for step in ready if self._results[step.key][0] is ChangeStatus.DONE]
         for step, problem in self._verifier.verify(done):
-            self._end(step, Status.FAILED, problem)
+            self._end(step, ChangeStatus.FAILED, problem)
         self._note(self._journal.settle)
-        settled = [step.change for step in ready if self._results[step.key][0] is Status.DONE]
+        settled = [step.change for step in ready if self._results[step.key][0] is ChangeStatus.DONE]
         self._bookkeeping(lambda: self._book.settle(settled), notes)
 
     def _skip(self, steps: Iterable[Step], why: str) -> None:
         for step in steps:
-            self._end(step, Status.SKIPPED, why)
+            self._end(step, ChangeStatus.SKIPPED, why)
 
     def _may_go_on(self, steps: Iterable[Step]) -> bool:
         try:
@@ -158,7 +160,7 @@ class Executor:
             self._lost = lost
         reason = "interrupted" if self._stop.is_set() else _LOST
         for step in steps:
-            self._end(step, Status.NOT_STARTED, reason)
+            self._end(step, ChangeStatus.NOT_STARTED, reason)
         return False
 
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
@@ -183,32 +185,34 @@ class Executor:
             return
         announce = self._journal.along if self._comes_along(step.change) else self._journal.before
         if not self._note(lambda: announce(step.change, step.part.value)):
-            self._end(step, Status.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
+            self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
         self._journaled.add(step.key)
-        self._listen(Event("started", step.change, self._over, len(self._plan.changes)))
+        self._listen(ApplyEvent("started", step.change, self._over, len(self._plan.changes)))
         sent = self._admin.sent_here
         try:
             self._do(step)
         except LockedError as lost:
             self._lost = lost
             if self._admin.sent_here > sent:
-                self._end(step, Status.FAILED, _UNSURE)
+                self._end(step, ChangeStatus.FAILED, _UNSURE)
             else:
-                self._end(step, Status.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
+                self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
         except WriteFailedError as problem:
-            self._end(step, Status.FAILED, str(problem))
+            self._end(step, ChangeStatus.FAILED, str(problem))
         except ClusterError as problem:
-            self._end(step, Status.FAILED, problem.diagnostics[0].detail)
+            self._end(step, ChangeStatus.FAILED, problem.diagnostics[0].detail)
         else:
-            self._end(step, Status.DONE, "")
+            self._end(step, ChangeStatus.DONE, "")
 
-    def _end(self, step: Step, status: Status, detail: str) -> None:
+    def _end(self, step: Step, status: ChangeStatus, detail: str) -> None:
         with self._lock:
             if step.key not in self._results:
                 self._over += 1
             self._results[step.key] = (status, detail)
-            self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))  # in this order
+            self._listen(
+                ApplyEvent(status.value, step.change, self._over, len(self._plan.changes), detail)
+            )  # in this order
         if step.key in self._journaled and self._lost is None:
             self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
 
@@ -221,15 +225,15 @@ class Executor:
             return False
         return True
 
-    def _outcomes(self) -> list[Outcome]:
+    def _outcomes(self) -> list[ChangeOutcome]:
         """One outcome a change: the worse of a namespace's early and late half."""
-        order = [Status.DONE, Status.NOT_STARTED, Status.SKIPPED, Status.FAILED]
-        found: dict[tuple[str, str], tuple[Status, str]] = {}
+        order = [ChangeStatus.DONE, ChangeStatus.NOT_STARTED, ChangeStatus.SKIPPED, ChangeStatus.FAILED]
+        found: dict[tuple[str, str], tuple[ChangeStatus, str]] = {}
         for (address, kind, _), result in self._results.items():
-            known = found.get((address, kind), (Status.DONE, ""))
+            known = found.get((address, kind), (ChangeStatus.DONE, ""))
             found[address, kind] = max(known, result, key=lambda r: order.index(r[0]))
-        missing = (Status.NOT_STARTED, "")
-        return [Outcome(c, *found.get((c.address, type(c).__name__), missing)) for c in self._plan.changes]
+        missing = (ChangeStatus.NOT_STARTED, "")
+        return [ChangeOutcome(c, *found.get((c.address, type(c).__name__), missing)) for c in self._plan.changes]
 
     # --- one step
 

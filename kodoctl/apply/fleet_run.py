@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kodoctl.apply.barrier import Meeting, Place
+from kodoctl.apply.barrier import ClusterBarrier, Participant
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.apply.run import RunOptions, run
 from kodoctl.errors import KodoctlError, LockedError, RefusedError
@@ -27,7 +27,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ClusterResult:
     """How one cluster's apply ended: with a report, or before it wrote anything."""
 
     context: str
@@ -48,16 +48,16 @@ def run_fleet(
     listen: Callable[[str], Listen],
     stop: threading.Event,
     tell: Callable[[str], None] = lambda _: None,
-) -> tuple[Ended, ...]:
+) -> tuple[ClusterResult, ...]:
     """Every cluster's end, in the order of the tasks. `absent`: clusters of the plan that could not be planned: what comes
     first was not done there, so that nothing is deleted anywhere. `listen`: for each context.
     """
-    meeting = Meeting([*(task.context for task in tasks), *absent])
+    meeting = ClusterBarrier([*(task.context for task in tasks), *absent])
     for name in absent:
         meeting.seat(name).leave(refusing=False)
     listeners: Mapping[str, Listen] = {task.context: listen(task.context) for task in tasks}
 
-    def carry_out(task: Task) -> Ended:
+    def carry_out(task: Task) -> ClusterResult:
         seat = meeting.seat(task.context)
         return _carry_out(task, seat, options, listeners[task.context], stop, tell)
 
@@ -66,17 +66,22 @@ def run_fleet(
 
 
 def _carry_out(
-    task: Task, seat: Place, options: RunOptions, listen: Listen, stop: threading.Event, tell: Callable[[str], None]
-) -> Ended:
+    task: Task,
+    seat: Participant,
+    options: RunOptions,
+    listen: Listen,
+    stop: threading.Event,
+    tell: Callable[[str], None],
+) -> ClusterResult:
     refusing = True  # whatever nobody foresaw stops the others before they begin
     try:
         report = run(task.session, task.plan, options, listen=listen, stop=stop, tell=tell, seat=seat)
         refusing = False
-        return Ended(task.context, report)
+        return ClusterResult(task.context, report)
     except (RefusedError, LockedError) as problem:
-        return Ended(task.context, None, problem)
+        return ClusterResult(task.context, None, problem)
     except KodoctlError as problem:
         refusing = False
-        return Ended(task.context, None, problem)
+        return ClusterResult(task.context, None, problem)
     finally:
         seat.leave(refusing=refusing)

@@ -12,7 +12,7 @@ from typing import Any
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, OwnerPlan, entries_written
 from kodoctl.plan.plan import Plan
 from kodoctl.protocol.properties import LEDGER_PREFIX
@@ -24,7 +24,7 @@ from kodoctl.topology.resources import Address, NamespaceResource
 Key = tuple[NamespaceName, str]
 
 
-class Book:
+class LedgerWriter:
     """The ledger entries of one apply, as they are on the cluster and as they shall be."""
 
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
@@ -92,7 +92,7 @@ class Book:
         self._write(final=complete)
 
     def _hold(self, changes: Iterable[Change], *, intent: bool) -> None:
-        held: dict[Key, dict[Address, Holding | None]] = {}
+        held: dict[Key, dict[Address, OwnershipKind | None]] = {}
         for change in changes:
             key = self._key(change)
             if key is None:
@@ -102,7 +102,7 @@ class Book:
                 self._hold_grant(key, change)
             match change:
                 case Create(after=after) if isinstance(after, HELD):
-                    held.setdefault(key, {})[change.address] = Holding.INTENT if intent else Holding.CREATED
+                    held.setdefault(key, {})[change.address] = OwnershipKind.INTENT if intent else OwnershipKind.CREATED
                 case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
                     held.setdefault(key, {})[change.address] = self._adopted(key, change)
                     if other is not None and (key[0], other) in self._entries:
@@ -130,13 +130,15 @@ class Book:
         rest = {address: actions for address, actions in entry.grants.items() if address != change.address}
         self._entries[key] = replace(entry, grants={**rest, **given})
 
-    def _adopted(self, key: Key, change: Adopt) -> Holding:
+    def _adopted(self, key: Key, change: Adopt) -> OwnershipKind:
         """What we or its former owner created stays created by us; finishing what an intent began makes it so."""
         known = self._entries[key].owned.get(change.address)
         if known is None and change.taken_from is not None:
             taken = self._entries.get((key[0], change.taken_from))
             known = taken.owned.get(change.address) if taken else None
-        return Holding.CREATED if known in (Holding.CREATED, Holding.INTENT) else Holding.ADOPTED
+        return (
+            OwnershipKind.CREATED if known in (OwnershipKind.CREATED, OwnershipKind.INTENT) else OwnershipKind.ADOPTED
+        )
 
     def _key(self, change: Change) -> Key | None:
         """The entry a change belongs to: its owner's, in the namespace that holds it already, else where the owner lives."""
@@ -192,7 +194,7 @@ def _closed(entry: Ledger, owner: OwnerPlan, *, ending: bool) -> Ledger:
     """What the entry says once everything is done; intents that came to nothing go, unless they may be about the rest of a
     plan of which this was a part.
     """
-    owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not Holding.INTENT}
+    owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}
     if ending:
         return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
     return replace(

@@ -90,7 +90,7 @@ def update_namespace(admin: Admin, name: NamespaceName, fields: tuple[FieldChang
             raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown(step.name)}")
 
 
-class Given:
+class GrantGuard:
     """The grants of namespaces as they are right before one is changed: read anew once a second where many are."""
 
     def __init__(self, admin: Admin) -> None:

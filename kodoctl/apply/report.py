@@ -10,7 +10,7 @@ from kodoctl.plan.changes import Change, action_of
 from kodoctl.topology.resources import Address
 
 
-class Status(StrEnum):
+class ChangeStatus(StrEnum):
     """Result of a change."""
 
     DONE = "done"
@@ -20,11 +20,11 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChangeOutcome:
     """One change and how it ended; `detail` says why not, or what was found on the way."""
 
     change: Change
-    status: Status
+    status: ChangeStatus
     detail: str = ""
 
     @property
@@ -39,7 +39,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ApplyEvent:
     """Something happened: `started`, or a status. `number` of `total` changes are over."""
 
     kind: str
@@ -49,7 +49,7 @@ class Event:
     detail: str = ""
 
 
-Listen = Callable[[Event], None]
+Listen = Callable[[ApplyEvent], None]
 
 
 class Listener:
@@ -59,7 +59,7 @@ class Listener:
         self._listen: Listen | None = listen
         self.notes: tuple[str, ...] = ()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         """Tells of one event. Never raises."""
         if self._listen is None:
             return
@@ -74,18 +74,18 @@ class Listener:
 class ApplyReport:
     """All outcomes. Running the same command again continues."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ChangeOutcome, ...]
     notes: tuple[str, ...] = ()
     writes: int = 0
     seconds: float = 0.0
     interrupted: bool = False
     id: str = ""  # its name in the journal: for history and undo
 
-    def count(self, status: Status) -> int:
+    def count(self, status: ChangeStatus) -> int:
         """Number of changes that ended so."""
         return sum(outcome.status is status for outcome in self.outcomes)
 
     @property
     def complete(self) -> bool:
         """True if every planned change was done."""
-        return all(outcome.status is Status.DONE for outcome in self.outcomes)
+        return all(outcome.status is ChangeStatus.DONE for outcome in self.outcomes)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kodoctl.apply import namespaces
-from kodoctl.apply.barrier import ALONE, Seat
+from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.fenced_admin import LeasedAdmin
 from kodoctl.apply.report import ApplyReport, Listen
@@ -54,7 +54,7 @@ def run(
     listen: Listen = lambda _: None,
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda _: None,
-    seat: Seat = ALONE,
+    seat: BarrierParty = ALONE,
 ) -> ApplyReport:
     """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another
     apply runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork

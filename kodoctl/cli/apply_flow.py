@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_progress import Progress
+from kodoctl.cli.apply_progress import ApplyProgress
 from kodoctl.cli.terminal import report_json, show_report
 from kodoctl.console import finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
@@ -88,7 +88,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
     tell_without_port(session)
     try:
         options = RunOptions(command_target.who(), approval.lock_timeout, verb, command_target.commit_of(plan.paths))
-        with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
+        with interruptible() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
             result = run(
                 session,
                 plan,

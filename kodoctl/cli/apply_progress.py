@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from kodoctl.apply.report import Event, Listen
+    from kodoctl.apply.report import ApplyEvent, Listen
 
 _MOST: Final = 8  # changes in the table; the rest is counted
 _DOING: Final = {
@@ -24,7 +24,7 @@ _DOING: Final = {
 }  # fmt: skip
 
 
-class Progress:
+class ApplyProgress:
     """Lines of what is over; on a terminal, below them, a table of what is being done, for as long as the block
     lasts.
 
@@ -60,11 +60,11 @@ class Progress:
         """Listener for the apply of one of several clusters."""
         return lambda event: self._hear(event, cluster)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ApplyEvent) -> None:
         """Listener for an apply of one cluster."""
         self._hear(event, "")
 
-    def _hear(self, event: Event, cluster: str) -> None:
+    def _hear(self, event: ApplyEvent, cluster: str) -> None:
         if self._json:
             of_cluster = {"context": cluster} if cluster else {}
             say(json.dumps({**event_json(event), **of_cluster}))
@@ -115,13 +115,13 @@ def _tail(address: str, width: int) -> str:
     return text if len(text) <= width else f"…{text[len(text) - max(1, width - 1) :]}"
 
 
-def _verb(event: Event) -> str:
+def _verb(event: ApplyEvent) -> str:
     from kodoctl.plan.changes import action_of
 
     return action_of(event.change).value
 
 
-def event_lines(event: Event) -> list[str]:
+def event_lines(event: ApplyEvent) -> list[str]:
     """`[12/40] created topic.…`; what was not done says so, and below it why.
     The address ends its line: it may be long.
     """
@@ -135,7 +135,7 @@ def event_lines(event: Event) -> list[str]:
     return [*lines, *(fold(f"    {one_line(event.detail)}", columns()) if event.detail else [])]
 
 
-def event_json(event: Event) -> dict[str, Any]:
+def event_json(event: ApplyEvent) -> dict[str, Any]:
     """One event of the stream that `apply --format json` prints."""
     return {
         "type": "change",

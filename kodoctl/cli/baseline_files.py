@@ -13,18 +13,18 @@ from kodoctl.console import report
 from kodoctl.errors import warning
 
 if TYPE_CHECKING:
-    from kodoctl.plan.git_baseline import Against
+    from kodoctl.plan.git_baseline import Baseline
     from kodoctl.topology.load import LoadedTopology, SourceFile
     from kodoctl.topology.payload_schemas import PayloadFile
 
 _At = Callable[[Path], Revision]
 
 
-def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Against:
+def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Baseline:
     """Declarations in the files under `paths` at `ref`. A file that cannot be read as it was then counts as absent,
     and a warning reports it. Raises UsageError without git, repository or such a commit.
     """
-    from kodoctl.plan.git_baseline import Against
+    from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import desired
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set
@@ -37,7 +37,7 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Agai
         detail = f"at {ref}: {first.where}: {first.detail}; what such files declared is shown as edited"
         report([warning("K407", "an earlier file cannot be read", detail)])
     expansions = [expand(replace(one, payloads=dict(_payloads(one, at)))) for one in loaded.topologies]
-    return Against(ref, at(_folder(Path(paths[0]))).commit, desired(expansions, environment))
+    return Baseline(ref, at(_folder(Path(paths[0]))).commit, desired(expansions, environment))
 
 
 def _folder(path: Path) -> Path:

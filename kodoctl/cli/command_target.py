@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetOptions:
     """Values of the connection flags of a command."""
 
     context: str | None = None
@@ -50,38 +50,38 @@ class Target:
         return Session(self.connection(), tell_wait)
 
 
-connects = gathers("target", CONNECTION, Target)
+connects = gathers("target", CONNECTION, TargetOptions)
 """Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url,
 --token-file and --tls-cert, --tls-key, --tls-ca.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class TargetClusters:
     """The cluster or clusters that the connection flags name."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[TargetOptions, ...]
 
     @property
     def several(self) -> bool:
         """True if one command reaches more than one cluster."""
         return len(self.targets) > 1
 
-    def only(self, what: str = "this") -> Target:
+    def only(self, what: str = "this") -> TargetOptions:
         """The one cluster. Raises UsageError where several are named; `what` takes one only."""
         if self.several:
             raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
         return self.targets[0]
 
 
-def _reach(context: list[str] | None, **flags: str | None) -> Reach:
+def _reach(context: list[str] | None, **flags: str | None) -> TargetClusters:
     names: list[str | None] = [*(context or [])] or [None]
     if len(names) > 1 and any(flags.values()):
         detail = "addresses, tokens and certificates are of one cluster: write them into the contexts"
         raise UsageError(error("K548", "one cluster at a time", detail))
     if len(set(names)) < len(names):
         raise UsageError(error("K548", "two contexts of one cluster", "name each context once"))
-    return Reach(tuple(Target(name, **flags) for name in names))
+    return TargetClusters(tuple(TargetOptions(name, **flags) for name in names))
 
 
 _SEVERAL = Annotated[

@@ -99,14 +99,14 @@ def up(
     from kodoctl.dev import contexts
     from kodoctl.dev.dev_errors import told
     from kodoctl.dev.instance import lock
-    from kodoctl.dev.resolve import Asked
+    from kodoctl.dev.resolve import UpFlags
     from kodoctl.dev.up import up as start
     from kodoctl.pulsar.connection import read_contexts
 
     places = homes()
     config = _usable_config(places, name)
     ports = AskedPorts(admin_port, broker_port, bookie_port)
-    asked = Asked(name, version, auth, engine.chosen, ports, brokers, bookies)
+    asked = UpFlags(name, version, auth, engine.chosen, ports, brokers, bookies)
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with told(config), lock(places, ".contexts", progress):
@@ -183,7 +183,7 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
         say(json.dumps({"format_version": FORMAT_VERSION, "instances": documents}, indent=2))
     else:
         say(listed(documents) if documents else "No instances; start one with `kodoctl dev up`.")
-    if not found or any(one.state is not service.State.RUNNING for one in found):
+    if not found or any(one.state is not service.InstanceState.RUNNING for one in found):
         finish(ExitCode.ERROR)
 
 
@@ -260,10 +260,10 @@ def start_node(node: NodeName, name: Name = "dev") -> None:
 
 def _do(name: str, node: str, action: str) -> None:
     from kodoctl.cli.dev_progress import shown
-    from kodoctl.dev.drills import Action, carry_out
+    from kodoctl.dev.drills import NodeAction, carry_out
 
     with shown() as progress:
-        state = carry_out(homes(), os.environ, name, node, Action(action), progress)
+        state = carry_out(homes(), os.environ, name, node, NodeAction(action), progress)
     say(f"{node} of `{name}` is {state}.")
 
 

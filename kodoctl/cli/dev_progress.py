@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.status import Status
 
 from kodoctl.console import tell
-from kodoctl.dev.progress import Download, Event, Step, Tell, Waiting
+from kodoctl.dev.progress import Download, Event, ProgressStep, Tell, WaitProgress
 
 _EVERY_SECONDS = 10.0
 
@@ -26,12 +26,12 @@ def shown() -> Iterator[Tell]:
         yield _Lines()
 
 
-def words(event: Download | Waiting) -> str:
+def words(event: Download | WaitProgress) -> str:
     """One event in words."""
     match event:
         case Download(done, files, total):
             return f"{done:.0f} of about {total} MB, {files} files" if total else f"{done:.0f} MB, {files} files"
-        case Waiting(seconds, limit):
+        case WaitProgress(seconds, limit):
             return f"waiting until it is ready: {seconds:.0f} s of at most {limit:.0f} s"
 
 
@@ -40,7 +40,7 @@ class _Living:
         self._console, self._status = console, status
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Step):
+        if isinstance(event, ProgressStep):
             self._console.print(event.text, markup=False, highlight=False)
             self._status.update("")
         else:
@@ -54,7 +54,7 @@ class _Lines:
         self._told = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Step):
+        if isinstance(event, ProgressStep):
             tell(event.text)
             self._told = time.monotonic()
         elif time.monotonic() - self._told >= _EVERY_SECONDS:

@@ -15,7 +15,7 @@ from kodoctl.topology.load import SourceFile, load_set
 
 
 @dataclass(frozen=True)
-class Refused:
+class RewriteRefusal:
     """A file that stays as it is, and why."""
 
     findings: tuple[Diagnostic, ...]
@@ -39,18 +39,18 @@ class Formatted:
         return "\n".join(lines)
 
 
-def format_file(file: SourceFile) -> Formatted | Refused:
+def format_file(file: SourceFile) -> Formatted | RewriteRefusal:
     """The canonical text of a file that loads in every environment; for any other, what is wrong with it."""
     sets = [load_set([file], environment) for environment in (None, *file.environments)]
     findings = {finding: None for loaded in sets for finding in loaded.findings}
     if findings:
-        return Refused(tuple(findings))
+        return RewriteRefusal(tuple(findings))
     before = file.path.read_bytes().decode("utf-8")
     try:
         return Formatted(file.path, file.name, before, format_text(before))
     except CannotFormatError as problem:
         detail = f"{problem}: the file stays as it is"
-        return Refused((error("K026", "cannot be formatted", detail, Where(file.name)),))
+        return RewriteRefusal((error("K026", "cannot be formatted", detail, Where(file.name)),))
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli import command_target
 from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
-from kodoctl.cli.apply_progress import Progress
+from kodoctl.cli.apply_progress import ApplyProgress
 from kodoctl.cli.plan_views import PlanFormat, show_fleet
-from kodoctl.cli.planning_flow import Given, Loaded, load, prepare_loaded
+from kodoctl.cli.planning_flow import LoadedFiles, PlanFlags, load, prepare_loaded
 from kodoctl.cli.terminal import report_json, show_lines, show_report
 from kodoctl.console import finish, report, say, tell
 from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.apply.fleet_run import Ended
-    from kodoctl.cli.command_target import Reach, Target
+    from kodoctl.apply.fleet_run import ClusterResult
+    from kodoctl.cli.command_target import TargetClusters, TargetOptions
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
-    from kodoctl.planning.planner import Prepared
+    from kodoctl.planning.planner import PlannedRun
     from kodoctl.pulsar.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class FleetRun:
     """The plan of several clusters, and the live side of those that could be read."""
 
     fleet: FleetPlan
-    prepared: Mapping[str, Prepared]
+    prepared: Mapping[str, PlannedRun]
 
 
 @contextlib.contextmanager
-def open_all(targets: Sequence[Target]) -> Iterator[dict[str, Session]]:
+def open_all(targets: Sequence[TargetOptions]) -> Iterator[dict[str, Session]]:
     """Context -> its session. Raises UsageError where two contexts name one address."""
     with contextlib.ExitStack() as stack:
         sessions = {str(target.context): stack.enter_context(target.session()) for target in targets}
@@ -50,17 +50,17 @@ def open_all(targets: Sequence[Target]) -> Iterator[dict[str, Session]]:
 
 
 def plan_all(
-    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: Given, *, verbose: bool
-) -> Planned:
+    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: PlanFlags, *, verbose: bool
+) -> FleetRun:
     """The clusters side by side. One that cannot be read is told of in the plan; what is wrong with files or flags raises."""
     from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
 
     environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}
-    loaded: dict[str | None, Loaded] = {
+    loaded: dict[str | None, LoadedFiles] = {
         environment: load(paths, environment, given) for environment in dict.fromkeys(environments.values())
     }
 
-    def prepare(name: str) -> Prepared | ClusterError:
+    def prepare(name: str) -> PlannedRun | ClusterError:
         speak = (lambda text: tell(f"{name}: {text}")) if verbose else None
         try:
             return prepare_loaded(sessions[name], loaded[environments[name]], given, tell=speak)
@@ -77,7 +77,7 @@ def plan_all(
     )
     if twice := tuple(same_cluster(fleet.plans)):
         raise UsageError(*twice)
-    return Planned(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
+    return FleetRun(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
 
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
@@ -96,11 +96,11 @@ def end_of_plan(fleet: FleetPlan, *, detailed: bool) -> None:
 
 
 def apply_several(
-    reach: Reach,
+    reach: TargetClusters,
     read: Plan | FleetPlan | None,
     paths: list[str] | None,
     env: str | None,
-    given: Given,
+    given: PlanFlags,
     approval: Approval,
 ) -> None:
     """`apply` where flags or a plan file name several clusters. `read`: the plan file; None: files are planned."""
@@ -116,18 +116,18 @@ def apply_several(
             _apply_file(sessions, read, approval.approved)
 
 
-def _of_file(reach: Reach, fleet: FleetPlan) -> list[Target]:
+def _of_file(reach: TargetClusters, fleet: FleetPlan) -> list[TargetOptions]:
     """The contexts that a plan file names; flags that name clusters must name the same."""
     names = [member.context for member in fleet.members]
     asked = {target.context for target in reach.targets if target.context}
     if (asked and asked != set(names)) or any(target.admin_url for target in reach.targets):
         detail = f"the plan file is of {', '.join(names)}: without --context and addresses these are taken"
         raise UsageError(error("K548", "other clusters than planned", detail))
-    return [command_target.Target(name) for name in fleet.plans]
+    return [command_target.TargetOptions(name) for name in fleet.plans]
 
 
 def _apply_planned(
-    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: Given, approval: Approval
+    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: PlanFlags, approval: Approval
 ) -> None:
     """Plans, shows, asks, carries out."""
     from kodoctl.plan.ledger_plan import ledger_pending
@@ -191,7 +191,7 @@ def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[s
     options = RunOptions(
         command_target.who(), approval.lock_timeout, "apply", command_target.commit_of(tasks[0].plan.paths)
     )
-    with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
+    with interruptible() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
         ended = run_fleet(
             tasks,
             [member.context for member in fleet.unreached],
@@ -208,7 +208,7 @@ def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[s
     _finish(ended, fleet)
 
 
-def _tell_end(ended: Ended, *, json_output: bool) -> None:
+def _tell_end(ended: ClusterResult, *, json_output: bool) -> None:
     if ended.report is not None:
         if json_output:
             say(json.dumps({**report_json(ended.report), "context": ended.context}))
@@ -239,7 +239,7 @@ def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
         say("Running the same command again, once it answers, continues with what is left.")
 
 
-def _finish(ended: Sequence[Ended], fleet: FleetPlan) -> None:
+def _finish(ended: Sequence[ClusterResult], fleet: FleetPlan) -> None:
     """A refusal or a lease that is held wins: then nothing was written anywhere."""
     for one in ended:
         if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
@@ -258,14 +258,20 @@ def _held_back(problem: KodoctlError) -> bool:
 
 
 def drift_several(
-    reach: Reach, paths: list[str] | None, env: str | None, *, unmanaged: bool, json_output: bool, verbose: bool
+    reach: TargetClusters,
+    paths: list[str] | None,
+    env: str | None,
+    *,
+    unmanaged: bool,
+    json_output: bool,
+    verbose: bool,
 ) -> None:
     """Each cluster's drift under its name. Exit codes: not comparable, drift, not all reached."""
     from kodoctl.plan.drift import split, to_json
     from kodoctl.plan.serialization import diagnostic_to_json
 
     with open_all(reach.targets) as sessions:
-        planned = plan_all(sessions, paths, env, Given(), verbose=verbose)
+        planned = plan_all(sessions, paths, env, PlanFlags(), verbose=verbose)
         targets = shown_targets(sessions)
     found = {name: split(one.plan, one.live, count_unmanaged=unmanaged) for name, one in planned.prepared.items()}
     if json_output:

@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.terminal import show_lines
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 @reading
 @connects
 def history(
-    target: Target,
+    target: TargetOptions,
     namespace: Namespace,
     apply_id: Annotated[
         str | None,
@@ -59,7 +59,7 @@ def history(
 @command
 @connects
 def undo(
-    target: Target,
+    target: TargetOptions,
     apply_id: Annotated[
         str,
         typer.Argument(help="The apply, as history shows it; `last` is the latest.", metavar="ID", show_default=False),
@@ -101,7 +101,7 @@ def undo(
 @command
 @connects
 def unlock(
-    target: Target,
+    target: TargetOptions,
     namespace: Namespace,
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.console import command, say, tell, write_file
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 @command
 @connects
 def import_(
-    target: Target,
+    target: TargetOptions,
     places: Annotated[
         list[str],
         typer.Argument(
@@ -55,14 +55,14 @@ def import_(
     ] = None,
 ) -> None:
     """Write topology files for what is live in namespaces and nobody owns. Planning them adopts, and changes nothing."""
-    from kodoctl.pulsar.live_inventory import Scope, read_live
+    from kodoctl.pulsar.live_inventory import ReadScope, read_live
 
     several = len(places) > 1 or "/" not in places[0]
     _check_options(several, name, out)
     with target.session() as session:
         spaces = _named(session, places)
         files = {} if out is None else _files(spaces, out, several=several)
-        live = read_live(session.admin, session.client, Scope(tuple(spaces), everything=True))
+        live = read_live(session.admin, session.client, ReadScope(tuple(spaces), everything=True))
         _check_there(session, spaces, live)
     if several:
         _write_all(live, files)

@@ -8,14 +8,14 @@ import typer
 
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.console import command, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.live_inventory import Scope
+    from kodoctl.pulsar.live_inventory import ReadScope
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 @command
 @connects
 def forget(
-    target: Target,
+    target: TargetOptions,
     addresses: Annotated[
         list[str] | None,
         typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="ADDRESS"),
@@ -66,8 +66,8 @@ def forget(
         tell("A file that still declares them would adopt them again.")
 
 
-def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> Scope:
-    from kodoctl.pulsar.live_inventory import Scope
+def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> ReadScope:
+    from kodoctl.pulsar.live_inventory import ReadScope
 
     spaces = {command_target.parse_namespace(text) for text in namespaces}
     for address in addresses:
@@ -79,4 +79,4 @@ def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str])
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))
-    return Scope(tuple(sorted(spaces)), names=frozenset(names), everything=True)
+    return ReadScope(tuple(sorted(spaces)), names=frozenset(names), everything=True)

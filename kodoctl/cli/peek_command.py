@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, error
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import Unread
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.filter.condition import Condition
-    from kodoctl.recall.stored_message import Letter
+    from kodoctl.recall.stored_message import DeadLetter
 
 FORMAT_VERSION = 1
 
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 @reading
 @connects
 def peek(
-    target: Target,
+    target: TargetOptions,
     topics: Annotated[
         list[str], typer.Argument(help="Topics, or single partitions: TENANT/NAMESPACE/TOPIC.", metavar="TOPIC")
     ],
@@ -71,7 +71,7 @@ def peek(
     unread.check()
 
 
-def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
+def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
     from kodoctl.recall.message_json import as_json
 
     read = matched = 0
@@ -95,7 +95,7 @@ def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int
     }
 
 
-def _letters(session: Session, topics: list[str], begin: int | None, unread: Unread) -> Generator[Letter]:
+def _letters(session: Session, topics: list[str], begin: int | None, unread: Unread) -> Generator[DeadLetter]:
     """Partition after partition, each up to its last message of now."""
     from kodoctl.pulsar.message_reader import partitions_of, read_all, read_facts
     from kodoctl.recall.cluster import letter_of

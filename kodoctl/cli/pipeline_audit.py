@@ -8,7 +8,7 @@ from contextlib import closing
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -32,7 +32,7 @@ from kodoctl.pipeline.command_hint import typed
 @command
 @connects
 def audit(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     landing: LandingOption = LANDING,
     ledger: LedgerOption = LEDGER,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -19,7 +19,7 @@ from kodoctl.cli.pipeline_options import (
     LandingOption,
     Master,
     Output,
-    Progress,
+    PipelineProgress,
     new_run,
     one_expansion,
     spark_settings,
@@ -30,7 +30,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.ingest.job import Landed, Request
+    from kodoctl.pipeline.ingest.job import IngestRequest, LandingResult
     from kodoctl.topology.expand import FamilyTopic
 
 MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
@@ -42,7 +42,7 @@ AcceptHoles = Annotated[
 @command
 @connects
 def ingest(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     landing: LandingOption = LANDING,
     env: Environment = None,
@@ -67,7 +67,7 @@ def ingest(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()
-    request = job.Request(expansion, connection, place, run, max_bytes, accept_holes)
+    request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes)
     topics, absent = job.present(request)
     view.topics(request, topics, absent)
     with view.bar.session(settings) as spark:
@@ -75,10 +75,10 @@ def ingest(
     view.end(done, place.root.uri)
 
 
-class _View(Progress):
+class _View(PipelineProgress):
     """Batches and the result."""
 
-    def topics(self, request: Request, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+    def topics(self, request: IngestRequest, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
         """What is going to be read."""
         if not topics:
             detail = f"{request.expansion.name} is not applied there: `kodoctl apply` creates its topics"
@@ -87,7 +87,7 @@ class _View(Progress):
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
         self.line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
 
-    def batch(self, landed: Landed) -> None:
+    def batch(self, landed: LandingResult) -> None:
         """Each batch that counts."""
         holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
         what, rate = "no new messages; how far every partition is, is noted,", ""
@@ -96,7 +96,7 @@ class _View(Progress):
             rate = f" ({landed.events / max(landed.seconds, 0.001):,.0f}/s)"
         self.line("batch", f"Batch {landed.batch}: {what} in {landed.seconds:.1f} s{rate}{holes}", **asdict(landed))
 
-    def end(self, done: list[Landed], where: str) -> None:
+    def end(self, done: list[LandingResult], where: str) -> None:
         """The result."""
         events, records = sum(one.events for one in done), sum(one.transitions for one in done)
         holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)

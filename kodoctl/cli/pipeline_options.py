@@ -75,7 +75,7 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
     return next(iter(expansions))
 
 
-class Progress:
+class PipelineProgress:
     """Lines on standard error for people, JSON lines with the run's id for machines.
     A command's own view adds its events.
     """

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import plan_options
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
-    Asked,
+    ApplyFlags,
     Attempt,
     HashOption,
     MaxAge,
@@ -48,7 +48,7 @@ from kodoctl.pipeline.command_hint import typed
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
-    from kodoctl.recall.sends_in_flight import Helpers
+    from kodoctl.recall.sends_in_flight import ParallelSend
 
 app = typer.Typer(
     name="recall",
@@ -66,7 +66,7 @@ Landed = Annotated[
 @command
 @connects
 def plan(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     topic: Topic,
     subscription: Subscription,
@@ -92,7 +92,7 @@ def plan(
     settings = spark_settings(master, conf)
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.recall.select_job import Choosing
-    from kodoctl.recall.recall_plan import Action
+    from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:
         _check_address(session.connection)
@@ -104,7 +104,7 @@ def plan(
         choosing = Choosing(session, lambda: bar.session(settings), place)
         with remembered(store, family, again=again) as done:
             made = prepare_plan(
-                session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
+                session, RecallAction.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
                 because=because, edit=patch, done=done, fill=choosing, run=run,
             )  # fmt: skip
         show_plan(made, session, out, output, "pipeline recall apply")
@@ -120,7 +120,7 @@ def plan(
 @command
 @connects
 def apply(
-    target: Target,
+    target: TargetOptions,
     plan: PlanFile,
     rate: RateOption = "200/s",
     ledger: LedgerOption = LEDGER,
@@ -137,11 +137,11 @@ def apply(
     tell_folded(f"Carrying out a recall plan. {STARTS}")
     settings = spark_settings(master, conf)
 
-    def helped(attempt: Attempt) -> Helpers:
-        from kodoctl.pipeline.recall.send_job import Sending
+    def helped(attempt: Attempt) -> ParallelSend:
+        from kodoctl.pipeline.recall.send_job import ParallelSender
 
         bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
-        return Sending(
+        return ParallelSender(
             attempt.plan,
             attempt.session.connection,
             attempt.ledger,
@@ -154,7 +154,7 @@ def apply(
             attempt.largest,
         )
 
-    apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)
+    apply_plan(target, ApplyFlags(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)
 
 
 def _check_address(connection: Connection) -> None:

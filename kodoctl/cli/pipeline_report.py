@@ -12,7 +12,7 @@ import typer
 
 from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -47,7 +47,7 @@ Pictures = Annotated[
 @command
 @connects
 def report(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     landing: LandingOption = LANDING,
     out: Out = None,
@@ -67,7 +67,7 @@ def report(
     connection = target.connection()
     expansion = one_expansion(topology, command_target.environment_of(connection, env))
     from kodoctl.pipeline.ingest.landing_store import DEFAULT, Landing, must_hold
-    from kodoctl.pipeline.report.document import About, document
+    from kodoctl.pipeline.report.document import ReportOrigin, document
     from kodoctl.pipeline.report.job import gather
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -82,7 +82,7 @@ def report(
         bar.session(lightly(settings, place)) as spark,
     ):
         facts = gather(spark, place, expansion, admin, ledger, keys)
-    about = About(
+    about = ReportOrigin(
         run=run,
         made_at=int(time.time() * 1000),
         topology=expansion.name,

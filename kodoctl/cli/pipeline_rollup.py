@@ -14,7 +14,7 @@ from kodoctl.cli.pipeline_options import (
     LandingOption,
     Master,
     Output,
-    Progress,
+    PipelineProgress,
     lightly,
     new_run,
     one_expansion,
@@ -26,7 +26,7 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import typed
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.rollup.job import Counted, Work
+    from kodoctl.pipeline.rollup.job import RollupResult, RollupScope
 
 Window = Annotated[
     str | None,
@@ -69,17 +69,17 @@ def rollup(
     view.end(done, found, place.root.uri)
 
 
-class _View(Progress):
+class _View(PipelineProgress):
     """What is counted, and the tables."""
 
-    def work(self, work: Work) -> None:
+    def work(self, work: RollupScope) -> None:
         """What there is to count."""
         batches = many(work.fresh, "batch", "batches")
         why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
         text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
         self.line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
 
-    def end(self, done: Counted, found: dict[str, Any], where: str) -> None:
+    def end(self, done: RollupResult, found: dict[str, Any], where: str) -> None:
         """The result."""
         if self.json:
             for kind in ("lane", "tenant"):

@@ -96,7 +96,7 @@ def lab(
     from kodoctl.pipeline.simulate.comparison import document, lines
     from kodoctl.render.simulation_charts import for_chat
 
-    asked = job.Asked(
+    asked = job.SimulationRequest(
         messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
     )
     today = job.Side.of(one_expansion(topology, env))

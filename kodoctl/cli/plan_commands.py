@@ -11,9 +11,9 @@ import typer
 
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.command_target import Reach, Target, connects, reaches
+from kodoctl.cli.command_target import TargetClusters, TargetOptions, connects, reaches
 from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_any_plan, read_plan, show_fleet, show_plan, write_plan
-from kodoctl.cli.planning_flow import Given, prepare_files
+from kodoctl.cli.planning_flow import PlanFlags, prepare_files
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, Paths, command, finish, judging, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 @judging
 @reaches
 def plan(
-    reach: Reach,
+    reach: TargetClusters,
     paths: Paths = None,
     env: Environment = None,
     out: Annotated[
@@ -74,7 +74,7 @@ def plan(
     verbose: plan_options.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
-    given = Given(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
     if reach.several:
         _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)
         return
@@ -97,10 +97,10 @@ def _tell_written(out: str, *, refused: bool) -> None:
 
 
 def _plan_several(
-    reach: Reach,
+    reach: TargetClusters,
     paths: list[str] | None,
     env: str | None,
-    given: Given,
+    given: PlanFlags,
     *,
     out: str | None,
     output: PlanFormat,
@@ -140,7 +140,7 @@ Resume = Annotated[
 @command
 @reaches
 def apply(
-    reach: Reach,
+    reach: TargetClusters,
     paths: Annotated[
         list[str] | None,
         typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"),
@@ -163,7 +163,7 @@ def apply(
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
     approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is ApplyFormat.JSON, verbose)
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
-    given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+    given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:
         _check_planned(replace(given, destroy=None) if resume else given)
     if resume is not None:
@@ -189,7 +189,7 @@ def _apply_paths(  # one for each thing that flags say
     session: Session,
     paths: list[str] | None,
     env: str | None,
-    given: Given,
+    given: PlanFlags,
     approval: Approval,
     approved: str | None,
 ) -> None:
@@ -210,7 +210,7 @@ def _apply_paths(  # one for each thing that flags say
     carry_out(session, planned, approval)
 
 
-def _check_planned(given: Given) -> None:
+def _check_planned(given: PlanFlags) -> None:
     """Raises UsageError where flags would allow, or name a part of, what is planned already."""
     flags = {
         "--adopt": given.adopt,
@@ -278,7 +278,7 @@ def _resume(session: Session, namespace: str, approval: Approval, destroy: Seque
 @command
 @connects
 def destroy(
-    target: Target,
+    target: TargetOptions,
     paths: Annotated[
         list[str] | None,
         typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="PATH"),
@@ -321,7 +321,7 @@ def destroy(
 @judging
 @reaches
 def drift(
-    reach: Reach,
+    reach: TargetClusters,
     paths: Paths = None,
     env: Environment = None,
     unmanaged: Annotated[
@@ -342,7 +342,7 @@ def drift(
         drift_several(reach, paths, env, unmanaged=unmanaged, json_output=output is ApplyFormat.JSON, verbose=verbose)
         return
     with reach.only().session() as session:
-        prepared = prepare_files(session, paths, env, Given(), verbose=verbose)
+        prepared = prepare_files(session, paths, env, PlanFlags(), verbose=verbose)
         found = split(prepared.plan, prepared.live, count_unmanaged=unmanaged)
         if output is ApplyFormat.JSON:
             say(json.dumps(to_json(found), indent=2))

@@ -12,14 +12,14 @@ from kodoctl.console import paths_or_default, report
 from kodoctl.errors import Severity
 
 if TYPE_CHECKING:
-    from kodoctl.plan.git_baseline import Against
+    from kodoctl.plan.git_baseline import Baseline
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import Prepared
+    from kodoctl.planning.planner import PlannedRun
     from kodoctl.pulsar.session import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PlanFlags:
     """What the flags of a command allow, what they compare with, and which part they name."""
 
     adopt: list[str] | None = None
@@ -32,35 +32,40 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedFiles:
     """The files in one environment: what they declare, and what they declared before."""
 
     paths: list[str]
     desired: Desired
-    earlier: Against | None
+    earlier: Baseline | None
 
 
-def load(paths: list[str] | None, environment: str | None, given: Given) -> Loaded:
+def load(paths: list[str] | None, environment: str | None, given: PlanFlags) -> LoadedFiles:
     """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
     named = paths_or_default(paths)
     desired = command_target.load_desired(paths, environment)
     if given.against is None:
-        return Loaded(named, desired, None)
+        return LoadedFiles(named, desired, None)
     from kodoctl.cli.baseline_files import declared_at
 
-    return Loaded(named, desired, declared_at(named, given.against, desired.environment))
+    return LoadedFiles(named, desired, declared_at(named, given.against, desired.environment))
 
 
 def prepare_loaded(
-    session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None, may_reduce: bool = False
-) -> Prepared:
+    session: Session,
+    loaded: LoadedFiles,
+    given: PlanFlags,
+    *,
+    tell: Callable[[str], None] | None,
+    may_reduce: bool = False,
+) -> PlannedRun:
     """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
-    from kodoctl.plan.targeting import Selection
+    from kodoctl.plan.targeting import TargetFlags
     from kodoctl.planning.planner import prepare
 
     desired, take_over = loaded.desired, given.take_over
     allowances = plan_options.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
-    selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
+    selection = TargetFlags(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
     prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
     if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
@@ -71,8 +76,14 @@ def prepare_loaded(
 
 
 def prepare_files(
-    session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool, may_reduce: bool = False
-) -> Prepared:
+    session: Session,
+    paths: list[str] | None,
+    env: str | None,
+    given: PlanFlags,
+    *,
+    verbose: bool,
+    may_reduce: bool = False,
+) -> PlannedRun:
     """The plan of a command that asks one cluster; `may_reduce` as above."""
     from kodoctl.console import tell
 

@@ -18,7 +18,7 @@ import typer
 
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, ask, confirm
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.sends_in_flight import Helpers, Orders, Report
+    from kodoctl.recall.sends_in_flight import ParallelSend, Report, SendOptions
     from kodoctl.topology.units import Duration
 
 MAX_AGE = "7d"
@@ -50,7 +50,7 @@ MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was m
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApplyFlags:
     """What a command was typed with."""
 
     plan: str
@@ -74,14 +74,14 @@ class Attempt:
     edit: Edit | None
     ledger: str
     per_second: float
-    orders: Orders
+    orders: SendOptions
     largest: Mapping[str, int]
 
 
 @command
 @connects
 def apply(
-    target: Target,
+    target: TargetOptions,
     plan: PlanFile,
     rate: RateOption = "200/s",
     ledger: LedgerOption = LEDGER,
@@ -92,13 +92,15 @@ def apply(
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
-    apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output))
+    apply_plan(target, ApplyFlags(plan, rate, ledger, topology, hash_, max_age, confirm_name, output))
 
 
-def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers] | None = None) -> None:
+def apply_plan(
+    target: TargetOptions, asked: ApplyFlags, helped: Callable[[Attempt], ParallelSend] | None = None
+) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
     from kodoctl.recall import recall_plan_file
-    from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
@@ -108,7 +110,7 @@ def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers
     form = recall_plan_file.to_json(found)
     with target.session() as session:
         edit, largest = _check_files(session, found, asked.topology)
-        check_identity(found, Cluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
+        check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
         if asked.output is Format.TEXT:
             _show(form, session)
         if found.empty:
@@ -211,10 +213,10 @@ def _show(form: dict[str, Any], session: Session) -> None:
 
 def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, names: list[str] | None) -> None:
     """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
-    from kodoctl.recall.recall_plan import Action
+    from kodoctl.recall.recall_plan import RecallAction
 
     confirm(session.connection, Approval(auto_approve=True, names=names), question="")
-    if said is None and plan.action is Action.DISCARD:
+    if said is None and plan.action is RecallAction.DISCARD:
         if not is_terminal():
             detail = f"a discard cannot be undone: say --hash {found} to confirm it"
             raise UsageError(error("K539", "nobody can be asked here", detail))
@@ -232,22 +234,22 @@ def _carry_out(
     per_second: float,
     signer: Signer | None,
     largest: Mapping[str, int],
-    helped: Callable[[Attempt], Helpers] | None,
+    helped: Callable[[Attempt], ParallelSend] | None,
 ) -> Report:
-    from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
-    from kodoctl.recall.rate_limit import Pace
-    from kodoctl.recall.sender import Carrier
-    from kodoctl.recall.sends_in_flight import Orders
+    from kodoctl.recall.rate_limit import RateLimit
+    from kodoctl.recall.sender import RecallSender
+    from kodoctl.recall.sends_in_flight import SendOptions
 
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
-        orders = Orders(
-            Pace(per_second), command_target.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer
+        orders = SendOptions(
+            RateLimit(per_second), command_target.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer
         )
         helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders, largest)) if helped else None
-        return Carrier(plan, Cluster(session, largest), DeltaLedger(ledger), edit, orders, helpers).run()
+        return RecallSender(plan, RecallCluster(session, largest), DeltaLedger(ledger), edit, orders, helpers).run()
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodoctl.cli import command_target, recall_apply
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_options import (
@@ -41,9 +41,9 @@ from kodoctl.errors import UsageError, Where, error, warning
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.destinations import Family
+    from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.payload_patch import Edit
-    from kodoctl.recall.recall_plan import Action, RecallPlan
+    from kodoctl.recall.recall_plan import RecallAction, RecallPlan
     from kodoctl.recall.recall_planner import Fill
     from kodoctl.recall.selection import Done
     from kodoctl.topology.load import LoadedTopology
@@ -69,7 +69,7 @@ def register(parent: typer.Typer) -> None:
 @command
 @connects
 def plan(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     topic: Topic,
     subscription: Subscription,
@@ -86,14 +86,14 @@ def plan(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters and freeze the choice: counts, samples, a hash. Consumes and sends nothing."""
-    from kodoctl.recall.recall_plan import Action
+    from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
         patch = patch_in(edit, loaded, topic) if edit else None
         with remembered(store, family, again=again) as done:
             made = prepare_plan(
-                session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
+                session, RecallAction.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
                 because=because, edit=patch, done=done,
             )  # fmt: skip
         show_plan(made, session, out, output)
@@ -102,7 +102,7 @@ def plan(
 @command
 @connects
 def discard(
-    target: Target,
+    target: TargetOptions,
     topology: File,
     topic: Topic,
     subscription: Subscription,
@@ -115,19 +115,19 @@ def discard(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters to be thrown away. Throws nothing away: `recall apply` does, when confirmed."""
-    from kodoctl.recall.recall_plan import Action
+    from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
-        made = prepare_plan(session, Action.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
+        made = prepare_plan(session, RecallAction.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
         show_plan(made, session, out, output)
 
 
 def prepare_plan(
     session: Session,
-    action: Action,
+    action: RecallAction,
     loaded: LoadedTopology,
-    family: Family,
+    family: RecallSource,
     where: str,
     ledger: str,
     *,
@@ -143,37 +143,37 @@ def prepare_plan(
     """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.recall_planner. `run`: its id,
     where that was told.
     """
-    from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.filter.condition import parse
-    from kodoctl.recall.recall_planner import Request, prepare
+    from kodoctl.recall.recall_planner import RecallRequest, prepare
 
     now = int(time.time() * 1000)
     named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
-    request = Request(
+    request = RecallRequest(
         action, family, loaded.source.name, loaded.environment, parse(where, now), named, to, limit, again, because, edit,
         done,
     )  # fmt: skip
-    cluster = Cluster(session)
+    cluster = RecallCluster(session)
     made = prepare(request, cluster, DeltaLedger(ledger), fill)
     report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made
 
 
 @contextmanager
-def remembered(store: str | None, family: Family, *, again: bool) -> Iterator[Done | None]:
+def remembered(store: str | None, family: RecallSource, *, again: bool) -> Iterator[Done | None]:
     """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker
     cannot be asked. Raises KodoctlError.
     """
     from kodoctl.pulsar.credentials import Secret
-    from kodoctl.recall.done_store import Remembered
+    from kodoctl.recall.done_store import DoneStoreClient
 
     workers = os.environ.get(STORE, "")
     text = store if store is not None else workers if workers != "memory" else ""
     if again or not text:
         yield None
         return
-    with Remembered(Secret(text), family.named_in_full) as done:
+    with DoneStoreClient(Secret(text), family.named_in_full) as done:
         done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
         yield done
 

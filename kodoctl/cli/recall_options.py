@@ -14,7 +14,7 @@ from kodoctl.errors import UsageError, error
 if TYPE_CHECKING:
     from kodoctl.pulsar.credentials import Secret
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.destinations import Family
+    from kodoctl.recall.destinations import RecallSource
     from kodoctl.topology.load import LoadedTopology
 
 LEDGER = ".kodoctl/recall"
@@ -71,7 +71,7 @@ def signing_keys() -> Secret | None:
 
 def family_in(
     session: Session, path: str, env: str | None, topic: str, subscription: str
-) -> tuple[LoadedTopology, Family]:
+) -> tuple[LoadedTopology, RecallSource]:
     """The subscription in the file, or in the one file of a folder that has the topic.
     Raises UsageError, InvalidFileError.
     """

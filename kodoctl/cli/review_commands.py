@@ -14,8 +14,8 @@ from kodoctl.console import command, say, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.forge.github import Forge, Place
-    from kodoctl.forge.review import Job, Mark
+    from kodoctl.forge.github import Forge, Repository
+    from kodoctl.forge.review import CiJob, CommentHeader
     from kodoctl.plan.plan import Plan
 
 review = typer.Typer(
@@ -57,7 +57,7 @@ def post(
 
     One comment for each environment, updated in place.
     """
-    from kodoctl.forge.review import Mark, body_of, own_comment
+    from kodoctl.forge.review import CommentHeader, body_of, own_comment
     from kodoctl.plan import plan_file
 
     plan = read_plan(file) if Path(file).exists() else None
@@ -66,7 +66,7 @@ def post(
         raise UsageError(error("K547", "not a pull request's job", detail))
     place, run = _place(), _run()
     seal = plan_file.to_json(plan)["seal"] if plan else None
-    mark = Mark(env, _commit(commit), run, seal)
+    mark = CommentHeader(env, _commit(commit), run, seal)
     body = body_of(plan, mark, place.run_url(run))
     with _opened(place) as forge:
         there = own_comment(forge.comments(pull), env, author)
@@ -113,8 +113,8 @@ def approved(
 
 
 def _approved(
-    forge: Forge, place: Place, job: Job, commit: str, env: str, author: str, *, require_review: bool
-) -> tuple[Plan, Mark, int]:
+    forge: Forge, place: Repository, job: CiJob, commit: str, env: str, author: str, *, require_review: bool
+) -> tuple[Plan, CommentHeader, int]:
     from kodoctl.forge import eligible_reviewers
     from kodoctl.forge import review as rules
 
@@ -136,9 +136,9 @@ def _approved(
     return rules.approved_plan(archive, mark, comment, place.run_url(mark.run)), mark, number
 
 
-def _place() -> Place:
+def _place() -> Repository:
     """The forge of this job. Raises UsageError for what is missing, all at once."""
-    from kodoctl.forge.github import Place
+    from kodoctl.forge.github import Repository
     from kodoctl.pulsar.credentials import Secret
 
     needed = ("GITHUB_REPOSITORY", "GITHUB_TOKEN")
@@ -149,16 +149,16 @@ def _place() -> Place:
     api = os.environ.get("GITHUB_API_URL") or "https://api.github.com"
     server = os.environ.get("GITHUB_SERVER_URL") or "https://github.com"
     token = Secret(os.environ["GITHUB_TOKEN"].strip())
-    place = Place(api.rstrip("/"), server.rstrip("/"), os.environ["GITHUB_REPOSITORY"], token)
+    place = Repository(api.rstrip("/"), server.rstrip("/"), os.environ["GITHUB_REPOSITORY"], token)
     if not place.well_named:
         detail = f"GITHUB_REPOSITORY is {place.repository!r}: write OWNER/NAME"
         raise UsageError(error("K547", "not a pull request's job", detail))
     return place
 
 
-def _job(place: Place, workflow: str | None) -> Job:
+def _job(place: Repository, workflow: str | None) -> CiJob:
     """The branch that the job is of, and which workflow plans its pull requests. Raises UsageError."""
-    from kodoctl.forge.review import Job
+    from kodoctl.forge.review import CiJob
 
     ref, own = os.environ.get("GITHUB_REF", ""), os.environ.get("GITHUB_WORKFLOW_REF", "")
     branch = ref.removeprefix("refs/heads/")
@@ -169,7 +169,7 @@ def _job(place: Place, workflow: str | None) -> Job:
     if not file:
         detail = "GITHUB_WORKFLOW_REF is not set: name the workflow that plans with --workflow PATH"
         raise UsageError(error("K547", "not a pull request's job", detail))
-    return Job(place.repository, branch, file)
+    return CiJob(place.repository, branch, file)
 
 
 def _run() -> int:
@@ -186,7 +186,7 @@ def _commit(text: str) -> str:
     return text
 
 
-def _opened(place: Place) -> Forge:
+def _opened(place: Repository) -> Forge:
     from kodoctl.forge.github import Forge
 
     return Forge(place)

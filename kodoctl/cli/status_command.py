@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.command_target import Target, connects
+from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.terminal import live_screen, show_lines
 from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 @reading
 @connects
 def status(
-    target: Target,
+    target: TargetOptions,
     paths: Paths = None,
     env: Environment = None,
     exact: Annotated[bool, typer.Option("--exact", help="Count messages, not entries: reads the backlog.")] = False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.console import columns, say
 
 if TYPE_CHECKING:
-    from kodoctl.apply.report import ApplyReport, Outcome, Status
+    from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
     from kodoctl.render.plan_text import Line
 
 
@@ -72,7 +72,7 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
 
 def report_json(report: ApplyReport) -> dict[str, Any]:
     """The last line of what `apply --format json` streams."""
-    from kodoctl.apply.report import Status
+    from kodoctl.apply.report import ChangeStatus
 
     return {
         "type": "report",
@@ -81,7 +81,7 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "writes": report.writes,
         "seconds": round(report.seconds, 3),
-        "counts": {status.value: report.count(status) for status in Status},
+        "counts": {status.value: report.count(status) for status in ChangeStatus},
         "outcomes": [
             {"action": o.verb, "address": o.address, "status": o.status.value, "detail": o.detail}
             for o in report.outcomes
@@ -92,10 +92,10 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 
 def show_report(report: ApplyReport) -> None:
     """Done, failed, not started: in that order, with reasons."""
-    from kodoctl.apply.report import Status
+    from kodoctl.apply.report import ChangeStatus
     from kodoctl.render.escaping import one_line
 
-    for status in (Status.FAILED, Status.SKIPPED, Status.NOT_STARTED):
+    for status in (ChangeStatus.FAILED, ChangeStatus.SKIPPED, ChangeStatus.NOT_STARTED):
         for first, others in _for_one_reason(report, status):
             more = f", and {others} more" if others else ""
             say(f"  {status.value}: {first.verb} {one_line(first.address)}{more}")
@@ -103,7 +103,9 @@ def show_report(report: ApplyReport) -> None:
     for note in report.notes:
         say_folded(f"  note: {one_line(note)}", 4)
     counts = ", ".join(
-        f"{report.count(status)} {status.value}" for status in Status if report.count(status) or status is Status.DONE
+        f"{report.count(status)} {status.value}"
+        for status in ChangeStatus
+        if report.count(status) or status is ChangeStatus.DONE
     )
     head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
     say(f"{head}: {counts}; {report.writes} write requests, {report.seconds:.1f} s.")
@@ -111,17 +113,17 @@ def show_report(report: ApplyReport) -> None:
         say("Running the same command again continues with what is left.")
 
 
-def _for_one_reason(report: ApplyReport, status: Status) -> Iterator[tuple[Outcome, int]]:
+def _for_one_reason(report: ApplyReport, status: ChangeStatus) -> Iterator[tuple[ChangeOutcome, int]]:
     """Outcomes to show: each, and how many others it stands for. What was not started is so for one reason, seldom two; told
     one by one it would bury what failed.
     """
-    from kodoctl.apply.report import Status
+    from kodoctl.apply.report import ChangeStatus
 
     found = [outcome for outcome in report.outcomes if outcome.status is status]
-    if status is not Status.NOT_STARTED:
+    if status is not ChangeStatus.NOT_STARTED:
         yield from ((outcome, 0) for outcome in found)
         return
-    by_reason: dict[str, list[Outcome]] = {}
+    by_reason: dict[str, list[ChangeOutcome]] = {}
     for outcome in found:
         by_reason.setdefault(outcome.detail, []).append(outcome)
     yield from ((some[0], len(some) - 1) for some in by_reason.values())

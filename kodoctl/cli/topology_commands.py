@@ -22,7 +22,7 @@ class LintFormat(StrEnum):
     GITHUB = "github"
 
 
-class Shape(StrEnum):
+class TopologyShape(StrEnum):
     """The five shapes that the documentation teaches."""
 
     SIMPLEST = "simplest"
@@ -115,7 +115,9 @@ def fmt(
 @command
 def init(
     file: Annotated[str | None, typer.Argument(help="The file to write.", show_default="topologies/NAME.yaml")] = None,
-    shape: Annotated[Shape, typer.Option("--shape", help="How much a message's life needs.")] = Shape.SINGLE,
+    shape: Annotated[
+        TopologyShape, typer.Option("--shape", help="How much a message's life needs.")
+    ] = TopologyShape.SINGLE,
     name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
 ) -> None:
     """Write a commented example, and the schema for editors; never overwrites.

@@ -17,7 +17,7 @@ PATIENCE: Final = 20.0
 """Seconds between the request to end and force: a broker takes 1 to 3, and gives itself 5."""
 
 
-class Engine(Protocol):
+class BrokerEngine(Protocol):
     """Runs the broker of an instance. Every method raises KodoctlError for what a user can put right."""
 
     def prepare(self, instance: Instance, tell: Tell) -> Launch:

@@ -20,14 +20,14 @@ from typing import Final
 from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev import cluster_nodes as nodes
 from kodoctl.dev.broker_engine import PATIENCE, Launch
-from kodoctl.dev.cluster_nodes import Kind, Node, NodeState
+from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
 from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.java import Memory
 from kodoctl.dev.java_engine import token_places
 from kodoctl.dev.ports import HOST, ClusterPorts
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Step, Tell
+from kodoctl.dev.progress import ProgressStep, Tell
 
 _ROOM: Final = 500_000_000
 """Bytes free below which a cluster only starts to fail: each bookie sets aside 16 MB at a time, and keeps a journal."""
@@ -36,14 +36,14 @@ _LISTENING: Final = 90.0
 _SETUP: Final = 120.0
 _BETWEEN: Final = 0.1
 _MEMORY: Final = {
-    Kind.ZOOKEEPER: Memory(32, 96, 64),
-    Kind.BOOKIE: Memory(64, 160, 192),
-    Kind.BROKER: Memory(128, 320, 256),
+    NodeKind.ZOOKEEPER: Memory(32, 96, 64),
+    NodeKind.BOOKIE: Memory(64, 160, 192),
+    NodeKind.BROKER: Memory(128, 320, 256),
 }
 _PROGRAM: Final = {
-    Kind.ZOOKEEPER: ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "conf/zookeeper.conf"),
-    Kind.BOOKIE: ("org.apache.bookkeeper.server.Main", "--conf", "conf/bookie.conf"),
-    Kind.BROKER: ("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "conf/broker.conf"),
+    NodeKind.ZOOKEEPER: ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "conf/zookeeper.conf"),
+    NodeKind.BOOKIE: ("org.apache.bookkeeper.server.Main", "--conf", "conf/bookie.conf"),
+    NodeKind.BROKER: ("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "conf/broker.conf"),
 }
 _SETUP_PROGRAM: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
 
@@ -84,7 +84,7 @@ class ClusterEngine:
 
     def marks(self, instance: Instance) -> tuple[str, ...]:
         """Scratch folders of the brokers."""
-        brokers = (node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        brokers = (node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return tuple(str(self.folder(instance, node).scratch) for node in brokers)
 
     def alive(self, instance: Instance) -> bool:
@@ -104,44 +104,44 @@ class ClusterEngine:
         """Starts nodes that do not run, and lets those go on that are paused. Raises like the start."""
         for node in self.nodes(instance):
             if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
-                tell(Step(f"Resuming {node.name}"))
+                tell(ProgressStep(f"Resuming {node.name}"))
                 nodes.resume(self.folder(instance, node))
         if not self.intact(instance):
             self._start_all(instance, self._tools(instance, tell), tell)
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
         """Brokers, then bookies, then ZooKeeper. Raises KodoctlError (K620) when even force did not end one."""
-        for kind in reversed(Kind):
+        for kind in reversed(NodeKind):
             self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)
 
-    def stop_node(self, instance: Instance, node: Node, *, patience: float = PATIENCE) -> None:
+    def stop_node(self, instance: Instance, node: ClusterNode, *, patience: float = PATIENCE) -> None:
         """Ends one node in order. Raises KodoctlError (K620)."""
         self._stop_nodes(instance, [node], patience)
 
-    def start_node(self, instance: Instance, node: Node, tell: Tell) -> None:
+    def start_node(self, instance: Instance, node: ClusterNode, tell: Tell) -> None:
         """Starts one node, and returns when it listens. Raises KodoctlError."""
         tools = self._tools(instance, tell)
         self._start(instance, tools, [node], tell)
 
-    def nodes(self, instance: Instance) -> tuple[Node, ...]:
+    def nodes(self, instance: Instance) -> tuple[ClusterNode, ...]:
         """Of that cluster, in the order of a start."""
         return nodes.of(_ports(instance))
 
-    def folder(self, instance: Instance, node: Node) -> Folder:
+    def folder(self, instance: Instance, node: ClusterNode) -> Folder:
         """Where a node runs."""
         return self.homes.folder(instance.name).node(node.name)
 
-    def states(self, instance: Instance) -> list[tuple[Node, NodeState]]:
+    def states(self, instance: Instance) -> list[tuple[ClusterNode, NodeState]]:
         """What each node is doing."""
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
         """Of each node that died, else of the first broker."""
         dead = [node for node, state in self.states(instance) if state is NodeState.DIED]
-        first = next(node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
 
-    def node_lines(self, instance: Instance, node: Node, count: int) -> list[str]:
+    def node_lines(self, instance: Instance, node: ClusterNode, count: int) -> list[str]:
         """The end of a node's log; when it ended, what Java said outside of it comes last, for that may be why."""
         folder = self.folder(instance, node)
         outside = [] if self._runs(instance, node) else logs.tail(folder.logs / "console.log", count)
@@ -149,10 +149,10 @@ class ClusterEngine:
 
     def follow(self, instance: Instance) -> Iterator[str]:
         """Of the first broker."""
-        first = next(node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        first = next(node for node in self.nodes(instance) if node.kind is NodeKind.BROKER)
         return self.follow_node(instance, first)
 
-    def follow_node(self, instance: Instance, node: Node) -> Iterator[str]:
+    def follow_node(self, instance: Instance, node: ClusterNode) -> Iterator[str]:
         """Over restarts of the node, until the reader stops."""
         return logs.follow(self.folder(instance, node).logs / node.log)
 
@@ -173,28 +173,28 @@ class ClusterEngine:
         found = java.find(self.environ, versions.java_needed(instance.version))
         return _Tools(found, jars.ensure(self.homes.jars, instance.version, self.environ, tell))
 
-    def _runs(self, instance: Instance, node: Node) -> bool:
+    def _runs(self, instance: Instance, node: ClusterNode) -> bool:
         return nodes.state(self.folder(instance, node)) in (NodeState.RUNNING, NodeState.PAUSED)
 
     def _start_all(self, instance: Instance, tools: _Tools, tell: Tell) -> None:
-        for kind in Kind:
+        for kind in NodeKind:
             missing = [node for node in self.nodes(instance) if node.kind is kind and not self._runs(instance, node)]
             self._start(instance, tools, missing, tell)
-            if kind is Kind.ZOOKEEPER:
+            if kind is NodeKind.ZOOKEEPER:
                 self._set_up(instance, tools, tell)
 
-    def _start(self, instance: Instance, tools: _Tools, group: Sequence[Node], tell: Tell) -> None:
+    def _start(self, instance: Instance, tools: _Tools, group: Sequence[ClusterNode], tell: Tell) -> None:
         """Nodes of one kind, at once. Brokers are asked whether they are ready by whoever called."""
         if not group:
             return
-        tell(Step(f"Starting {', '.join(node.name for node in group)}"))
+        tell(ProgressStep(f"Starting {', '.join(node.name for node in group)}"))
         for node in group:
             self._spawn(instance, tools, node)
-        if group[0].kind is not Kind.BROKER:
+        if group[0].kind is not NodeKind.BROKER:
             for node in group:
                 self._wait_listening(instance, node)
 
-    def _spawn(self, instance: Instance, tools: _Tools, node: Node) -> None:
+    def _spawn(self, instance: Instance, tools: _Tools, node: ClusterNode) -> None:
         folder = self.folder(instance, node)
         parts = [*_jvm(tools, folder, node.kind, f"logs/{node.log}"), *_PROGRAM[node.kind]]
         settings = self._settings(instance, node, folder)
@@ -207,20 +207,20 @@ class ClusterEngine:
         if started is None:
             raise self._died(instance, node, "it ended at once")
 
-    def _settings(self, instance: Instance, node: Node, folder: Folder) -> str:
+    def _settings(self, instance: Instance, node: ClusterNode, folder: Folder) -> str:
         ports = _ports(instance)
         match node.kind:
-            case Kind.ZOOKEEPER:
+            case NodeKind.ZOOKEEPER:
                 return broker_config.zookeeper(ports)
-            case Kind.BOOKIE:
+            case NodeKind.BOOKIE:
                 return broker_config.bookie(ports, node.number)
-            case Kind.BROKER:
+            case NodeKind.BROKER:
                 tokens = None
                 if instance.auth is Auth.TOKEN:
                     tokens = token_places(self.homes.folder(instance.name), folder)
                 return broker_config.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
 
-    def _wait_listening(self, instance: Instance, node: Node) -> None:
+    def _wait_listening(self, instance: Instance, node: ClusterNode) -> None:
         deadline = time.monotonic() + _LISTENING
         while not _listens(node.port):
             if not self._runs(instance, node):
@@ -237,11 +237,11 @@ class ClusterEngine:
         done = folder.data / "set-up"
         if done.exists():
             return
-        tell(Step("Writing the cluster's metadata"))
+        tell(ProgressStep("Writing the cluster's metadata"))
         ports = _ports(instance)
         admin, binary = ports.brokers[0]
         parts = [
-            *_jvm(tools, folder, Kind.ZOOKEEPER, "logs/setup.log"),
+            *_jvm(tools, folder, NodeKind.ZOOKEEPER, "logs/setup.log"),
             _SETUP_PROGRAM,
             *("--cluster", instance.name),
             *("--metadata-store", broker_config.metadata_url(ports)),
@@ -272,10 +272,10 @@ class ClusterEngine:
             raise failure("K608", "broker died before it was ready", f"the cluster's metadata: {problem}{reasons}")
         done.touch()
 
-    def _died(self, instance: Instance, node: Node, problem: str) -> Exception:
+    def _died(self, instance: Instance, node: ClusterNode, problem: str) -> Exception:
         return failure("K608", "broker died before it was ready", *self._why(instance, node, problem))
 
-    def _why(self, instance: Instance, node: Node, problem: str) -> tuple[str, Path]:
+    def _why(self, instance: Instance, node: ClusterNode, problem: str) -> tuple[str, Path]:
         """What a node's log says of its end, and where it is."""
         lines = self.node_lines(instance, node, 2_000)
         reasons = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
@@ -283,7 +283,7 @@ class ClusterEngine:
         detail = f"{node.name}: {problem}" + (f"; {advice}" if advice else "") + reasons
         return detail, self.folder(instance, node).logs / node.log
 
-    def _stop_nodes(self, instance: Instance, group: Iterable[Node], patience: float) -> None:
+    def _stop_nodes(self, instance: Instance, group: Iterable[ClusterNode], patience: float) -> None:
         folders = [self.folder(instance, node) for node in group]
         with ThreadPoolExecutor(max(1, len(folders)), thread_name_prefix="stop") as pool:
             gone = list(pool.map(lambda folder: nodes.stop(folder, patience=patience), folders))
@@ -301,7 +301,7 @@ def _ports(instance: Instance) -> ClusterPorts:
     return instance.cluster
 
 
-def _jvm(tools: _Tools, folder: Folder, kind: Kind, log: str) -> list[str]:
+def _jvm(tools: _Tools, folder: Folder, kind: NodeKind, log: str) -> list[str]:
     options = java.options(tools.java.feature, folder.scratch, _MEMORY[kind], log)
     return [*options, "-Dzookeeper.admin.enableServer=false", "-cp", java.class_path(tools.jars)]
 

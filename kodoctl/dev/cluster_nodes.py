@@ -19,7 +19,7 @@ _RECORD: Final = "process.json"
 _HEARD_WITHIN: Final = 5.0
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """Kinds of nodes, in the order of a start."""
 
     ZOOKEEPER = "zookeeper"
@@ -38,17 +38,17 @@ class NodeState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """One node; `number` counts from 1, `port` is the one that says whether it listens (a broker's: the admin port)."""
 
-    kind: Kind
+    kind: NodeKind
     number: int
     port: int
 
     @property
     def name(self) -> str:
         """As commands take it: `zookeeper`, `bookie-2`, `broker-1`."""
-        return self.kind.value if self.kind is Kind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
+        return self.kind.value if self.kind is NodeKind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
 
     @property
     def log(self) -> str:
@@ -56,16 +56,16 @@ class Node:
         return f"{self.kind.value}.log"
 
 
-def of(ports: ClusterPorts) -> tuple[Node, ...]:
+def of(ports: ClusterPorts) -> tuple[ClusterNode, ...]:
     """Nodes of a cluster, in the order of a start."""
     return (
-        Node(Kind.ZOOKEEPER, 1, ports.zookeeper),
-        *(Node(Kind.BOOKIE, number, port) for number, port in enumerate(ports.bookies, 1)),
-        *(Node(Kind.BROKER, number, admin) for number, (admin, _) in enumerate(ports.brokers, 1)),
+        ClusterNode(NodeKind.ZOOKEEPER, 1, ports.zookeeper),
+        *(ClusterNode(NodeKind.BOOKIE, number, port) for number, port in enumerate(ports.bookies, 1)),
+        *(ClusterNode(NodeKind.BROKER, number, admin) for number, (admin, _) in enumerate(ports.brokers, 1)),
     )
 
 
-def named(ports: ClusterPorts, name: str) -> Node:
+def named(ports: ClusterPorts, name: str) -> ClusterNode:
     """The node of that name. Raises KodoctlError (K625) when there is none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:

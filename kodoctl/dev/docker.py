@@ -16,7 +16,7 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Step, Tell
+from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
 
 _ANSWER_SECONDS: Final = 10
@@ -108,7 +108,7 @@ class DockerEngine:
         self._require_daemon()
         wanted = image(instance.version)
         if self._try(["image", "inspect", wanted]).returncode != 0:
-            tell(Step(f"Fetching the image {wanted}, once: more than 1 GB"))
+            tell(ProgressStep(f"Fetching the image {wanted}, once: more than 1 GB"))
             self._do(["pull", "--quiet", wanted], _PULL_SECONDS)
 
         def launch() -> Process | None:

@@ -10,7 +10,7 @@ from typing import Final
 from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
-from kodoctl.dev.cluster_nodes import Kind, Node, NodeState
+from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
 from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Homes, Instance
 from kodoctl.dev.progress import Tell, quiet
@@ -20,7 +20,7 @@ STOP_WITHIN: Final = 40.0
 """Seconds a broker has to hand over its bundles before it is ended by force."""
 
 
-class Action(StrEnum):
+class NodeAction(StrEnum):
     """Commands on a node."""
 
     KILL = "kill"
@@ -30,7 +30,7 @@ class Action(StrEnum):
     START = "start"
 
 
-def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, Node]:
+def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
     """A node by its name. Raises KodoctlError: K615 (no such instance), K625 (no such node)."""
     instance = service.known(homes, name)
     engine = service.engine_of(instance, homes, environ)
@@ -45,7 +45,7 @@ def carry_out(
     environ: Mapping[str, str],
     name: str,
     node: str,
-    action: Action,
+    action: NodeAction,
     tell: Tell = quiet,
     *,
     limit: float = readiness.DEADLINE,
@@ -59,26 +59,28 @@ def carry_out(
     with told(homes.data), record.lock(homes, name, tell):
         state = cluster_nodes.state(folder)
         runs = state in (NodeState.RUNNING, NodeState.PAUSED)
-        if runs == (action is Action.START):
+        if runs == (action is NodeAction.START):
             raise failure("K626", "not possible now", f"{found.name} of `{name}` is {state}: cannot {action} it")
         match action:
-            case Action.KILL:
+            case NodeAction.KILL:
                 cluster_nodes.kill(folder)
-            case Action.PAUSE:
+            case NodeAction.PAUSE:
                 cluster_nodes.pause(folder)
-            case Action.RESUME:
+            case NodeAction.RESUME:
                 cluster_nodes.resume(folder)
-            case Action.STOP:
+            case NodeAction.STOP:
                 engine.stop_node(instance, found, patience=STOP_WITHIN)
-            case Action.START:
+            case NodeAction.START:
                 engine.start_node(instance, found, tell)
                 _wait_ready(homes, engine, instance, found, tell, limit)
         return cluster_nodes.state(folder)
 
 
-def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: Node, tell: Tell, limit: float) -> None:
+def _wait_ready(
+    homes: Homes, engine: ClusterEngine, instance: Instance, node: ClusterNode, tell: Tell, limit: float
+) -> None:
     """A broker is ready when it serves clients; other nodes when they listen, which the start has waited for."""
-    if node.kind is not Kind.BROKER:
+    if node.kind is not NodeKind.BROKER:
         return
     target = service.targets(homes, engine, instance)[node.number - 1]
     runs = partial(_runs, engine, instance, node)
@@ -88,5 +90,5 @@ def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: N
         raise failure("K609", "broker not ready", detail, engine.folder(instance, node).logs / node.log)
 
 
-def _runs(engine: ClusterEngine, instance: Instance, node: Node) -> bool:
+def _runs(engine: ClusterEngine, instance: Instance, node: ClusterNode) -> bool:
     return cluster_nodes.state(engine.folder(instance, node)) is NodeState.RUNNING

@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.ports import HOST, ClusterPorts, Ports
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Step, Tell
+from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.errors import UsageError, error
 
 FORMAT_VERSION: Final = 1
@@ -249,5 +249,5 @@ def take_lock(file: TextIO, waiting: str, tell: Tell) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        tell(Step(waiting))
+        tell(ProgressStep(waiting))
         fcntl.flock(file, fcntl.LOCK_EX)

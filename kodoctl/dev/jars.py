@@ -19,7 +19,7 @@ from kodoctl.dev.broker_config import packaged
 from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain
-from kodoctl.dev.progress import Download, Step, Tell
+from kodoctl.dev.progress import Download, ProgressStep, Tell
 from kodoctl.errors import KodoctlError
 
 _MANIFEST: Final = "manifest.json"
@@ -91,7 +91,7 @@ def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], 
         f"-Dpulsar.version={version}",
         *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"),
     ]
-    tell(Step(_announcement(version)))
+    tell(ProgressStep(_announcement(version)))
     if _run(command, log, environ, versions.download_size(version), tell) != 0:
         raise _failed(log.read_text(encoding="utf-8", errors="replace").splitlines(), log, work.parent)
 

@@ -22,7 +22,7 @@ _LINE_LENGTH: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class MavenFailure:
     """Why Maven failed, in our words; `pattern` is how its own words are recognised."""
 
     pattern: re.Pattern[str]
@@ -30,8 +30,8 @@ class Cause:
     what_to_do: str
 
 
-def _cause(pattern: str, why: str, what_to_do: str) -> Cause:
-    return Cause(re.compile(pattern, re.IGNORECASE), why, what_to_do)
+def _cause(pattern: str, why: str, what_to_do: str) -> MavenFailure:
+    return MavenFailure(re.compile(pattern, re.IGNORECASE), why, what_to_do)
 
 
 _AGAIN: Final = "run the command again: what is already fetched is kept"
@@ -89,7 +89,7 @@ def downloaded(line: str) -> float:
     return float(found[1]) * _MEGABYTES[found[2]] if found else 0.0
 
 
-def explain(lines: Sequence[str]) -> tuple[Cause, str]:
+def explain(lines: Sequence[str]) -> tuple[MavenFailure, str]:
     """Why Maven failed, and the line of its output that says so, without addresses (empty when there is none)."""
     plain = [_COLOUR.sub("", line).strip() for line in lines]
     errors = [line for line in plain if re.search(r"ERROR|Exception|JAVA_HOME|[Nn]o space", line)] or plain[-5:]

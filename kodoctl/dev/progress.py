@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgressStep:
     """Something begins; one sentence."""
 
     text: str
@@ -23,14 +23,14 @@ class Download:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitProgress:
     """Seconds waited for the broker so far, and after how many we give up."""
 
     seconds: float
     limit: float
 
 
-Event = Step | Download | Waiting
+Event = ProgressStep | Download | WaitProgress
 Tell = Callable[[Event], None]
 
 

@@ -12,7 +12,7 @@ from http.client import HTTPException
 from typing import Final
 
 from kodoctl.dev.broker_config import MARK
-from kodoctl.dev.progress import Tell, Waiting
+from kodoctl.dev.progress import Tell, WaitProgress
 from kodoctl.pulsar.credentials import Secret
 
 DEADLINE: Final = 120.0
@@ -24,7 +24,7 @@ _NO_PROXY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})) 
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReadinessTarget:
     """Whom to ask, with a token that may do everything (None without authentication); `mark` tells it from others."""
 
     admin_url: str
@@ -32,7 +32,7 @@ class Target:
     mark: str
 
 
-def not_ready(targets: Sequence[Target], patience: float = _PATIENCE) -> str | None:
+def not_ready(targets: Sequence[ReadinessTarget], patience: float = _PATIENCE) -> str | None:
     """None when clients can work through each of these brokers; otherwise what is missing. Asks at most `patience` seconds a
     question.
 
@@ -45,7 +45,7 @@ def not_ready(targets: Sequence[Target], patience: float = _PATIENCE) -> str | N
     return None
 
 
-def _missing(target: Target, patience: float) -> str | None:
+def _missing(target: ReadinessTarget, patience: float) -> str | None:
     questions: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         ("brokers/configuration/runtime", lambda body: _has_mark(body, target.mark), "another Pulsar answers there"),
         ("brokers/health", lambda body: body.strip() == "ok", "not healthy yet"),
@@ -85,7 +85,7 @@ def wait(
         waited = clock() - start
         if problem is None or waited >= limit or not alive():
             return problem
-        tell(Waiting(waited, limit))
+        tell(WaitProgress(waited, limit))
         sleep(_BETWEEN)
 
 

@@ -17,7 +17,7 @@ DEFAULT_NODES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UpFlags:
     """The command line of `up`; None everywhere: as before, or else the default."""
 
     name: str = DEFAULT_NAME
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class MachineFacts:
     """Facts about this machine that the decision needs."""
 
     claims: Claims
@@ -39,7 +39,7 @@ class Surroundings:
     best_engine: Callable[[], EngineName]
 
 
-def settle(asked: Asked, known: Instance | None, around: Surroundings) -> Instance:
+def settle(asked: UpFlags, known: Instance | None, around: MachineFacts) -> Instance:
     """The instance to start: `known` again where it holds data, else a new one.
 
     Version, engine and bookie port belong to the data and stay; admin and broker port and authentication may be
@@ -55,7 +55,7 @@ def settle(asked: Asked, known: Instance | None, around: Surroundings) -> Instan
     return replace(known, auth=asked.auth or known.auth, ports=kept, process=None)
 
 
-def _new(asked: Asked, around: Surroundings) -> Instance:
+def _new(asked: UpFlags, around: MachineFacts) -> Instance:
     version = versions.exact(asked.version or versions.DEFAULT_LINE)
     many = asked.brokers is not None or asked.bookies is not None
     if many and asked.engine is EngineName.DOCKER:
@@ -76,7 +76,7 @@ def _new(asked: Asked, around: Surroundings) -> Instance:
     )
 
 
-def check_running(asked: Asked, running: Instance) -> None:
+def check_running(asked: UpFlags, running: Instance) -> None:
     """Raises KodoctlError (K614) when what runs is not what was asked for."""
     if asked.version is not None:
         versions.exact(asked.version)
@@ -86,7 +86,7 @@ def check_running(asked: Asked, running: Instance) -> None:
         raise failure("K614", "runs already, but otherwise", f"`{running.name}` has {'; '.join(differs)}\n{again}")
 
 
-def _compared(asked: Asked, running: Instance) -> list[tuple[str, object, object]]:
+def _compared(asked: UpFlags, running: Instance) -> list[tuple[str, object, object]]:
     members: list[tuple[str, object, object]] = [
         ("engine", running.engine, asked.engine),
         ("auth", running.auth, asked.auth),
@@ -100,13 +100,13 @@ def _compared(asked: Asked, running: Instance) -> list[tuple[str, object, object
     return found
 
 
-def _sizes(asked: Asked, known: Instance) -> list[tuple[str, int, int | None]]:
+def _sizes(asked: UpFlags, known: Instance) -> list[tuple[str, int, int | None]]:
     """Brokers and bookies: what it has (a standalone: none of its own), what was asked."""
     have = (len(known.cluster.brokers), len(known.cluster.bookies)) if known.cluster else (0, 0)
     return [("brokers", have[0], asked.brokers), ("bookies", have[1], asked.bookies)]
 
 
-def _check_data(asked: Asked, known: Instance) -> None:
+def _check_data(asked: UpFlags, known: Instance) -> None:
     wrong = []
     if asked.version is not None and not versions.fits(asked.version, known.version):
         wrong.append(f"Pulsar {known.version}, not {versions.exact(asked.version)}")

@@ -15,9 +15,9 @@ from typing import Final
 from kodoctl.dev import cluster_nodes as nodes
 from kodoctl.dev import docker, logs, readiness, tokens
 from kodoctl.dev import instance as record
-from kodoctl.dev.broker_engine import Engine
+from kodoctl.dev.broker_engine import BrokerEngine
 from kodoctl.dev.cluster_engine import ClusterEngine
-from kodoctl.dev.cluster_nodes import Node, NodeState
+from kodoctl.dev.cluster_nodes import ClusterNode, NodeState
 from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
@@ -29,7 +29,7 @@ STATUS_PATIENCE: Final = 3.0
 _LOOK_BACK: Final = 300
 
 
-class State(StrEnum):
+class InstanceState(StrEnum):
     """What an instance is doing."""
 
     RUNNING = "running"
@@ -40,11 +40,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class InstanceStatus:
     """An instance and its state; `problem` says what is missing when it is not ready. `nodes`: those of a cluster."""
 
     instance: Instance
-    state: State
+    state: InstanceState
     problem: str | None = None
     nodes: tuple[NodeStatus, ...] = ()
 
@@ -53,12 +53,12 @@ class Status:
 class NodeStatus:
     """A node of a cluster; `pid` None where it does not run."""
 
-    node: Node
+    node: ClusterNode
     state: NodeState
     pid: int | None
 
 
-def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> Engine:
+def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> BrokerEngine:
     """The engine that runs that instance."""
     if instance.cluster is not None:
         return ClusterEngine(homes, environ)
@@ -76,39 +76,43 @@ def known(homes: Homes, name: str) -> Instance:
     return found
 
 
-def targets(homes: Homes, engine: Engine, instance: Instance) -> tuple[readiness.Target, ...]:
+def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[readiness.ReadinessTarget, ...]:
     """Whom to ask whether an instance is ready: each of its brokers."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
-    return tuple(readiness.Target(url, token, mark) for url, mark in pairs)
+    return tuple(readiness.ReadinessTarget(url, token, mark) for url, mark in pairs)
 
 
-def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[Status]:
+def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
     """One instance, or all of them by name. Raises KodoctlError (K615) when the one is not there."""
     with told(homes.data):
         return [_status(homes, environ, one) for one in ([known(homes, name)] if name else record.all_instances(homes))]
 
 
-def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> Status:
+def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> InstanceStatus:
     engine = engine_of(instance, homes, environ)
     try:
         alive = engine.alive(instance)
     except KodoctlError as silence:  # nobody to ask; the others can still be told about
-        return Status(instance, State.UNKNOWN, silence.diagnostics[0].detail)
+        return InstanceStatus(instance, InstanceState.UNKNOWN, silence.diagnostics[0].detail)
     parts = _nodes(engine, instance)
     if not alive:
-        return Status(instance, State.DIED if engine.died(instance) else State.STOPPED, nodes=parts)
+        return InstanceStatus(
+            instance, InstanceState.DIED if engine.died(instance) else InstanceState.STOPPED, nodes=parts
+        )
     if away := [f"{part.node.name} {part.state}" for part in parts if part.state is not NodeState.RUNNING]:
-        return Status(instance, State.NOT_READY, f"not running: {', '.join(away)}", parts)
+        return InstanceStatus(instance, InstanceState.NOT_READY, f"not running: {', '.join(away)}", parts)
     problem = readiness.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
     if problem is None:
-        return Status(instance, State.RUNNING, nodes=parts)
+        return InstanceStatus(instance, InstanceState.RUNNING, nodes=parts)
     known_cause = logs.hint(engine.last_lines(instance, _LOOK_BACK), instance.name)
-    return Status(instance, State.NOT_READY, f"{problem}; {known_cause}" if known_cause else problem, parts)
+    return InstanceStatus(
+        instance, InstanceState.NOT_READY, f"{problem}; {known_cause}" if known_cause else problem, parts
+    )
 
 
-def _nodes(engine: Engine, instance: Instance) -> tuple[NodeStatus, ...]:
+def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
     if not isinstance(engine, ClusterEngine):
         return ()
     found = []

@@ -19,7 +19,7 @@ from kodoctl.dev import process, service
 from kodoctl.dev.instance import Homes, all_instances, make_private, take_lock
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import Diagnostic, KodoctlError, Severity
 
@@ -56,7 +56,7 @@ def _owner_lives(folder: Path) -> bool:
         return False
 
 
-def join(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell: Tell = quiet) -> Addresses:
+def join(run: Path, jars: Path, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet) -> Addresses:
     """The broker of this run, started by whoever asks first. A start that failed fails for all, with the same error."""
     outcome = run / _OUTCOME
     with (run / ".lock").open("a") as file:
@@ -69,7 +69,7 @@ def join(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell: 
     return Addresses(tuple(content["admin_urls"]), tuple(content["broker_urls"]), content["cluster"])
 
 
-def _start(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell: Tell) -> dict[str, object]:
+def _start(run: Path, jars: Path, environ: Mapping[str, str], asked: UpFlags, tell: Tell) -> dict[str, object]:
     try:
         started = up(Homes(run / "instances", jars), environ, asked, tell)
     except KodoctlError as problem:

@@ -27,7 +27,7 @@ _ROLE_LENGTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class TokenRole:
     """A role that `up` makes a token for, and what it may do."""
 
     name: str
@@ -35,10 +35,10 @@ class Role:
 
 
 ROLES: Final = (
-    Role("applier", "super-user: may do everything, tenants included"),
-    Role("planner", "nothing by itself; to plan, name it in a tenant's adminRoles"),
-    Role("consumer", "nothing by itself; what a topology grants it"),
-    Role("producer", "nothing by itself; what a topology grants it"),
+    TokenRole("applier", "super-user: may do everything, tenants included"),
+    TokenRole("planner", "nothing by itself; to plan, name it in a tenant's adminRoles"),
+    TokenRole("consumer", "nothing by itself; what a topology grants it"),
+    TokenRole("producer", "nothing by itself; what a topology grants it"),
 )
 
 

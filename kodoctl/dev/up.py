@@ -11,13 +11,13 @@ from typing import Final
 
 from kodoctl.dev import instance as record
 from kodoctl.dev import logs, ports, readiness, service, tokens
-from kodoctl.dev.broker_engine import PATIENCE, Engine, Launch
+from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
 from kodoctl.dev.java_engine import log_file
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.dev.progress import Step, Tell, quiet
-from kodoctl.dev.resolve import Asked, Surroundings, check_running, settle
+from kodoctl.dev.progress import ProgressStep, Tell, quiet
+from kodoctl.dev.resolve import MachineFacts, UpFlags, check_running, settle
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import KodoctlError
 
@@ -45,7 +45,7 @@ class _Job:
 
     homes: Homes
     environ: Mapping[str, str]
-    asked: Asked
+    asked: UpFlags
     tell: Tell
     limit: float
 
@@ -61,7 +61,7 @@ class _DiedError(KodoctlError):
 
 
 def up(
-    homes: Homes, environ: Mapping[str, str], asked: Asked, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
+    homes: Homes, environ: Mapping[str, str], asked: UpFlags, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
     """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
 
@@ -75,11 +75,15 @@ def up(
             if engine.alive(there):
                 return _already(job, there, engine)
             if engine.died(there) and there.ready_once:
-                tell(Step(f"The broker of `{there.name}` was killed or crashed; starting it again on the same data"))
+                tell(
+                    ProgressStep(
+                        f"The broker of `{there.name}` was killed or crashed; starting it again on the same data"
+                    )
+                )
         return _start_with_patience(job, there)
 
 
-def _already(job: _Job, there: Instance, engine: Engine) -> Up:
+def _already(job: _Job, there: Instance, engine: BrokerEngine) -> Up:
     check_running(job.asked, there)
     engine.revive(there, job.tell)
     ask = partial(readiness.not_ready, service.targets(job.homes, engine, there))
@@ -104,7 +108,11 @@ def _start_with_patience(job: _Job, there: Instance | None) -> Up:
         except _DiedError as death:
             if not death.port_taken:
                 raise
-            job.tell(Step("A port was taken in the meantime; " + ("choosing others" if may_choose else "trying again")))
+            job.tell(
+                ProgressStep(
+                    "A port was taken in the meantime; " + ("choosing others" if may_choose else "trying again")
+                )
+            )
             there = record.read(job.folder)  # ours by now; its data, if it is new, is nobody's
     return _start(job, there)
 
@@ -112,7 +120,7 @@ def _start_with_patience(job: _Job, there: Instance | None) -> Up:
 def _start(job: _Job, there: Instance | None) -> Up:
     with record.lock(job.homes, ".ports", quiet):  # two new instances at once must not choose the same
         claims = service.claims(job.homes, job.asked.name)
-        around = Surroundings(claims, ports.is_free, lambda: service.best_engine(job.environ))
+        around = MachineFacts(claims, ports.is_free, lambda: service.best_engine(job.environ))
         instance = record.write(job.folder, settle(job.asked, there, around))
     engine = service.engine_of(instance, job.homes, job.environ)
     try:
@@ -125,17 +133,17 @@ def _start(job: _Job, there: Instance | None) -> Up:
         if there is None:  # nothing ran yet: leave no trace
             record.forget(job.folder)
         raise
-    job.tell(Step(f"Starting Pulsar {instance.version}"))
+    job.tell(ProgressStep(f"Starting Pulsar {instance.version}"))
     return _launch(job, launch, engine, instance)
 
 
-def _check_vacant(engine: Engine, instance: Instance) -> None:
+def _check_vacant(engine: BrokerEngine, instance: Instance) -> None:
     if (left := engine.leftover(instance)) is not None:
         detail = f"{left} is there, and nothing says what of\nremove it if you do not need it, or choose another --name"
         raise failure("K623", "data of an unknown instance", detail)
 
 
-def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up:
+def _launch(job: _Job, launch: Launch, engine: BrokerEngine, instance: Instance) -> Up:
     if instance.auth is Auth.TOKEN:
         tokens.write_tokens(job.folder)
     start = time.monotonic()
@@ -157,7 +165,7 @@ def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up
     raise _not_up(job, engine, instance, problem)
 
 
-def _not_up(job: _Job, engine: Engine, instance: Instance, problem: str) -> KodoctlError:
+def _not_up(job: _Job, engine: BrokerEngine, instance: Instance, problem: str) -> KodoctlError:
     lines = engine.last_lines(instance, _LOOK_BACK)
     gave_up = logs.gave_up(lines)
     failed = gave_up or not engine.intact(instance)

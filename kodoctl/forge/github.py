@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Repository:
     """Which repository, where. `server_url` is for links that people follow."""
 
     api_url: str
@@ -49,7 +49,7 @@ class Place:
 class Forge:
     """One repository. Every call raises ClusterError (K546) for anything but success."""
 
-    def __init__(self, place: Place, *, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, place: Repository, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._place, self._pause = place, pause
         self._session = requests.Session()
         self._session.auth = self._sign  # over a .netrc

@@ -29,7 +29,7 @@ _MARK: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CiJob:
     """Where a job runs: the repository, the branch that it is about, the file of its workflow."""
 
     repository: str
@@ -38,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CommentHeader:
     """The comment's first line. `plan`: the plan's seal, None where none could be made; `run`: the run that has the file."""
 
     environment: str
@@ -56,13 +56,13 @@ def refused(detail: str, *more: str) -> RefusedError:
     return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 
-def mark_of(body: str) -> Mark | None:
+def mark_of(body: str) -> CommentHeader | None:
     """The mark of a comment; None for everybody else's."""
     found = _MARK.match(body)
     if found is None:
         return None
     environment, commit, run, plan = found.groups()
-    return Mark(environment, commit, int(run), None if plan == "none" else plan)
+    return CommentHeader(environment, commit, int(run), None if plan == "none" else plan)
 
 
 def artifact_name(environment: str, commit: str) -> str:
@@ -70,7 +70,7 @@ def artifact_name(environment: str, commit: str) -> str:
     return f"kodoctl-plan-{environment}-{commit}"
 
 
-def body_of(plan: Plan | None, mark: Mark, run_url: str) -> str:
+def body_of(plan: Plan | None, mark: CommentHeader, run_url: str) -> str:
     """The comment: the same for the same plan, so that it can be held against it later."""
     commit = mark.commit[:8]
     if plan is None:
@@ -107,7 +107,7 @@ def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
     return pull
 
 
-def marked(comment: Json | None, pull: Json, environment: str) -> Mark:
+def marked(comment: Json | None, pull: Json, environment: str) -> CommentHeader:
     """The mark of a comment that may stand for an approval. Raises RefusedError."""
     number, head = pull["number"], str(pull["head"]["sha"])
     mark = mark_of(str(comment["body"])) if comment else None
@@ -124,7 +124,7 @@ def marked(comment: Json | None, pull: Json, environment: str) -> Mark:
     return mark
 
 
-def check_run(run: Json, pull: Json, job: Job) -> None:
+def check_run(run: Json, pull: Json, job: CiJob) -> None:
     """A run whose workflow a pull request could have written says nothing. Raises RefusedError.
 
     `job`: its workflow is the one that must have planned. A forge that is not up to date takes the workflow of the
@@ -147,7 +147,7 @@ def check_run(run: Json, pull: Json, job: Job) -> None:
             raise refused(f"run {run.get('id')}, which #{pull['number']} names, {told}")
 
 
-def approved_plan(archive: bytes, mark: Mark, comment: Json, run_url: str) -> Plan:
+def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:
     """The plan in an artifact, which is the one that the comment shows. Raises RefusedError."""
     try:
         plan = plan_file.loads(_unpacked(archive), "the plan of the pull request")

@@ -65,7 +65,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ChangeContext:
     """Common attributes of all changes, besides their values."""
 
     owner: str
@@ -82,7 +82,7 @@ class Create:
     """The object is absent and declared."""
 
     after: Resource
-    about: About
+    about: ChangeContext
 
     @property
     def address(self) -> Address:
@@ -97,7 +97,7 @@ class Update:
     before: Resource
     after: Resource
     fields: tuple[FieldChange, ...]
-    about: About
+    about: ChangeContext
     unload: bool = False
     adopting: bool = False  # it is nobody's yet: needs --adopt, because somebody set what this would change
 
@@ -112,7 +112,7 @@ class Delete:
     """The object is ours, was created by us (or is named in allow_destroy), and no file declares it."""
 
     before: Resource
-    about: About
+    about: ChangeContext
 
     @property
     def address(self) -> Address:
@@ -125,7 +125,7 @@ class Adopt:
     """A live object that nobody owns, or that is taken over, becomes ours: marker and ledger only."""
 
     before: Resource
-    about: About
+    about: ChangeContext
     taken_from: str | None = None
 
     @property
@@ -140,7 +140,7 @@ class Forget:
 
     address: Address
     before: Resource | None
-    about: About
+    about: ChangeContext
 
 
 Change = Create | Update | Delete | Adopt | Forget

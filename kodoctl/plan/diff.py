@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.field_diff import (
     Levels,
     grant_fields,
@@ -18,10 +18,10 @@ from kodoctl.plan.field_diff import (
     subscription_fields,
     topic_fields,
 )
-from kodoctl.plan.inventory import Desired, Found, Live, Wanted
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
-from kodoctl.plan.targeting import Chosen
+from kodoctl.plan.targeting import TargetedObjects
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -58,11 +58,11 @@ class Difference:
     unchanged: int
     unmanaged: tuple[Address, ...]
     elsewhere: Mapping[str, int] = field(default_factory=dict)  # other topologies here: name -> objects
-    chosen: Chosen | None = None  # the part that was compared; None: all of it
+    chosen: TargetedObjects | None = None  # the part that was compared; None: all of it
 
 
 def diff(
-    desired: Desired, live: Live, allowances: Allowances | None = None, chosen: Chosen | None = None
+    desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
     """What would make the live objects what the files declare, and whose business everything else is. `chosen`: a part;
     of the rest nothing is said.
@@ -73,7 +73,7 @@ def diff(
 class _Diff:
     """One comparison. Collects; decides by ownership, then field by field."""
 
-    def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: Chosen | None) -> None:
+    def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: TargetedObjects | None) -> None:
         self.desired, self.live, self.allowances, self.chosen = desired, live, allowances, chosen
         self.changes: list[Change] = []
         self.conflicts: list[Diagnostic] = []
@@ -118,18 +118,18 @@ class _Diff:
     def _takes(self, address: Address) -> bool:
         return self.chosen is None or self.chosen.takes(address)
 
-    def _claim(self, address: Address, found: Found, asking: str | None = None) -> Claim:
+    def _claim(self, address: Address, found: LiveObject, asking: str | None = None) -> Claim:
         namespace = namespace_of(found.resource)
         return claim(address, found, self.live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
 
     # --- declared objects
 
-    def _create(self, wanted: Wanted) -> None:
+    def _create(self, wanted: DesiredObject) -> None:
         resource = wanted.resource
         if isinstance(resource, TopicResource) and self.live.unsupported & resource.policies.keys():
             kept = {name: value for name, value in resource.policies.items() if name not in self.live.unsupported}
             resource = replace(resource, policies=kept)
-        self.changes.append(Create(resource, About(wanted.owner, "declared, not there", wanted.where)))
+        self.changes.append(Create(resource, ChangeContext(wanted.owner, "declared, not there", wanted.where)))
 
     def _unsaid(self) -> Iterator[Diagnostic]:
         """Policies that this broker has no place for on a topic, where something else counts than the file says."""
@@ -151,7 +151,7 @@ class _Diff:
                 )
                 yield warning("K421", "a policy this broker does not have", detail, where)
 
-    def _declared(self, address: Address, wanted: Wanted, found: Found) -> None:
+    def _declared(self, address: Address, wanted: DesiredObject, found: LiveObject) -> None:
         match wanted.resource:
             case NamespaceResource(name=name, managed=None) if not self._namespace_keys(name):
                 self.unchanged += 1  # needed, and there: whose it is does not matter
@@ -168,21 +168,21 @@ class _Diff:
             self.conflicts += problems
             return
         fields = self._fields(wanted, found)
-        if not mine or owned.holding in (None, Holding.INTENT):
+        if not mine or owned.holding in (None, OwnershipKind.INTENT):
             self._adopt(wanted, found, owned)
         if fields:
             self._update(wanted, found, fields, adopting=owned.owner is None)
-        elif mine and owned.holding not in (None, Holding.INTENT):
+        elif mine and owned.holding not in (None, OwnershipKind.INTENT):
             self.unchanged += 1
 
-    def _conflict(self, address: Address, wanted: Wanted, owner: str) -> Diagnostic:
+    def _conflict(self, address: Address, wanted: DesiredObject, owner: str) -> Diagnostic:
         detail = (
             f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
             f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
         )
         return error("K410", "another topology owns it", detail, wanted.where)
 
-    def _adopt(self, wanted: Wanted, found: Found, owned: Claim) -> None:
+    def _adopt(self, wanted: DesiredObject, found: LiveObject, owned: Claim) -> None:
         taken_from = owned.owner if owned.owner not in (None, wanted.owner) else None
         if taken_from in self.desired.formerly(wanted.owner):
             reason = f"{wanted.owner} was called {taken_from}"
@@ -192,11 +192,13 @@ class _Diff:
             reason = "carries our marker, the ledger does not hold it yet"
         else:
             reason = "there, and nobody's yet"
-        self.changes.append(Adopt(found.resource, About(wanted.owner, reason, wanted.where), taken_from))
+        self.changes.append(Adopt(found.resource, ChangeContext(wanted.owner, reason, wanted.where), taken_from))
 
-    def _update(self, wanted: Wanted, found: Found, fields: tuple[FieldChange, ...], *, adopting: bool) -> None:
+    def _update(
+        self, wanted: DesiredObject, found: LiveObject, fields: tuple[FieldChange, ...], *, adopting: bool
+    ) -> None:
         unload = any(change.name == "delayed_delivery" for change in fields)
-        about = About(wanted.owner, "differs from the file", wanted.where)
+        about = ChangeContext(wanted.owner, "differs from the file", wanted.where)
         self.changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
         risky = [change.name.removeprefix("policies.") for change in fields if change.name not in HEALING]
         if adopting and risky and found.resource.address not in self.allowances.adopt:
@@ -206,7 +208,7 @@ class _Diff:
             )
             self.conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
 
-    def _fields(self, wanted: Wanted, found: Found) -> tuple[FieldChange, ...]:
+    def _fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldChange, ...]:
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self.levels(name.namespace), self.live.unsupported)
@@ -238,7 +240,7 @@ class _Diff:
     def _levels(self) -> dict[NamespaceName, Levels]:
         return {}
 
-    def _shared(self, wanted: Wanted, found: Found) -> None:
+    def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
@@ -246,7 +248,7 @@ class _Diff:
             case _:
                 self.unchanged += 1
 
-    def _grant(self, wanted: Wanted, after: GrantResource, found: Found) -> None:
+    def _grant(self, wanted: DesiredObject, after: GrantResource, found: LiveObject) -> None:
         before = found.resource
         assert isinstance(before, GrantResource)
         ours, others = self._granted(after.address)
@@ -254,7 +256,7 @@ class _Diff:
             self._update(wanted, found, fields, adopting=False)
         elif not after.actions <= ours:
             reason = "given already, not in our ledger yet"
-            self.changes.append(Adopt(before, About(wanted.owner, reason, wanted.where)))
+            self.changes.append(Adopt(before, ChangeContext(wanted.owner, reason, wanted.where)))
         else:
             self.unchanged += 1
 
@@ -279,7 +281,7 @@ class _Diff:
             if address.startswith("namespace."):
                 if owner is None and all(map(self._takes, ledger.addresses)):
                     found = self.live.objects.get(address)
-                    about = About(ledger.name, "nothing of ours is left in it")
+                    about = ChangeContext(ledger.name, "nothing of ours is left in it")
                     self.changes.append(Forget(address, found.resource if found else None, about))
             elif address not in self.desired.objects and self._takes(address):
                 self._leave(address, holding, ledger, owner or ledger.name)
@@ -298,37 +300,39 @@ class _Diff:
             None,
         )
 
-    def _leave(self, address: Address, holding: Holding, ledger: Ledger, owner: str) -> None:
+    def _leave(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
         found = self.live.objects.get(address)
         if found is None or self._claim(address, found).owner != ledger.name:
             reason = "is gone already" if found is None else "was made anew by somebody else"
-            if holding is not Holding.INTENT:
-                self.changes.append(Forget(address, None, About(owner, reason)))
+            if holding is not OwnershipKind.INTENT:
+                self.changes.append(Forget(address, None, ChangeContext(owner, reason)))
         elif address in self.allowances.forget:
-            self.changes.append(Forget(address, found.resource, About(owner, "named in `forget`")))
-        elif holding is Holding.ADOPTED and address not in self.allowances.destroy:
+            self.changes.append(Forget(address, found.resource, ChangeContext(owner, "named in `forget`")))
+        elif holding is OwnershipKind.ADOPTED and address not in self.allowances.destroy:
             reason = "no longer declared; was adopted, so it stays (allow_destroy would delete it)"
-            self.changes.append(Forget(address, found.resource, About(owner, reason)))
+            self.changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
         else:
-            self.changes.append(Delete(found.resource, About(owner, "no longer declared")))
+            self.changes.append(Delete(found.resource, ChangeContext(owner, "no longer declared")))
 
     def _revoke(self, address: Address, actions: frozenset[str], owner: str) -> None:
         found = self.live.objects.get(address)
         if found is None:
-            self.changes.append(Forget(address, None, About(owner, "is gone already")))
+            self.changes.append(Forget(address, None, ChangeContext(owner, "is gone already")))
             return
         before = found.resource
         assert isinstance(before, GrantResource)
         _, others = self._granted(address)
         left = before.actions - (actions - others)
         if left == before.actions:
-            self.changes.append(Forget(address, before, About(owner, "no longer declared; others need it")))
+            self.changes.append(Forget(address, before, ChangeContext(owner, "no longer declared; others need it")))
         elif left:
             after = GrantResource(before.target, before.role, left)
             fields = (FieldChange("actions", before.actions, left),)
-            self.changes.append(Update(before, after, fields, About(owner, "no longer declared; others gave the rest")))
+            self.changes.append(
+                Update(before, after, fields, ChangeContext(owner, "no longer declared; others gave the rest"))
+            )
         else:
-            self.changes.append(Delete(before, About(owner, "no longer declared")))
+            self.changes.append(Delete(before, ChangeContext(owner, "no longer declared")))
 
     # --- seen, and not ours
 
@@ -361,11 +365,13 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
-        holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is Holding.CREATED]
+        holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
         topics = [f.resource for f in live.objects.values() if isinstance(f.resource, TopicResource)]
         left = {topic.address for topic in topics if topic.name.namespace == namespace}
         found = live.objects.get(address)
         if holders and found and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]
-            kept.append(Delete(found.resource, About(holders[0].name, "created by us, nobody else lives there")))
+            kept.append(
+                Delete(found.resource, ChangeContext(holders[0].name, "created by us, nobody else lives there"))
+            )
     return replace(difference, changes=tuple(kept))

@@ -9,7 +9,7 @@ from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.resources import Address
 
@@ -53,7 +53,7 @@ def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
     for entries in live.ledgers.values():
         for name, ledger in entries.items():
             digests[name] = ledger.digest
-            applied |= {address for address, holding in ledger.owned.items() if holding is not Holding.INTENT}
+            applied |= {address for address, holding in ledger.owned.items() if holding is not OwnershipKind.INTENT}
             applied |= ledger.grants.keys()
     stale = {owner.name for owner in plan.owners if not owner.leaves and digests.get(owner.name) != owner.digest}
     groups: dict[str, list[Change]] = {"by_hand": [], "not_applied": [], "either": []}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Effective, FieldChange
-from kodoctl.plan.inventory import Found, Wanted
+from kodoctl.plan.inventory import DesiredObject, LiveObject
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -58,7 +58,9 @@ def overlaid(policies: Policies, fields: Iterable[FieldChange]) -> Policies:
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}
 
 
-def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: frozenset[str]) -> tuple[FieldChange, ...]:
+def topic_fields(
+    wanted: DesiredObject, found: LiveObject, levels: Levels, unsupported: frozenset[str]
+) -> tuple[FieldChange, ...]:
     """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
@@ -87,7 +89,7 @@ def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: froz
     return tuple(fields)
 
 
-def impossible(wanted: Wanted, found: Found) -> Iterator[Diagnostic]:
+def impossible(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
     """What Pulsar cannot do: shrink, or turn a plain topic into a partitioned one."""
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import About, Forget
+from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Ledger
@@ -45,8 +45,8 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
 def _forget(owner: str, address: Address, live: Live) -> Forget:
     found = live.objects.get(address)
     if found is not None and found.marker not in (None, owner):
-        return Forget(address, None, About(owner, f"belongs to {found.marker} by now, and stays so"))
-    about = About(owner, "given up: it stays as it is, and is nobody's")
+        return Forget(address, None, ChangeContext(owner, f"belongs to {found.marker} by now, and stays so"))
+    about = ChangeContext(owner, "given up: it stays as it is, and is nobody's")
     return Forget(address, found.resource if found else None, about)
 
 

@@ -13,7 +13,7 @@ from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Origin, Update
 from kodoctl.plan.field_diff import normal
-from kodoctl.plan.inventory import Desired, Wanted
+from kodoctl.plan.inventory import Desired, DesiredObject
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 
 K407 = "changes that these edits do not make"
@@ -21,7 +21,7 @@ _SHOWN = 3  # addresses named, the plan shows all
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class Baseline:
     """The revision as it was named, its commit, and what the files declared there."""
 
     ref: str
@@ -34,7 +34,7 @@ def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tupl
     return tuple(_with_origin(change, now, then) for change in changes)
 
 
-def unedited(changes: Iterable[Change], against: Against) -> Iterator[Diagnostic]:
+def unedited(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
     """One warning for all that the edits since the revision do not make."""
     found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
     if not found:
@@ -55,7 +55,7 @@ def _with_origin(change: Change, now: Desired, then: Desired) -> Change:
     return replace(change, about=replace(change.about, origin=origin, drifted=drifted))
 
 
-def _origin(change: Change, now: Wanted | None, then: Wanted | None) -> tuple[Origin, tuple[str, ...]]:
+def _origin(change: Change, now: DesiredObject | None, then: DesiredObject | None) -> tuple[Origin, tuple[str, ...]]:
     match change:
         case Update(fields=fields):
             return _of_fields(fields, now, then)
@@ -71,7 +71,7 @@ def _origin(change: Change, now: Wanted | None, then: Wanted | None) -> tuple[Or
 
 
 def _of_fields(
-    fields: tuple[FieldChange, ...], now: Wanted | None, then: Wanted | None
+    fields: tuple[FieldChange, ...], now: DesiredObject | None, then: DesiredObject | None
 ) -> tuple[Origin, tuple[str, ...]]:
     """By field: edited, and live is what the file said before: the edit. Not edited: drift.
     Edited, and live is neither: both.
@@ -84,7 +84,7 @@ def _of_fields(
     return (found.pop() if len(found) == 1 else Origin.BOTH), drifted
 
 
-def _of_field(field: FieldChange, now: Wanted | None, then: Wanted | None) -> Origin:
+def _of_field(field: FieldChange, now: DesiredObject | None, then: DesiredObject | None) -> Origin:
     before, after = _said(then, field), _said(now, field)
     if then is not None and now is not None and field.policy in then.ignore - now.ignore:
         return Origin.EDIT  # it was somebody else's so far, and is the file's from now on
@@ -95,7 +95,7 @@ def _of_field(field: FieldChange, now: Wanted | None, then: Wanted | None) -> Or
     return Origin.EDIT if before == normal(field.before) else Origin.BOTH
 
 
-def _said(wanted: Wanted | None, field: FieldChange) -> Any:
+def _said(wanted: DesiredObject | None, field: FieldChange) -> Any:
     """Value of a field in a file. None: no value, or the field is not for a file to declare
     (a half-made object is repaired).
     """

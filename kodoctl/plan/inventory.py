@@ -15,7 +15,7 @@ from kodoctl.topology.resources import Address, GrantResource, NamespaceResource
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredObject:
     """A declared object: who declares it, where, and which of its policies are somebody else's."""
 
     resource: Resource
@@ -31,7 +31,7 @@ class Desired:
 
     expansions: tuple[Expansion, ...] = field(repr=False)
     environment: str | None
-    objects: Mapping[Address, Wanted] = field(repr=False)
+    objects: Mapping[Address, DesiredObject] = field(repr=False)
     sources: Mapping[str, Source] = field(default_factory=dict)  # topology name -> where its file lives
     destroyed: frozenset[str] = frozenset()  # names of topologies of which nothing is wanted any more
 
@@ -71,12 +71,12 @@ def desired(
 ) -> Desired:
     """What the expansions stand for together; a namespace that no file owns is needed bare."""
     all_expansions = tuple(expansions)
-    objects: dict[Address, Wanted] = {}
+    objects: dict[Address, DesiredObject] = {}
     for expansion in all_expansions:
         ignores = {topic.resource.address: topic.ignore for topic in expansion.topics}
         ordered = _ordered_topics(expansion)
         for address, resource in expansion.resources.items():
-            objects[address] = Wanted(
+            objects[address] = DesiredObject(
                 _together(resource, objects.get(address)),
                 expansion.name,
                 expansion.places.get(address),
@@ -85,11 +85,11 @@ def desired(
             )
     for expansion in all_expansions:
         bare = NamespaceResource(expansion.namespace, {}, managed=None)
-        objects.setdefault(bare.address, Wanted(bare, expansion.name, expansion.topology.where("namespace")))
+        objects.setdefault(bare.address, DesiredObject(bare, expansion.name, expansion.topology.where("namespace")))
     return Desired(all_expansions, environment, objects, sources or {})
 
 
-def _together(resource: Resource, before: Wanted | None) -> Resource:
+def _together(resource: Resource, before: DesiredObject | None) -> Resource:
     """Several files may need one grant: the role is given what all of them ask for. Nothing else is declared twice (K102)."""
     if before is None or not isinstance(resource, GrantResource) or not isinstance(before.resource, GrantResource):
         return resource
@@ -134,7 +134,7 @@ class TopicFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LiveObject:
     """A live object: its marker (the owner's name on it), and what is known of its use."""
 
     resource: Resource
@@ -156,7 +156,7 @@ class Live:
     """Everything read from the cluster for one command."""
 
     identity: ClusterIdentity
-    objects: Mapping[Address, Found] = field(repr=False)
+    objects: Mapping[Address, LiveObject] = field(repr=False)
     ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)

@@ -21,7 +21,7 @@ FORMAT_VERSION: Final = 1
 MAX_BYTES: Final = 500_000
 
 
-class Holding(StrEnum):
+class OwnershipKind(StrEnum):
     """Origin of the ownership of an object. An intent found live is ours only with the marker."""
 
     INTENT = "intent"
@@ -46,7 +46,7 @@ class Ledger:
     source: Source = field(default_factory=Source)
     environment: str | None = None
     digest: str = ""
-    owned: Mapping[Address, Holding] = field(default_factory=dict, repr=False)
+    owned: Mapping[Address, OwnershipKind] = field(default_factory=dict, repr=False)
     namespace_keys: frozenset[str] = frozenset()
     grants: Mapping[Address, frozenset[str]] = field(default_factory=dict, repr=False)
     consumers: Mapping[str, Any] = field(default_factory=dict, repr=False)  # consumer-only settings as last applied
@@ -56,7 +56,7 @@ class Ledger:
         """Everything it names: objects owned or meant to be, and grants."""
         return frozenset(self.owned) | self.grants.keys()
 
-    def with_holdings(self, changes: Mapping[Address, Holding | None]) -> Ledger:
+    def with_holdings(self, changes: Mapping[Address, OwnershipKind | None]) -> Ledger:
         """The ledger with some addresses held as given, None = no longer."""
         owned = {**self.owned, **changes}
         return replace(self, owned={address: how for address, how in owned.items() if how is not None})
@@ -75,7 +75,9 @@ def encode(ledger: Ledger) -> str:
         "source": [ledger.source.origin, ledger.source.path],
         "env": ledger.environment,
         "digest": ledger.digest,
-        "owned": {how.value: sorted(_short(a, prefix) for a, h in ledger.owned.items() if h is how) for how in Holding},
+        "owned": {
+            how.value: sorted(_short(a, prefix) for a, h in ledger.owned.items() if h is how) for how in OwnershipKind
+        },
         "keys": sorted(ledger.namespace_keys),
         "grants": {_short(a, prefix): sorted(actions) for a, actions in sorted(ledger.grants.items())},
         "consumers": ledger.consumers,
@@ -101,7 +103,7 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
             Source(*document["source"]),
             document["env"],
             document["digest"],
-            {_long(a, prefix): Holding(how) for how, addresses in document["owned"].items() for a in addresses},
+            {_long(a, prefix): OwnershipKind(how) for how, addresses in document["owned"].items() for a in addresses},
             frozenset(document["keys"]),
             {_long(a, prefix): frozenset(actions) for a, actions in document["grants"].items()},
             document["consumers"],

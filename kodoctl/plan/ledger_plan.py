@@ -11,9 +11,9 @@ from kodoctl.plan import ledger as ledgers
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.inventory import Desired, Live
-from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.targeting import Chosen
+from kodoctl.plan.targeting import TargetedObjects
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
@@ -118,7 +118,7 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
 
 
 def partial_owners(
-    owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: Chosen
+    owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: TargetedObjects
 ) -> tuple[OwnerPlan, ...]:
     """Owner plans after a targeted plan: an entry records nothing that the plan did not write. A topology with all of
     its objects in the target is treated as in a whole plan; one without a change is not written to.
@@ -157,7 +157,7 @@ def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live
     return not any(other is not None and change.address in other.addresses for other in elsewhere)
 
 
-def _partial(owner: OwnerPlan, entry: Ledger | None, chosen: Chosen) -> OwnerPlan:
+def _partial(owner: OwnerPlan, entry: Ledger | None, chosen: TargetedObjects) -> OwnerPlan:
     """The digest stays where the file is the one that was applied, and is empty where only a part of the file is."""
     known = entry or Ledger(owner.name, owner.namespace)
     grants = {address: actions for address, actions in known.grants.items() if not chosen.takes(address)}
@@ -206,7 +206,7 @@ def ledger_pending(owners: Iterable[OwnerPlan], live: Live) -> bool:
 def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
     if ledger is None or owner.leaves or owner.replaces:
         return True
-    return ledger_after(owner, ledger.owned) != ledger or Holding.INTENT in ledger.owned.values()
+    return ledger_after(owner, ledger.owned) != ledger or OwnershipKind.INTENT in ledger.owned.values()
 
 
 _CONSUMER_KEYS = (
@@ -254,7 +254,7 @@ def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> It
     entries = {(namespace, name): entry for namespace, there in live.ledgers.items() for name, entry in there.items()}
     for owner in owners:
         held = {
-            a: Holding.CREATED
+            a: OwnershipKind.CREATED
             for a, w in desired.objects.items()
             if w.owner == owner.name and isinstance(w.resource, HELD)
         }
@@ -269,7 +269,7 @@ def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> It
             yield error("K420", "ownership ledgers too large", ledgers.too_large(namespace))
 
 
-def ledger_after(owner: OwnerPlan, owned: Mapping[Address, Holding]) -> Ledger:
+def ledger_after(owner: OwnerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
     """The entry that a complete apply leaves behind."""
     return Ledger(
         owner.name,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, Where, error, note
-from kodoctl.plan.inventory import Desired, Found, Live
-from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.inventory import Desired, Live, LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -25,7 +25,7 @@ class Claim:
     """The owner's name, and how the ledger says it came to own the object (None: only the marker speaks)."""
 
     owner: str | None
-    holding: Holding | None = None
+    holding: OwnershipKind | None = None
 
 
 def namespace_of(resource: Resource) -> NamespaceName | None:
@@ -41,7 +41,7 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             return None
 
 
-def claim(address: Address, found: Found, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
+def claim(address: Address, found: LiveObject, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
     """Ownership of a live object.
 
     On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
@@ -55,12 +55,14 @@ def claim(address: Address, found: Found, ledgers: Mapping[str, Ledger], *, aski
         case NamespaceResource():
             return _claim_of_namespace(holders, ledgers, asking)
     for name, holding in sorted(holders.items()):
-        if holding is not Holding.INTENT or found.marker == name:
+        if holding is not OwnershipKind.INTENT or found.marker == name:
             return Claim(name, holding)
     return Claim(found.marker)
 
 
-def _claim_of_namespace(holders: Mapping[str, Holding], ledgers: Mapping[str, Ledger], asking: str | None) -> Claim:
+def _claim_of_namespace(
+    holders: Mapping[str, OwnershipKind], ledgers: Mapping[str, Ledger], asking: str | None
+) -> Claim:
     """Ownership of a namespace: the topology that sets its policies owns it. One that was only needed, and made bare,
     is free for any topology that wants to set some. An intent counts: only the request that creates a namespace
     writes one for it.

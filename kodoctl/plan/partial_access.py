@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from kodoctl.errors import Diagnostic, RefusedError, Where, error, warning
-from kodoctl.plan.inventory import Desired, Found, Live, Wanted
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.names import NamespaceName
@@ -32,7 +32,7 @@ def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
         for address, wanted in desired.objects.items()
         if not _hidden(wanted, live.unseen)
     }
-    found = {resource.address: Found(resource) for resource in bare.values()}
+    found = {resource.address: LiveObject(resource) for resource in bare.values()}
     entries = {namespace: _by_markers(namespace, live, desired.environment) for namespace in live.unseen}
     return (
         replace(desired, objects=objects),
@@ -40,7 +40,7 @@ def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
     )
 
 
-def _hidden(wanted: Wanted, unseen: frozenset[NamespaceName]) -> bool:
+def _hidden(wanted: DesiredObject, unseen: frozenset[NamespaceName]) -> bool:
     match wanted.resource:
         case TenantResource(name=tenant):
             return tenant in {namespace.tenant for namespace in unseen}
@@ -51,10 +51,10 @@ def _hidden(wanted: Wanted, unseen: frozenset[NamespaceName]) -> bool:
 
 
 def _by_markers(namespace: NamespaceName, live: Live, environment: str | None) -> dict[str, Ledger]:
-    owned: dict[str, dict[Address, Holding]] = {}
+    owned: dict[str, dict[Address, OwnershipKind]] = {}
     for address, found in live.objects.items():
         if found.marker is not None and namespace_of(found.resource) == namespace:
-            owned.setdefault(found.marker, {})[address] = Holding.CREATED
+            owned.setdefault(found.marker, {})[address] = OwnershipKind.CREATED
     return {name: Ledger(name, namespace, environment=environment, owned=held) for name, held in owned.items()}
 
 

@@ -11,12 +11,12 @@ from kodoctl.plan.changes import Action, Change, action_of
 from kodoctl.plan.danger.active_overrides import steered
 from kodoctl.plan.danger.blast_radius import large_share
 from kodoctl.plan.danger.broker_settings import surroundings
-from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import undelivered
 from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
-from kodoctl.plan.git_baseline import Against, unedited, with_origins
+from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
 from kodoctl.plan.ledger_plan import (
     ABSENT,
@@ -29,7 +29,7 @@ from kodoctl.plan.ledger_plan import (
     partial_owners,
     renamed_in_part,
 )
-from kodoctl.plan.targeting import Portion
+from kodoctl.plan.targeting import TargetSummary
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
 
@@ -55,7 +55,7 @@ class Plan:
     destroying: bool = False
     paths: tuple[str, ...] = ()  # the files, as the command named them
     against: tuple[str, str] | None = None  # the git revision it is compared with, as named, and its commit
-    portion: Portion | None = None  # None: all that the files say
+    portion: TargetSummary | None = None  # None: all that the files say
     unseen: tuple[
         NamespaceName, ...
     ] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.partial_access
@@ -89,10 +89,10 @@ def make_plan(  # the parts of a plan are what they are
     evidence: Mapping[Address, Evidence],
     allowances: Allowances,
     now: int,
-    against: Against | None = None,
+    against: Baseline | None = None,
 ) -> Plan:
     """The plan with its dangers judged; `now` is ms since the epoch; `against`: what the files declared before."""
-    judged = Judge(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
+    judged = DangerRules(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)
     if against is not None:
         judged = with_origins(judged, desired, against.then)

@@ -21,7 +21,7 @@ from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
 from kodoctl.plan.ledger_plan import ConsumerChange, OwnerPlan
 from kodoctl.plan.plan import Plan
-from kodoctl.plan.targeting import Portion, Selection
+from kodoctl.plan.targeting import TargetFlags, TargetSummary
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 
 FORMAT_VERSION: Final = 1
@@ -167,7 +167,7 @@ def from_json(document: Json) -> Plan:
     return plan
 
 
-def _portion_to_json(portion: Portion | None) -> Json | None:
+def _portion_to_json(portion: TargetSummary | None) -> Json | None:
     if portion is None:
         return None
     return {
@@ -179,11 +179,11 @@ def _portion_to_json(portion: Portion | None) -> Json | None:
     }
 
 
-def _portion_from_json(document: Json | None) -> Portion | None:
+def _portion_from_json(document: Json | None) -> TargetSummary | None:
     if document is None:
         return None
-    return Portion(
-        Selection(tuple(document["targets"]), tuple(document["excludes"])),
+    return TargetSummary(
+        TargetFlags(tuple(document["targets"]), tuple(document["excludes"])),
         tuple((one["address"], one["needed_by"]) for one in document["taken_along"]),
         tuple((one["address"], one["needs"]) for one in document["held_back"]),
         document["left_out"],

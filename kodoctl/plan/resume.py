@@ -14,8 +14,8 @@ from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.field_diff import normal, same
-from kodoctl.plan.inventory import Found, Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.inventory import Live, LiveObject
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -59,12 +59,12 @@ def rest_of(plan: Plan, live: Live) -> Plan:
 def _held(change: Change, live: Live) -> bool:
     """Whether an adoption that writes nothing on its object is in the ledger already."""
     return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
-        Holding.ADOPTED,
-        Holding.CREATED,
+        OwnershipKind.ADOPTED,
+        OwnershipKind.CREATED,
     )
 
 
-def _holding(resource: Resource, owner: str, live: Live) -> Holding | None:
+def _holding(resource: Resource, owner: str, live: Live) -> OwnershipKind | None:
     namespace = namespace_of(resource)
     entry = live.ledgers.get(namespace, {}).get(owner) if namespace else None
     return entry.owned.get(resource.address) if entry else None
@@ -93,12 +93,12 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
             assert_never(change)
 
 
-def _of_made(change: Create, after: Resource, found: Found, live: Live) -> Iterator[Change]:
+def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> Iterator[Change]:
     """Made by the apply: what is not yet set on it, and its place in the ledger."""
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
-    if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not Holding.CREATED:
+    if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not OwnershipKind.CREATED:
         yield Adopt(found.resource, change.about)
     fields = tuple(_unset(after, found.resource))
     if fields:
@@ -126,7 +126,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldChange]:
             pass
 
 
-def _of_changed(change: Update, found: Found | None) -> Iterator[Change]:
+def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
     if found is None:
         raise _ForeignError("it is gone")
     left = tuple(field for field in change.fields if not _written(field, found.resource))
@@ -164,7 +164,7 @@ def _plain(value: object) -> object:
     return value if isinstance(value, frozenset | tuple) else normal(value)
 
 
-def _of_deleted(change: Delete, before: Resource, found: Found | None, live: Live) -> Iterator[Change]:
+def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live: Live) -> Iterator[Change]:
     if found is None:
         if _listed(change.address, change.about.owner, live):
             yield Forget(change.address, None, change.about)

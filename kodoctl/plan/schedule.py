@@ -28,7 +28,7 @@ from kodoctl.topology.resources import (
 )
 
 
-class Part(Enum):
+class UpdatePhase(Enum):
     """Which fields of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
 
     ALL = "all"
@@ -36,7 +36,7 @@ class Part(Enum):
     LATE = "late"
 
 
-StepKey = tuple[Address, str, Part]
+StepKey = tuple[Address, str, UpdatePhase]
 _Graph = dict[StepKey, set[StepKey]]  # each step with those before it
 
 
@@ -45,7 +45,7 @@ class Step:
     """A change, or the early or late half of a namespace's."""
 
     change: Change
-    part: Part = Part.ALL
+    part: UpdatePhase = UpdatePhase.ALL
 
     @property
     def key(self) -> StepKey:
@@ -106,7 +106,7 @@ def _graph(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> _Graph:
 
 def _steps(change: Change) -> Iterator[Step]:
     if isinstance(change, Update) and isinstance(change.after, NamespaceResource):
-        yield from (Step(change, part) for part in (Part.EARLY, Part.LATE) if fields_of(change, part))
+        yield from (Step(change, part) for part in (UpdatePhase.EARLY, UpdatePhase.LATE) if fields_of(change, part))
     else:
         yield Step(change)
 
@@ -119,7 +119,7 @@ def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         resource = resource_of(step.change)
         if isinstance(step.change, Forget):
             continue
-        if isinstance(resource, NamespaceResource) and step.part is not Part.LATE:
+        if isinstance(resource, NamespaceResource) and step.part is not UpdatePhase.LATE:
             namespaces[resource.name] = step
         elif isinstance(resource, TopicResource):
             topics.setdefault(resource.name, []).append(step)
@@ -150,7 +150,7 @@ def _after_topics(
             for topic in topics[name]:
                 if isinstance(topic.change, Adopt):
                     yield topic, step
-        case NamespaceResource(name=namespace) if step.part is Part.LATE:
+        case NamespaceResource(name=namespace) if step.part is UpdatePhase.LATE:
             for name, found in topics.items():
                 if name.namespace == namespace:
                     for topic in found:
@@ -182,14 +182,14 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield step, namespaces[namespace]
 
 
-def fields_of(change: Update, part: Part) -> tuple[FieldChange, ...]:
+def fields_of(change: Update, part: UpdatePhase) -> tuple[FieldChange, ...]:
     """All fields of a change, or what one part writes: up to the value between, and from there."""
     match part:
-        case Part.ALL:
+        case UpdatePhase.ALL:
             return change.fields
-        case Part.EARLY:
+        case UpdatePhase.EARLY:
             return tuple(replace(f, after=m) for f in change.fields if (m := between(f)) != f.before)
-        case Part.LATE:
+        case UpdatePhase.LATE:
             return tuple(replace(f, before=m) for f in change.fields if (m := between(f)) != f.after)
         case _:
             assert_never(part)

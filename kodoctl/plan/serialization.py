@@ -8,9 +8,9 @@ from typing import Any, assert_never
 
 from kodoctl.errors import Diagnostic, Severity, Where
 from kodoctl.plan.changes import (
-    About,
     Adopt,
     Change,
+    ChangeContext,
     Create,
     Delete,
     Effective,
@@ -252,7 +252,9 @@ def change_from_json(document: Json) -> Change:
     dangers = tuple(diagnostic_from_json(finding) for finding in document["dangers"])
     origin = Origin(document["origin"]) if document["origin"] else None
     drifted = tuple(document["drifted"])
-    about = About(text(document["owner"]), document["reason"], where, dangers, document["evidence"], origin, drifted)
+    about = ChangeContext(
+        text(document["owner"]), document["reason"], where, dangers, document["evidence"], origin, drifted
+    )
     before = resource_from_json(document["before"]) if document["before"] else None
     after = resource_from_json(document["after"]) if document["after"] else None
     match document["action"], before, after:

@@ -33,7 +33,7 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class TargetFlags:
     """What the flags name: addresses, or patterns of them in which `*` stands for any text, `/` included."""
 
     targets: tuple[str, ...] = ()
@@ -56,22 +56,22 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Portion:
+class TargetSummary:
     """What a part of a plan tells of itself. `left_out`: kind of object -> how many were not compared."""
 
-    selection: Selection
+    selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
     held: tuple[tuple[Address, Address], ...]  # held back, and what it needs that is left out
     left_out: Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TargetedObjects:
     """The objects of a part, among all that the files declare or our ledgers hold."""
 
     addresses: frozenset[Address]
     known: frozenset[Address]
-    portion: Portion
+    portion: TargetSummary
 
     def takes(self, address: Address) -> bool:
         """Whether the part is about an object; of those that are nobody's, the flags decide."""
@@ -89,7 +89,7 @@ class Chosen:
         return replace(desired, expansions=expansions, objects=objects)
 
 
-def choose(selection: Selection, desired: Desired, live: Live) -> Chosen:
+def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObjects:
     """The part that flags name. Raises UsageError for a name or pattern that fits nothing, and where nothing is left."""
     known = _known(desired, live)
     _must_fit(selection, known)
@@ -107,8 +107,8 @@ def choose(selection: Selection, desired: Desired, live: Live) -> Chosen:
         kind = address.partition(".")[0]
         left_out[kind] = left_out.get(kind, 0) + 1
     shown = {address: cause for address, cause in held.items() if address in targeted}
-    portion = Portion(selection, tuple(sorted(along.items())), tuple(sorted(shown.items())), left_out)
-    return Chosen(addresses, known, portion)
+    portion = TargetSummary(selection, tuple(sorted(along.items())), tuple(sorted(shown.items())), left_out)
+    return TargetedObjects(addresses, known, portion)
 
 
 def _fits(pattern: str, address: Address) -> bool:
@@ -125,7 +125,7 @@ def _known(desired: Desired, live: Live) -> frozenset[Address]:
     return frozenset(desired.objects).union(*(entry.addresses for entry in entries))
 
 
-def _must_fit(selection: Selection, known: frozenset[Address]) -> None:
+def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
     flagged = [("--target", name) for name in selection.targets] + [("--exclude", name) for name in selection.excludes]
     wrong = [
         error("K426", "no such object in the plan", f"{flag} {pattern}: {_nearest(pattern, known)}")

@@ -12,14 +12,14 @@ from typing import Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.field_diff import normal, same
 from kodoctl.plan.history import Applied
-from kodoctl.plan.inventory import Found, Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.inventory import Live, LiveObject
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
@@ -49,8 +49,8 @@ class _Backwards:
     changes: list[Change] = field(default_factory=list)
     findings: list[Diagnostic] = field(default_factory=list)
 
-    def about(self, change: Change) -> About:
-        return About(change.about.owner, self.reason)
+    def about(self, change: Change) -> ChangeContext:
+        return ChangeContext(change.about.owner, self.reason)
 
     def since(self, address: Address, what: str) -> None:
         self.findings.append(error("K422", K422, f"{address}: {what}; change it by hand, or in the file"))
@@ -105,7 +105,7 @@ def _give_up(way: _Backwards, change: Adopt, before: Resource) -> None:
     found = way.live.objects.get(before.address)
     if found is None:
         return
-    if why_not := _not_its_owner(way.live, before, found, change.about.owner, frozenset(Holding)):
+    if why_not := _not_its_owner(way.live, before, found, change.about.owner, frozenset(OwnershipKind)):
         way.since(before.address, why_not)
     else:
         way.changes.append(Forget(before.address, found.resource, way.about(change)))
@@ -123,10 +123,10 @@ def _take_back(way: _Backwards, change: Forget, address: Address) -> None:
         way.changes.append(Adopt(found.resource, way.about(change)))
 
 
-_MADE: Final = frozenset({Holding.CREATED, Holding.INTENT})
+_MADE: Final = frozenset({OwnershipKind.CREATED, OwnershipKind.INTENT})
 
 
-def _not_its_owner(live: Live, after: Resource, found: Found, owner: str, how: frozenset[Holding]) -> str:
+def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, how: frozenset[OwnershipKind]) -> str:
     """Why an object is not the one that an apply of this topology made or adopted (`how`), or is nobody's by now; "" where
     marker and ledger both say that it is. What was forgotten since, and what somebody made anew or took over, stays.
     """
@@ -208,7 +208,7 @@ def undo_plan(
     """The plan backwards with its dangers judged; `now` is ms since the epoch."""
     changes, findings = backwards(applied, live)
     judged = tuple(
-        sorted(Judge(frozenset(), live, evidence, allowances.destroy, now).judge(changes), key=reading_order)
+        sorted(DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes), key=reading_order)
     )
     owners = tuple(_owners(applied, live))
     return Plan(

@@ -9,18 +9,18 @@ from typing import Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Change, Update
-from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
-from kodoctl.plan.git_baseline import Against
+from kodoctl.plan.git_baseline import Baseline
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.partial_access import reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
-from kodoctl.plan.targeting import Selection, choose
+from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.pulsar.admin import Admin, must, schema_path
 from kodoctl.pulsar.evidence_reader import read_evidence
-from kodoctl.pulsar.live_inventory import Scope, read_live
+from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -38,21 +38,21 @@ _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the b
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PlannedRun:
     """A plan and the live side it was made against."""
 
     plan: Plan
     live: Live
 
 
-def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Scope:
+def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
     """What must be read to plan for `desired`."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     own = {*desired.namespaces, *namespaces}
     foreign = {
         r.target.namespace for r in resources if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
     } - own
-    return Scope(
+    return ReadScope(
         namespaces=tuple(sorted(own)),
         names=desired.all_names,
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
@@ -69,10 +69,10 @@ def prepare(
     allowances: Allowances,
     *,
     namespaces: Iterable[NamespaceName] = (),
-    against: Against | None = None,
-    selection: Selection | None = None,
+    against: Baseline | None = None,
+    selection: TargetFlags | None = None,
     may_reduce: bool = False,
-) -> Prepared:
+) -> PlannedRun:
     """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name); `selection`: a part of
     it only; `may_reduce`: a role that may see topics alone gets a plan that cannot be applied.
     """
@@ -80,17 +80,17 @@ def prepare(
     live = read_live(session.admin, session.client, scope)
     if live.unseen:
         desired, live = reduced(desired, live)
-    return Prepared(plan_against(session.admin, desired, live, allowances, against, selection), live)
+    return PlannedRun(plan_against(session.admin, desired, live, allowances, against, selection), live)
 
 
-def scope_of_plan(plan: Plan) -> Scope:
+def scope_of_plan(plan: Plan) -> ReadScope:
     """What must be read again before a plan is carried out."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     return scope_of_changes(plan.changes, own, names)
 
 
-def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> Scope:
+def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
     """What must be read to know the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
     read whole only where something that counts for all its topics changes.
     """
@@ -99,7 +99,7 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     foreign = {
         r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
     } - own
-    return Scope(
+    return ReadScope(
         namespaces=tuple(sorted(own)),
         names=frozenset(names),
         declared=frozenset(topic for topic in topics if topic is not None),
@@ -124,7 +124,7 @@ def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     clients that it does not name may not be cut off.
     """
     evidence = evidence_for(admin, plan.changes, live)
-    judged = Judge(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
+    judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
     pairs = zip(plan.changes, judged, strict=True)
     return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
 
@@ -147,8 +147,8 @@ def plan_against(
     desired: Desired,
     live: Live,
     allowances: Allowances,
-    against: Against | None = None,
-    selection: Selection | None = None,
+    against: Baseline | None = None,
+    selection: TargetFlags | None = None,
 ) -> Plan:
     """The plan for an inventory that has been read already. Raises UsageError where `selection` names nothing in it."""
     chosen = choose(selection, desired, live) if selection else None

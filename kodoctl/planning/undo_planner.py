@@ -13,7 +13,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
 from kodoctl.pulsar.journal import read_journal
-from kodoctl.pulsar.live_inventory import Scope, read_live
+from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
@@ -86,7 +86,7 @@ def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace
         raise RefusedError(error("K431", "journals that contradict each other", detail))
 
 
-def _scope(applied: Applied) -> Scope:
+def _scope(applied: Applied) -> ReadScope:
     touched = [*applied.done, *(change for change, _ in applied.broken)]
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers}
     return scope_of_changes(touched, places, {key.rpartition("/")[2] for key in applied.ledgers})

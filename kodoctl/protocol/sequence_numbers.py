@@ -47,7 +47,7 @@ class Number(NamedTuple):
         return f"{self.run}:{self.partition}:{self.number}"
 
 
-class Mark(NamedTuple):
+class ProducerWatermark(NamedTuple):
     """Progress of the count of a run on a partition. As a text: the value of the property."""
 
     run: str
@@ -71,7 +71,7 @@ def begun(run: str) -> int:
     return int(run[:11], 16)
 
 
-def read_number(text: str) -> Number | Mark:
+def read_number(text: str) -> Number | ProducerWatermark:
     """A value of `kodo-seq`. Raises BrokenNumberError."""
     run, _, rest = text.partition(":")
     partition, _, said = rest.partition(":")
@@ -82,7 +82,7 @@ def read_number(text: str) -> Number | Mark:
     return _mark(run, int(partition), said)
 
 
-def _mark(run: str, partition: int, said: str) -> Mark:
+def _mark(run: str, partition: int, said: str) -> ProducerWatermark:
     parts = said.split(":")
     end = parts[-1] == "end"
     values = dict(part.split("=", 1) for part in parts[: len(parts) - end] if "=" in part)
@@ -92,7 +92,9 @@ def _mark(run: str, partition: int, said: str) -> Mark:
         or not _is_number(values.get("high", ""))
     ):
         raise BrokenNumberError(said[:100])
-    return Mark(run, partition, int(values["high"]), _ranges(values["void"]) if "void" in values else (), end)
+    return ProducerWatermark(
+        run, partition, int(values["high"]), _ranges(values["void"]) if "void" in values else (), end
+    )
 
 
 def _ranges(text: str) -> Ranges:

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 
 
-class Room:
+class AdaptiveConcurrencyLimit:
     """Enter with `with`, around one request; then say how it went. Safe to use from several threads. A thread that
     has room asks what it must know before its request goes out without waiting again: else one would wait for itself.
     """

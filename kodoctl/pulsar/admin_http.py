@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, SSLError
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.adaptive_limit import Room
+from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.connection import Connection
@@ -81,7 +81,7 @@ class HttpAdmin:
         self._brokers = Brokers(connection.admin_urls)
         self._answered = False
         self._presented = Presented(connection)
-        self._room = Room(CONNECTIONS)
+        self._room = AdaptiveConcurrencyLimit(CONNECTIONS)
         over_tls = urlsplit(connection.admin_urls[0]).scheme == "https"
         self._pool = (
             urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls

@@ -35,7 +35,7 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ControlNamespace:
     """What the control namespace of a tenant holds: the UUID, and topology name -> the namespaces where it owns something."""
 
     uuid: str | None = None
@@ -43,11 +43,11 @@ class Control:
     listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
 
 
-def read_control(admin: Admin, tenant: str) -> Control:
+def read_control(admin: Admin, tenant: str) -> ControlNamespace:
     """Empty before the first apply."""
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
-        return Control()
+        return ControlNamespace()
     properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
     listed: dict[str, set[NamespaceName]] = {}
     places: dict[str, set[NamespaceName]] = {}
@@ -64,7 +64,9 @@ def read_control(admin: Admin, tenant: str) -> Control:
         )
         raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
     index = {name: tuple(sorted(listed.get(name, set()) | places.get(name, set()))) for name in {**listed, **places}}
-    return Control(properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()})
+    return ControlNamespace(
+        properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()}
+    )
 
 
 def _own(name: str, tenant: str) -> NamespaceName:

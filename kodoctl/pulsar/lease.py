@@ -22,7 +22,7 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control_namespace import ensure_lease_topic, lease_topic
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
 from kodoctl.pulsar.exclusive_producer import ExclusiveProducer, UnconfirmedError, unconfirmed
-from kodoctl.pulsar.topic_lock import Holder, break_lock, lock_holder, lock_token, take_lock
+from kodoctl.pulsar.topic_lock import LockHolder, break_lock, lock_holder, lock_token, take_lock
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
 from kodoctl.topology.names import NamespaceName
 
@@ -259,7 +259,7 @@ def _named(admin: Admin, namespace: NamespaceName) -> str:
         return f"somebody (who it is cannot be read: {problem.diagnostics[0].detail})"
 
 
-def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> Holder | None:
+def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> LockHolder | None:
     """Takes a namespace's lease away from whoever holds it, and lets go of it; None: nobody held it. The holder learns it
     with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
     """
@@ -288,12 +288,12 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
     return holder
 
 
-def held_by(admin: Admin, namespace: NamespaceName) -> Holder | None:
+def held_by(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
     """Who holds the lease of a namespace, as the broker knows it; None: nobody. Raises ClusterError where it does not say."""
     return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
 
 
-def _publisher(admin: Admin, topic: str) -> Holder | None:
+def _publisher(admin: Admin, topic: str) -> LockHolder | None:
     """The exclusive producer; None only where the broker says that there is none, or no such topic."""
     reply = admin.call("GET", f"{topic.replace('://', '/', 1)}/stats")
     if reply.missing:
@@ -306,4 +306,4 @@ def _publisher(admin: Admin, topic: str) -> Holder | None:
         return None
     metadata = stats["publishers"][0].get("metadata") or {}
     address = str(stats["publishers"][0].get("address", "")).lstrip("/")
-    return Holder(f"{metadata.get('holder', 'an unknown client')} ({address})", metadata.get("since", ""))
+    return LockHolder(f"{metadata.get('holder', 'an unknown client')} ({address})", metadata.get("since", ""))

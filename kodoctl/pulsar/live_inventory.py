@@ -16,7 +16,7 @@ from typing import Any, Final
 from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.field_diff import validates
-from kodoctl.plan.inventory import ClusterIdentity, Found, Live
+from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
 from kodoctl.plan.ledger import Ledger
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
@@ -47,7 +47,7 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReadScope:
     """What to read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
     `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just
     these, what is to be known before a plan is carried out.
@@ -69,7 +69,7 @@ class Scope:
 class _Reading:
     """What has been read so far."""
 
-    objects: dict[Address, Found] = field(default_factory=dict)
+    objects: dict[Address, LiveObject] = field(default_factory=dict)
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
     delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class _Reading:
     unseen: set[NamespaceName] = field(default_factory=set)
 
 
-def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
+def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
     """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
     server = read_server(admin)
     reading = _Reading()
@@ -91,10 +91,10 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
         for namespace in sorted(namespaces):
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
-            _add(reading, (Found(grant) for grant in _read_grants(admin, namespace, scope, reading)))
+            _add(reading, (LiveObject(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for schema in pool.map(lambda topic: read_schema(admin, topic), sorted(scope.schemas)):
             if schema is not None:
-                _add(reading, [Found(schema)])
+                _add(reading, [LiveObject(schema)])
     return Live(
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
@@ -130,12 +130,12 @@ class _Reader:
     pool: ThreadPoolExecutor
 
 
-def _add(reading: _Reading, found: Iterable[Found]) -> None:
+def _add(reading: _Reading, found: Iterable[LiveObject]) -> None:
     for one in found:
         reading.objects[one.resource.address] = one
 
 
-def _granted_elsewhere(reading: _Reading, scope: Scope) -> Iterator[NamespaceName]:
+def _granted_elsewhere(reading: _Reading, scope: ReadScope) -> Iterator[NamespaceName]:
     """Namespaces in which our topologies' ledgers say that roles were granted something."""
     for entries in reading.ledgers.values():
         for name, entry in entries.items():
@@ -143,7 +143,9 @@ def _granted_elsewhere(reading: _Reading, scope: Scope) -> Iterator[NamespaceNam
                 yield from map(place_of, entry.grants)
 
 
-def _read_grants(admin: Admin, namespace: NamespaceName, scope: Scope, reading: _Reading) -> Iterator[GrantResource]:
+def _read_grants(
+    admin: Admin, namespace: NamespaceName, scope: ReadScope, reading: _Reading
+) -> Iterator[GrantResource]:
     """Grants in a namespace that is not ours; one that is not there has none."""
     reply = admin.call("GET", namespace_path(namespace))
     if scope.reduced and reply.forbidden:
@@ -152,7 +154,9 @@ def _read_grants(admin: Admin, namespace: NamespaceName, scope: Scope, reading: 
         yield from grants_of(namespace, must(reply, f"reading grants of {namespace}"))
 
 
-def _read_tenant(admin: Admin, tenant: str, scope: Scope, reading: _Reading) -> dict[str, tuple[NamespaceName, ...]]:
+def _read_tenant(
+    admin: Admin, tenant: str, scope: ReadScope, reading: _Reading
+) -> dict[str, tuple[NamespaceName, ...]]:
     """The tenant and what its control namespace holds; returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
@@ -162,7 +166,7 @@ def _read_tenant(admin: Admin, tenant: str, scope: Scope, reading: _Reading) -> 
     if not reply.forbidden:
         found = must(reply, f"reading the Pulsar tenant {tenant}")
         clusters, roles = found.get("allowedClusters") or [], found.get("adminRoles") or []
-        _add(reading, [Found(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
+        _add(reading, [LiveObject(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
     try:
         control = read_control(admin, tenant)
     except AdminError as problem:
@@ -173,7 +177,7 @@ def _read_tenant(admin: Admin, tenant: str, scope: Scope, reading: _Reading) -> 
     return dict(control.index)
 
 
-def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
+def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
     reply = reader.admin.call("GET", namespace_path(namespace))
     if reply.missing:
         reading.ledgers[namespace] = {}
@@ -189,8 +193,8 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, rea
     if delays := dump.get("delayed_delivery_policies"):
         reading.delays[namespace] = read_delayed_delivery(delays)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
-    _add(reading, [Found(NamespaceResource(namespace, policies))])
-    _add(reading, (Found(grant) for grant in grants_of(namespace, dump)))
+    _add(reading, [LiveObject(NamespaceResource(namespace, policies))])
+    _add(reading, (LiveObject(grant) for grant in grants_of(namespace, dump)))
     _read_topics(reader, namespace, scope, reading)
 
 
@@ -214,12 +218,12 @@ def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantR
                 yield GrantResource(TopicName.listed(topic), role, frozenset(actions))
 
 
-def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
+def _read_topics(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:
     partitioned, plain = list_topics(reader.admin, namespace)
     declared = {topic for topic in scope.declared if topic.namespace == namespace}
     foreign = _owned_by_others(reading.ledgers[namespace], scope)
     for topic in plain:
-        _add(reading, [Found(TopicResource(topic, 0, {}))])
+        _add(reading, [LiveObject(TopicResource(topic, 0, {}))])
     wanted = [t for t in partitioned if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
@@ -247,7 +251,7 @@ def _all_known(asked: Sequence[Future[TopicReading | None]]) -> list[TopicReadin
         raise ClusterError(*(one for problem in found for one in problem.diagnostics)) from None
 
 
-def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[Address]:
+def _owned_by_others(entries: dict[str, Ledger], scope: ReadScope) -> set[Address]:
     return {address for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
 
 
@@ -275,10 +279,10 @@ def _is_system(topic: TopicName) -> bool:
 
 def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, stalls: bool) -> None:
     resource: Resource = TopicResource(found.name, found.partitions, policies, found.missing)
-    objects = [Found(resource, found.marker, found.facts, stalls)]
+    objects = [LiveObject(resource, found.marker, found.facts, stalls)]
     for subscription in found.subscriptions:
         sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
-        objects.append(Found(sub, subscription.marker, subscription.facts))
+        objects.append(LiveObject(sub, subscription.marker, subscription.facts))
     _add(reading, objects)
 
 

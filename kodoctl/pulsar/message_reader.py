@@ -13,8 +13,8 @@ from kodoctl.pulsar.client import BoundedReader, BrokerClient
 from kodoctl.pulsar.message_decoding import content
 from kodoctl.pulsar.undeliverable_entries import (
     QUIET_MS,
+    EntryRun,
     Expected,
-    Run,
     ledgers_of,
     stored_of,
     told,
@@ -31,7 +31,7 @@ Place = tuple[int, int]
 """(ledger, entry)."""
 
 
-class Stored(NamedTuple):
+class ReadMessage(NamedTuple):
     """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms
     since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: what of it
     cannot be read (kodoctl.pulsar.message_decoding).
@@ -63,9 +63,9 @@ class PartitionFacts:
     last: Place
     deduplicates: bool
     cursors: Mapping[str, Cursor]
-    ledgers: tuple[Run, ...] = ()
+    ledgers: tuple[EntryRun, ...] = ()
 
-    def behind(self, after: Place | None) -> list[Run]:
+    def behind(self, after: Place | None) -> list[EntryRun]:
         """Entries behind a place, all of them for None."""
         cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
         return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
@@ -148,9 +148,9 @@ class Unread:
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
         self._admin, self._client, self._sure = admin, client, sure
-        self.runs: dict[str, list[Run]] = {}
+        self.runs: dict[str, list[EntryRun]] = {}
 
-    def add(self, part: str, runs: list[Run]) -> None:
+    def add(self, part: str, runs: list[EntryRun]) -> None:
         """Entries that did not come, though the reading went on; those that are gone by now are left out."""
         if self._sure and not self.silent(part, runs):
             detail = f"{told(part, runs)}, or it lost its place: try again"
@@ -161,12 +161,12 @@ class Unread:
     def leave_out(self, part: str, cursor: Cursor) -> None:
         """What a subscription has acknowledged."""
         entries = (
-            Run(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
+            EntryRun(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
         )
         if left := [entry for entry in entries if not cursor.has(entry[:2])]:
             self.runs[part] = left
 
-    def silent(self, part: str, runs: list[Run]) -> bool:
+    def silent(self, part: str, runs: list[EntryRun]) -> bool:
         """Whether nothing will come of the last entries of a partition."""
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
         found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
@@ -184,7 +184,7 @@ class Unread:
 
 def read_all(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
-) -> Iterator[Stored]:
+) -> Iterator[ReadMessage]:
     """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a
     publish time (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where
     the caller stops.
@@ -208,7 +208,7 @@ def read_stored(
     *,
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
-) -> Iterator[Stored]:
+) -> Iterator[ReadMessage]:
     """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after
     an entry; `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
     """
@@ -224,7 +224,7 @@ def _read(
     since: int | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
     watch: tuple[Unread, Expected] | None = None,
-) -> Iterator[Stored]:
+) -> Iterator[ReadMessage]:
     import pulsar
 
     if until[1] < 0:
@@ -240,7 +240,7 @@ def _read(
                 if only is None or place in only:
                     yield copied(
                         message, None, place
-                    )  # a reader's id must not be used: kodoctl.pulsar.recall_transport.Holder
+                    )  # a reader's id must not be used: kodoctl.pulsar.recall_transport.DeadLetterConsumer
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
@@ -276,7 +276,7 @@ def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
 
 
-def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
+def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
     """Everything needed, so that the client's object can go."""
     payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
-    return Stored(token, *place, payload, properties, key, ordering_key, happened, published, broken)
+    return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)

@@ -12,7 +12,7 @@ from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.client import CLOSE_S, BrokerClient
 from kodoctl.pulsar.message_decoding import as_they_are
-from kodoctl.pulsar.message_reader import READ_TIMEOUT_MS, Place, Stored, copied, number_of, place_of, read_stored
+from kodoctl.pulsar.message_reader import READ_TIMEOUT_MS, Place, ReadMessage, copied, number_of, place_of, read_stored
 from kodoctl.topology.names import whole_topic
 
 _LOCK_WAIT: Final = (
@@ -26,7 +26,7 @@ Where = tuple[int, int, int, int]
 """(partition, ledger, entry, batch)."""
 
 
-class Outgoing(NamedTuple):
+class RecalledMessage(NamedTuple):
     """A message to send. `event_time` in ms since the epoch, 0 = none; `payload` None: a tombstone."""
 
     payload: bytes | None
@@ -50,7 +50,7 @@ class NeverTakenError(Exception):
     """The message itself is refused: it was not sent, and its number is free. The message says why."""
 
 
-class Holder:
+class DeadLetterConsumer:
     """Holds the subscription that keeps dead letters: exclusively, so that one recall at a time works on them.
 
     Letters are read through it, because a message must be acknowledged by the consumer that received it: with a
@@ -77,7 +77,7 @@ class Holder:
                     break
         return self._tokens.keys()
 
-    def letters(self, until: Place, only: Container[Where]) -> Iterator[Stored]:
+    def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
         """What the subscription still has, in order, up to the entry `until`, which it must have; others than `only` these may
         come as well.
         """
@@ -177,7 +177,7 @@ class LaneSender:
         """The highest number the broker knows of this name; -1: none."""
         return int(self._producer.last_sequence_id())
 
-    def send(self, number: int, message: Outgoing, on_receipt: Callable[[Receipt], None]) -> None:
+    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
         """Numbers rise, from 1. The receipt comes on a thread of the client. Raises NeverTakenError."""
         import pulsar
 
@@ -201,7 +201,7 @@ class LaneSender:
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
 
-    def _check_size(self, message: Outgoing) -> None:
+    def _check_size(self, message: RecalledMessage) -> None:
         if not self._largest:
             return
         size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)

@@ -11,12 +11,12 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence_reader import count_messages
 from kodoctl.pulsar.topic_stats import Stats, read_stats, replications
-from kodoctl.status import LaneStatus, OtherReaders, Replication, Status
+from kodoctl.status import LaneStatus, OtherReaders, Replication, TopologyStatus
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
 
 
-def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> Status:
+def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:
     """One GET a topic; `exact` counts messages by reading the backlog."""
     names = [topic.name for topic in expansion.topics]
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
@@ -24,7 +24,7 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> S
         stats = dict(zip(names, answers, strict=True))
         rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
         lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
-    return Status(
+    return TopologyStatus(
         expansion.name,
         str(expansion.namespace),
         tuple(lanes),

@@ -23,7 +23,7 @@ from kodoctl.topology.names import NamespaceName
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LockHolder:
     """Who holds a lease, for people."""
 
     who: str
@@ -79,10 +79,10 @@ def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
     return lock if reply is None or reply.ok or lock.ours() else None
 
 
-def lock_holder(admin: Admin, namespace: NamespaceName) -> Holder | None:
+def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
     """Who made the lock topic; None without one. Raises ClusterError where the broker does not say."""
     found = _properties(admin, namespace)
-    return None if found is None else Holder(found.get("holder", "an unknown client"), found.get("since", ""))
+    return None if found is None else LockHolder(found.get("holder", "an unknown client"), found.get("since", ""))
 
 
 def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:

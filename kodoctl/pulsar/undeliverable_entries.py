@@ -20,7 +20,7 @@ _FIRST_CHUNK: Final = 7  # field of a serialised id
 Place = tuple[int, int]
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Consecutive entries of one ledger, both ends included."""
 
     ledger: int
@@ -43,10 +43,10 @@ class Expected:
     `open_`: nobody knows with which entry it begins, the first one that comes says it.
     """
 
-    def __init__(self, runs: Iterable[Run], *, open_: bool = False) -> None:
+    def __init__(self, runs: Iterable[EntryRun], *, open_: bool = False) -> None:
         self._runs = list(runs)
         self._next: Place | None = None if open_ or not self._runs else (self._runs[0].ledger, self._runs[0].first)
-        self.gaps: list[Run] = []
+        self.gaps: list[EntryRun] = []
         self.parts = 0
 
     def met(self, place: Place, message: Any) -> None:
@@ -62,25 +62,25 @@ class Expected:
             self.gaps += self._between(self._next, begin)
         self._next = max(self._next, (place[0], place[1] + 1))
 
-    def rest(self) -> list[Run]:
+    def rest(self) -> list[EntryRun]:
         """What has not come yet; where nobody knows the beginning, the last entry."""
         if self._next is not None:
             return self._between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
         return [run._replace(first=run.last) for run in self._runs[-1:]]
 
-    def _between(self, begin: Place, end: Place) -> list[Run]:
+    def _between(self, begin: Place, end: Place) -> list[EntryRun]:
         """Runs from one place on, before another."""
         found = []
         for run in self._runs:
             first = max(run.first, begin[1]) if run.ledger == begin[0] else run.first
             last = min(run.last, end[1] - 1) if run.ledger == end[0] else run.last
             if begin[0] <= run.ledger <= end[0] and first <= last:
-                found.append(Run(run.ledger, first, last))
+                found.append(EntryRun(run.ledger, first, last))
         return found
 
 
 def without_message(
-    client: BrokerClient, part: str, number: int, run: Run, ledgers: Iterable[Run], timeout: int = QUIET_MS
+    client: BrokerClient, part: str, number: int, run: EntryRun, ledgers: Iterable[EntryRun], timeout: int = QUIET_MS
 ) -> bool | None:
     """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or
     behind it, and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has
@@ -108,7 +108,7 @@ def without_message(
     return None
 
 
-def _before(run: Run, count: int, ledgers: Iterable[Run]) -> Place:
+def _before(run: EntryRun, count: int, ledgers: Iterable[EntryRun]) -> Place:
     """So many entries before a run, or before its ledger where it begins with it."""
     earlier = max((one for one in ledgers if one.ledger < run.ledger), default=None)
     if run.first or earlier is None:
@@ -116,21 +116,21 @@ def _before(run: Run, count: int, ledgers: Iterable[Run]) -> Place:
     return earlier.ledger, max(0, earlier.last - count + 1)
 
 
-def without_end(runs: list[Run], known: Sequence[Run]) -> list[Run]:
+def without_end(runs: list[EntryRun], known: Sequence[EntryRun]) -> list[EntryRun]:
     """The runs without the end that is known to have no message, so that nobody waits for it again."""
     if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
         return runs
     return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
 
 
-def stored_of(runs: Iterable[Run], ledgers: Iterable[Run]) -> list[Run]:
+def stored_of(runs: Iterable[EntryRun], ledgers: Iterable[EntryRun]) -> list[EntryRun]:
     """As much of the runs as is stored."""
     there = {run.ledger: run.last for run in ledgers}
     kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
     return [run for run in kept if run.first <= run.last]
 
 
-def ledgers_of(stats: dict[str, Any]) -> tuple[Run, ...]:
+def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
     """Entries of each ledger, of the admin API's `internalStats`; those of the open one stand beside the list."""
     last_ledger, _, last = str(stats.get("lastConfirmedEntry", "-1:-1")).partition(":")
     found = []
@@ -139,11 +139,11 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[Run, ...]:
         if ledger == int(last_ledger):
             entries = int(last) + 1
         if entries > 0 and ledger <= int(last_ledger):
-            found.append(Run(ledger, 0, entries - 1))
+            found.append(EntryRun(ledger, 0, entries - 1))
     return tuple(found)
 
 
-def told(part: str, runs: Iterable[Run]) -> str:
+def told(part: str, runs: Iterable[EntryRun]) -> str:
     """In words, at most some places."""
     some = list(runs)
     count = sum(run.entries for run in some)

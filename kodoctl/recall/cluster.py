@@ -11,43 +11,43 @@ from kodoctl.pulsar.message_limit import largest_message
 from kodoctl.pulsar.message_reader import (
     PartitionFacts,
     Place,
-    Stored,
+    ReadMessage,
     Unread,
     partitions_of,
     read_all,
     read_facts,
     read_stored,
 )
-from kodoctl.pulsar.recall_transport import Holder, LaneSender
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.recall.stored_message import Letter, Position, tenant_of
+from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
 
-class Keeper(Protocol):
+class LetterSource(Protocol):
     """Source of dead letters for a Carrier: a Holder, or an Onlooker beside it."""
 
-    def letters(self, until: Place, only: Container[Position]) -> Iterator[Stored]:
-        """See Holder.letters. Others than `only` these may come as well."""
+    def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
+        """See DeadLetterConsumer.letters. Others than `only` these may come as well."""
 
     def acknowledge(self, token: Any) -> None:
-        """See Holder.acknowledge."""
+        """See DeadLetterConsumer.acknowledge."""
 
     def close(self) -> None:
-        """See Holder.close."""
+        """See DeadLetterConsumer.close."""
 
 
-class Onlooker:
+class ReadOnlyLetters:
     """Reads the letters of entries that a subscription still has, where another process holds it: of a batch all of
     them, even those that were acknowledged. Acknowledges nothing.
     """
 
-    def __init__(self, cluster: Cluster, part: str, subscription: str) -> None:
+    def __init__(self, cluster: RecallCluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription
 
-    def letters(self, until: Place, only: Container[Position]) -> Iterator[Stored]:
+    def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
         """`only` these, in order, up to the entry `until`."""
         cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
         after = cursor.mark if cursor is not None and cursor.mark[0] >= 0 else None
@@ -62,7 +62,7 @@ class Onlooker:
         """Nothing is held."""
 
 
-class Cluster:
+class RecallCluster:
     """Over one session. `declared`: bytes that a message may have, by topic, where the file says."""
 
     def __init__(self, session: Session, declared: Mapping[str, int] | None = None) -> None:
@@ -86,22 +86,24 @@ class Cluster:
         """See read_facts."""
         return read_facts(self._session.admin, part)
 
-    def read_all(self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None) -> Iterator[Stored]:
+    def read_all(
+        self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None
+    ) -> Iterator[ReadMessage]:
         """See read_all. Without `unread`: entries that are not proved to have no message raise ClusterError."""
         sure = Unread(self._session.admin, self._session.client, sure=True)
         return read_all(self._session.client, facts, unread or sure, after=after)
 
-    def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[Stored]:
+    def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[ReadMessage]:
         """See read_stored."""
         return read_stored(self._session.client, part, until, after=after, only=only)
 
-    def hold(self, part: str, subscription: str) -> Holder:
-        """See Holder."""
-        return Holder(self._session.client, part, subscription)
+    def hold(self, part: str, subscription: str) -> DeadLetterConsumer:
+        """See DeadLetterConsumer."""
+        return DeadLetterConsumer(self._session.client, part, subscription)
 
-    def look(self, part: str, subscription: str) -> Onlooker:
-        """See Onlooker."""
-        return Onlooker(self, part, subscription)
+    def look(self, part: str, subscription: str) -> ReadOnlyLetters:
+        """See ReadOnlyLetters."""
+        return ReadOnlyLetters(self, part, subscription)
 
     def partitions(self, topic: str) -> int:
         """Number of partitions of a topic."""
@@ -116,11 +118,11 @@ class Cluster:
         return LaneSender(self._session.client, part, name, self._largest[topic])
 
 
-def letter_of(stored: Stored, topic: str, fair_by: str | None) -> Letter:
+def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:
     """A stored message as conditions see it; `topic` without partition. A publish time beyond LATEST is that, as in
     tables.
     """
-    return Letter(
+    return DeadLetter(
         topic,
         Position(stored.partition, stored.ledger, stored.entry, stored.batch),
         stored.payload,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.recall.recall_ledger import Entry, Event
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 
 _COLUMNS = (
     "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
@@ -20,7 +20,7 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 
 class DeltaLedger:
-    """kodoctl.recall.recall_ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError
+    """kodoctl.recall.recall_ledger.RecallLedger in a folder or an object store. Made by the first append. Raises UsageError
     without the libraries, KodoctlError for a table that cannot be read or written.
     """
 
@@ -54,7 +54,7 @@ class DeltaLedger:
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RecallEntry]) -> None:
         """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is
         known again.
         """
@@ -63,7 +63,7 @@ class DeltaLedger:
 
         if not entries:
             return
-        columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
+        columns = dict(zip(RecallEntry._fields, zip(*entries, strict=True), strict=True))
         schema = _schema()
         table = pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
         self._commits += 1
@@ -89,7 +89,7 @@ class DeltaLedger:
         except (deltalake.exceptions.DeltaError, OSError):
             return False
 
-    def entries(self, dead_topic: str) -> list[Entry]:
+    def entries(self, dead_topic: str) -> list[RecallEntry]:
         """See Ledger."""
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -107,8 +107,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
 
-def _entry(row: dict[str, Any]) -> Entry:
-    return Entry(**{**row, "event": Event(row["event"])})
+def _entry(row: dict[str, Any]) -> RecallEntry:
+    return RecallEntry(**{**row, "event": RecallEvent(row["event"])})
 
 
 def _schema() -> Any:

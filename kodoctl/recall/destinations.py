@@ -15,7 +15,7 @@ from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicNam
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class TargetPartition:
     """A topic letters are sent to. `ready`: every subscription reads it, so letters name the one they are for."""
 
     topic: str
@@ -25,7 +25,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class RecallSource:
     """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
     sent.
     """
@@ -38,15 +38,15 @@ class Family:
     fair_by: str | None
     payload_type: str | None
     holder: str = HOLDER
-    retrying: Mapping[Level, Lane] = field(default_factory=dict)
-    ready: Mapping[Level, Lane] = field(default_factory=dict)
+    retrying: Mapping[Level, TargetPartition] = field(default_factory=dict)
+    ready: Mapping[Level, TargetPartition] = field(default_factory=dict)
 
     @property
     def named_in_full(self) -> str:
         """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
         return f"{TopicName.parse(self.dead_topic).namespace}/{self.ground}:{self.subscription}"
 
-    def lane_of(self, died_in: str | None, to: Level | None) -> Lane | None:
+    def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
         """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is
         none.
         """
@@ -62,7 +62,7 @@ def _level(text: str | None) -> Level:
         return Level.L1
 
 
-def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Family:
+def family_of(topology: LoadedTopology, topic: str, subscription: str) -> RecallSource:
     """Raises UsageError for names the file does not have, and for a subscription without dead letters."""
     ground, spec = _found(topology, topic, subscription)
     dead = defaults.dead_letter(spec)
@@ -72,14 +72,14 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Family
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     parts = defaults.partitions(topology.spec, ground)
 
-    def lane(level: Level, state: State) -> Lane:
+    def lane(level: Level, state: State) -> TargetPartition:
         name = TopicName(namespace, state_name(topic, level, subscription, state))
-        return Lane(name.full, level, state is State.READY, parts)
+        return TargetPartition(name.full, level, state is State.READY, parts)
 
     levels = defaults.active_levels(ground)
     retrying = State.RETRYING in spec.states and State.RETRYING not in spec.draining
     payload = topology.payloads.get(topic)
-    return Family(
+    return RecallSource(
         name=topology.spec.name,
         ground=topic,
         subscription=subscription,
@@ -92,7 +92,7 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Family
     )
 
 
-def check_target(family: Family, to: Level | None) -> None:
+def check_target(family: RecallSource, to: Level | None) -> None:
     """Raises UsageError when letters have nowhere to go, or `to` is no level that takes messages."""
     named = ", ".join(family.ready)
     if to is None and Level.L1 not in family.retrying:
@@ -123,7 +123,9 @@ def _listed(names: Mapping[str, object]) -> str:
     return ", ".join(names) or "none"
 
 
-def fits(family: Family, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]) -> list[str]:
+def fits(
+    family: RecallSource, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]
+) -> list[str]:
     """Differences between a plan and the file, in words: what the plan names and the file no longer has. `lanes`:
     topic, whether ready, partitions.
     """

@@ -24,7 +24,7 @@ _COMMAND: Final = (
 )  # -P: no folder of the user's stands in for ours
 
 
-class Remembered:
+class DoneStoreClient:
     """One store and subscription, asked for as long as the block lasts. `store`: the workers' setting, which may hold
     a password: it goes to the process as its input, so that no list of processes shows it. `subscription`: named in
     full, `kodo/trade/orders:billing`.

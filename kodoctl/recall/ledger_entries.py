@@ -6,31 +6,33 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodoctl.recall.recall_ledger import Entry, Event, Standing
-from kodoctl.recall.recall_plan import Action, RecallPlan
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
+from kodoctl.recall.recall_plan import RecallAction, RecallPlan
 from kodoctl.recall.recovery import Verdict
-from kodoctl.recall.sends_in_flight import Further, Orders, Parcel
+from kodoctl.recall.sends_in_flight import Further, InFlightMessage, SendOptions
 
 _DECIDED: Final = {
-    Verdict.STORED: (Event.SENT, "read back from its lane"),
-    Verdict.MISSED: (Event.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Verdict.UNCLEAR: (Event.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+    Verdict.STORED: (RecallEvent.SENT, "read back from its lane"),
+    Verdict.MISSED: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
+    Verdict.UNCLEAR: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
 }
 
 
-def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins: str) -> Entry:
+def line(
+    plan: RecallPlan, parcel: InFlightMessage, event: RecallEvent, orders: SendOptions, begins: str
+) -> RecallEntry:
     """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
     back.
     """
-    one, intent = parcel.chosen, event is Event.INTENT
-    return Entry(
+    one, intent = parcel.chosen, event is RecallEvent.INTENT
+    return RecallEntry(
         run=plan.run,
         event=event,
         recall_id=one.recall_id,
         dead_topic=plan.dead_topic,
         position=str(one.position),
         at=orders.clock(),
-        lane=plan.lanes[one.lane].part if plan.action is Action.SEND else "",
+        lane=plan.lanes[one.lane].part if plan.action is RecallAction.SEND else "",
         number=one.number,
         receipt=parcel.receipt,
         note=begins if intent else parcel.note,
@@ -40,13 +42,13 @@ def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins:
     )
 
 
-def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -> Entry:
+def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, orders: SendOptions) -> RecallEntry:
     """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
     where one is known.
     """
     position, published = further.letter
     copy = further.first
-    return Entry(
+    return RecallEntry(
         run=sent.run,
         event=sent.event,
         recall_id=plan.recall_id_of(further.letter),
@@ -62,12 +64,12 @@ def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -
     )
 
 
-def decided(plan: RecallPlan, letter: str, doubt: Standing, verdict: Verdict, now: int, place: str) -> Entry:
+def decided(plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Verdict, now: int, place: str) -> RecallEntry:
     """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for
     Verdict.SEND.
     """
     event, note = _DECIDED[verdict]
-    return Entry(
+    return RecallEntry(
         run=doubt.run,
         event=event,
         recall_id=letter,

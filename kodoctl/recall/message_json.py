@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.stored_message import DeadLetter
 
 PREVIEW: Final = 400  # characters of a payload
 Json = dict[str, Any]
@@ -51,7 +51,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def as_json(letter: Letter) -> Json:
+def as_json(letter: DeadLetter) -> Json:
     """One message for `peek --json`; the payload as text where it is one."""
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     return {
@@ -72,7 +72,7 @@ def as_json(letter: Letter) -> Json:
     }
 
 
-def preview(letter: Letter) -> str:
+def preview(letter: DeadLetter) -> str:
     """The beginning of the payload as text; of bytes that are no text, as hexadecimal digits."""
     if letter.payload is None:
         return ""

@@ -11,14 +11,14 @@ from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.protocol import properties
 from kodoctl.pulsar.message_reader import PartitionFacts
 from kodoctl.pulsar.recall_transport import LaneSender
-from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.ledger_entries import decided
-from kodoctl.recall.recall_ledger import Entry, Event, Standing, highest_booked
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recall_plan import RecallPlan
 from kodoctl.recall.recovery import ReadBack, Verdict, judge
 
 
-def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
+def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:
     """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests
     anyway.
     """
@@ -28,7 +28,7 @@ def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
 
 
 def open_lanes(
-    plan: RecallPlan, cluster: Cluster, needed: Collection[int], open_ends: ExitStack
+    plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, LaneSender], dict[int, PartitionFacts]]:
     """Senders by the lane's index. Raises RefusedError, as `check_lanes` does."""
     facts = check_lanes(plan, cluster, needed)
@@ -40,7 +40,7 @@ def open_lanes(
     return lanes, facts
 
 
-def check_lanes(plan: RecallPlan, cluster: Cluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
+def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
     """By the lane's index. Raises RefusedError, naming every lane that does not deduplicate, or has grown: what was
     planned for a partition would no longer be where its key is.
     """
@@ -64,18 +64,22 @@ def check_deduplication(without: Collection[str]) -> None:
 
 
 def settle_doubts(
-    plan: RecallPlan, cluster: Cluster, known: Mapping[str, Standing], lanes: Mapping[int, LaneSender], now: int
-) -> list[Entry]:
+    plan: RecallPlan,
+    cluster: RecallCluster,
+    known: Mapping[str, LetterStatus],
+    lanes: Mapping[int, LaneSender],
+    now: int,
+) -> list[RecallEntry]:
     """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
     number was passed without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
     """
     booked = highest_booked(known, plan.run)
-    found: list[Entry] = []
+    found: list[RecallEntry] = []
     for lane in lanes.values():
         doubts = {
             recall_id: one
             for recall_id, one in known.items()
-            if one.run == plan.run and one.event is Event.INTENT and one.lane == lane.part
+            if one.run == plan.run and one.event is RecallEvent.INTENT and one.lane == lane.part
         }
         if not doubts:
             continue
@@ -90,7 +94,7 @@ def settle_doubts(
     return found
 
 
-def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack:
+def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus]) -> ReadBack:
     """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
     whoever moved it on kept its recall id.
     """

@@ -10,7 +10,7 @@ from typing import Final
 _TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
 
 
-class Pace:
+class RateLimit:
     """`per_second` starts; the clock is in seconds."""
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:

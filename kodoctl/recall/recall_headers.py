@@ -10,7 +10,7 @@ from typing import Final
 
 from kodoctl.protocol import properties
 from kodoctl.protocol.signing import Signer, stripped
-from kodoctl.recall.stored_message import ATTEMPTS, Letter
+from kodoctl.recall.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
     *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
@@ -19,7 +19,7 @@ RESET: Final = frozenset({
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
 
 
-def believed(letter: Letter, signer: Signer | None) -> Letter:
+def believed(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
     """With keys: a letter that no worker signed carries nothing of the platform's that could be believed."""
     if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
         return letter
@@ -27,7 +27,7 @@ def believed(letter: Letter, signer: Signer | None) -> Letter:
 
 
 def recalled_properties(
-    letter: Letter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
+    letter: DeadLetter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
     """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription
     reads, the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 
-class Event(StrEnum):
+class RecallEvent(StrEnum):
     """In the order of a letter's life. `UNCLEAR`: nobody can tell whether it was stored,
     and it was not sent again.
     """
@@ -23,21 +23,21 @@ class Event(StrEnum):
     DISCARDED = "discarded"
 
 
-_RANK = {event: rank for rank, event in enumerate(Event)}
-_WEIGHT = _RANK | {Event.REFUSED: -1}
+_RANK = {event: rank for rank, event in enumerate(RecallEvent)}
+_WEIGHT = _RANK | {RecallEvent.REFUSED: -1}
 """Of several runs: what one refused says nothing of what another began."""
-SETTLED = frozenset({Event.SENT, Event.DISCARDED})
+SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 """After these a letter need never be sent again: only the holder may still have to be told."""
 
 
-class Entry(NamedTuple):
+class RecallEntry(NamedTuple):
     """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the
     broker had it already, and nobody read where; `published`: the letter's own publish time, ms; `payload`: the old
     one of an edited letter.
     """
 
     run: str
-    event: Event
+    event: RecallEvent
     recall_id: str
     dead_topic: str
     position: str
@@ -51,11 +51,11 @@ class Entry(NamedTuple):
     payload: bytes | None = None
 
 
-class Standing(NamedTuple):
+class LetterStatus(NamedTuple):
     """State of one recall id according to the recall ledger."""
 
     run: str
-    event: Event
+    event: RecallEvent
     position: str = ""
     lane: str = ""
     number: int = 0
@@ -70,27 +70,27 @@ class Standing(NamedTuple):
         return self.event in SETTLED
 
 
-class Ledger(Protocol):
+class RecallLedger(Protocol):
     """Anything that keeps entries."""
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[RecallEntry]) -> None:
         """All of them or none; they are there when this returns."""
 
-    def entries(self, dead_topic: str) -> list[Entry]:
+    def entries(self, dead_topic: str) -> list[RecallEntry]:
         """Every line about one dead letter topic, in any order; payloads are left out."""
 
 
-def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
+def standings(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
     """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
     from there on a lane is read back.
     """
-    runs: dict[tuple[str, str], Standing] = {}
+    runs: dict[tuple[str, str], LetterStatus] = {}
     for entry in entries:
         name = entry.recall_id, entry.run
         before = runs.get(name)
         if before is None or _comes_after(entry, before):
-            runs[name] = Standing(**{field: getattr(entry, field) for field in Standing._fields})
-    found: dict[str, Standing] = {}
+            runs[name] = LetterStatus(**{field: getattr(entry, field) for field in LetterStatus._fields})
+    found: dict[str, LetterStatus] = {}
     for (recall_id, _), one in runs.items():
         before = found.get(recall_id)
         if before is None or (_WEIGHT[one.event], one.at) >= (_WEIGHT[before.event], before.at):
@@ -98,16 +98,16 @@ def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
     return found
 
 
-def _comes_after(entry: Entry, before: Standing) -> bool:
+def _comes_after(entry: RecallEntry, before: LetterStatus) -> bool:
     """Within one run."""
-    if entry.event is before.event is Event.INTENT:
+    if entry.event is before.event is RecallEvent.INTENT:
         return entry.at < before.at
     if entry.event is before.event:  # a line that says where is worth more than one that does not
         return (bool(entry.receipt), entry.at) >= (bool(before.receipt), before.at)
     return _RANK[entry.event] > _RANK[before.event]
 
 
-def highest_booked(known: Mapping[str, Standing], run: str) -> dict[str, int]:
+def highest_booked(known: Mapping[str, LetterStatus], run: str) -> dict[str, int]:
     """Lane -> the highest number of a run that is stored for certain."""
     highest: dict[str, int] = {}
     for one in known.values():

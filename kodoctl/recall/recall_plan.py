@@ -21,7 +21,7 @@ DEFAULT_LIMIT: Final = 10_000
 RECALL_ID: Final = 32  # hexadecimal digits
 
 
-class Action(StrEnum):
+class RecallAction(StrEnum):
     """Action on the chosen dead letters."""
 
     SEND = "send"
@@ -65,7 +65,7 @@ class Dated(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PlannedLetter:
     """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's
     lanes and `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged
     with it.
@@ -86,7 +86,7 @@ class RecallPlan:
     recall sent or discarded, which the holder still has.
     """
 
-    action: Action
+    action: RecallAction
     run: str
     made_at: int
     cluster: str | None
@@ -105,7 +105,7 @@ class RecallPlan:
     because: str
     edit: Mapping[str, Any] | None
     lanes: tuple[PlanLane, ...]
-    letters: tuple[Chosen, ...]
+    letters: tuple[PlannedLetter, ...]
     settle: tuple[Dated, ...]
     summary: Json = field(default_factory=dict)
 

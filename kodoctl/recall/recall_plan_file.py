@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
-from kodoctl.recall.recall_plan import MAX_LETTERS, Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.recall_plan import MAX_LETTERS, Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
 
 FORMAT_VERSION: Final = 1
@@ -40,7 +40,7 @@ SCHEMA: Final[Json] = {
     **_object({
         "format_version": {"const": FORMAT_VERSION},
         "kodoctl_version": _TEXT,
-        "action": {"enum": [action.value for action in Action]},
+        "action": {"enum": [action.value for action in RecallAction]},
         "run": {"type": "string", "pattern": "^[0-9a-z-]{8,40}$"},
         "made_at": _COUNT,
         "cluster": _MAYBE_TEXT,
@@ -162,7 +162,7 @@ def loads(text: str, file: str) -> RecallPlan:
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
 
 
-def _letter(one: Chosen) -> Json:
+def _letter(one: PlannedLetter) -> Json:
     return {
         "position": str(one.position),
         "published": one.published,
@@ -189,10 +189,10 @@ def _from_json(document: Json) -> RecallPlan:
     taken = {"format_version", "kodoctl_version", "seal", "action", "lanes", "letters", "settle"}
     plain = {name: value for name, value in document.items() if name not in taken}
     return RecallPlan(
-        action=Action(document["action"]),
+        action=RecallAction(document["action"]),
         lanes=tuple(PlanLane(**lane) for lane in document["lanes"]),
         letters=tuple(
-            Chosen(
+            PlannedLetter(
                 Position.parse(one["position"]),
                 one["published"],
                 one["recall_id"],

@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.recall.cluster import Cluster, letter_of
-from kodoctl.recall.destinations import Family, check_target
+from kodoctl.recall.cluster import RecallCluster, letter_of
+from kodoctl.recall.destinations import RecallSource, check_target
 from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.partition_lanes import check_deduplication
 from kodoctl.recall.payload_patch import Edit
-from kodoctl.recall.recall_ledger import Ledger, standings
-from kodoctl.recall.recall_plan import MAX_LETTERS, Action, RecallPlan
-from kodoctl.recall.selection import Asked, Done, Selection
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.recall_ledger import RecallLedger, standings
+from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction, RecallPlan
+from kodoctl.recall.selection import Done, LetterSelection, SelectionRequest
+from kodoctl.recall.stored_message import DeadLetter
 from kodoctl.topology.names import Level, TopicName
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RecallRequest:
     """Request for a recall plan. `path` and `environment`: how the family was found, for apply to find it again;
     `done`: see kodoctl.recall.selection.
     """
 
-    action: Action
-    family: Family
+    action: RecallAction
+    family: RecallSource
     path: str
     environment: str | None
     condition: Condition
@@ -38,11 +38,13 @@ class Request:
     done: Done | None = None
 
 
-Fill = Callable[[Asked, Selection], None]
+Fill = Callable[[SelectionRequest, LetterSelection], None]
 """Tells a selection of every letter that the holder still has, oldest first in each partition."""
 
 
-def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | None = None) -> RecallPlan:
+def prepare(
+    request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
+) -> RecallPlan:
     """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to
     go, RefusedError for lanes without deduplication.
     """
@@ -50,13 +52,13 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
     if not 1 <= request.limit <= MAX_LETTERS:
         detail = f"--limit {request.limit}: from 1 to {MAX_LETTERS:,}; more letters are more plans"
         raise UsageError(error("K567", "not a number of letters", detail))
-    if request.action is Action.SEND:
+    if request.action is RecallAction.SEND:
         check_target(family, request.to)
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
     known = standings(ledger.entries(family.dead_topic))
-    asked = Asked(
+    asked = SelectionRequest(
         request.action,
         family,
         request.condition,
@@ -68,7 +70,7 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
         known,
         request.done,
     )
-    selection = Selection(asked)
+    selection = LetterSelection(asked)
     if fill is not None:
         fill(asked, selection)
     else:
@@ -102,7 +104,7 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
     )
 
 
-def held_letters(family: Family, cluster: Cluster) -> Iterator[Letter]:
+def held_letters(family: RecallSource, cluster: RecallCluster) -> Iterator[DeadLetter]:
     """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to
     `unread`.
     """

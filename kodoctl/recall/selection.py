@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.destinations import Family
+from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.payload_patch import Edit, NotEditableError
-from kodoctl.recall.recall_ledger import Event, Standing
-from kodoctl.recall.recall_plan import Action, Chosen, Dated, LeftOut, PlanLane, partition_of, recall_id
-from kodoctl.recall.stored_message import Letter, Position
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
+from kodoctl.recall.recall_plan import Dated, LeftOut, PlanLane, PlannedLetter, RecallAction, partition_of, recall_id
+from kodoctl.recall.stored_message import DeadLetter, Position
 from kodoctl.topology.names import Level
 
 Json = dict[str, Any]
@@ -31,20 +31,20 @@ Done = Callable[[Sequence[str]], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SelectionRequest:
     """Input of a selection. `known`: recall id -> its state according to the recall ledger; `run` is that of the new
     plan; `done` queries the idempotency store of the workers, None: there is no way to query it.
     """
 
-    action: Action
-    family: Family
+    action: RecallAction
+    family: RecallSource
     condition: Condition
     run: str
     to: Level | None
     limit: int
     again: bool
     edit: Edit | None
-    known: Mapping[str, Standing]
+    known: Mapping[str, LetterStatus]
     done: Done | None = None
 
 
@@ -63,10 +63,10 @@ class _Candidate:
     sample: Json | None
 
 
-class Selection:
+class LetterSelection:
     """`offer` every letter that the holder still has, oldest first; `finish` once."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: SelectionRequest) -> None:
         self._asked = asked
         self.read = 0
         self.matched = 0
@@ -76,15 +76,15 @@ class Selection:
         self._why_not: Counter[str] = Counter()
         self._settle: list[Dated] = []
         self._seen_recalls: set[str] = set()
-        self._asking: list[Letter] = []
+        self._asking: list[DeadLetter] = []
         self._asking_size = 0
 
-    def offer(self, letter: Letter) -> None:
+    def offer(self, letter: DeadLetter) -> None:
         """One letter."""
         self.read += 1
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
-    def consider(self, letter: Letter, *, chosen: bool) -> None:
+    def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
         """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no
         recall's mark and are not in the ledger need not be told.
         """
@@ -119,12 +119,12 @@ class Selection:
             else:
                 self._take(letter)
 
-    def _left_out_for(self, letter: Letter, standing: Standing | None) -> LeftOut | None:
+    def _left_out_for(self, letter: DeadLetter, standing: LetterStatus | None) -> LeftOut | None:
         """Why a matching letter must stay; None: it may go."""
         asked = self._asked
-        if standing is not None and standing.event is not Event.REFUSED and not asked.again:
+        if standing is not None and standing.event is not RecallEvent.REFUSED and not asked.again:
             return LeftOut.ALREADY if standing.settled else LeftOut.UNFINISHED
-        if asked.action is Action.DISCARD:
+        if asked.action is RecallAction.DISCARD:
             return None
         if properties.RECALL in letter.properties and not asked.again:
             return LeftOut.RECALLED
@@ -138,19 +138,19 @@ class Selection:
                 return LeftOut.NOT_EDITABLE
         return None
 
-    def _take(self, letter: Letter) -> None:
+    def _take(self, letter: DeadLetter) -> None:
         """Copies of one message are one recall: a crash of a worker can leave two."""
         name = (letter.identity, letter.digest)
-        if self._asked.action is Action.SEND and name in self._candidates:
+        if self._asked.action is RecallAction.SEND and name in self._candidates:
             self._repeats.setdefault(name, []).append(Dated(letter.position, letter.publish_time))
             self._left_out[LeftOut.REPEAT] += 1
         elif len(self._candidates) >= self._asked.limit:
             self._left_out[LeftOut.BEYOND] += 1
         else:
-            unique = name if self._asked.action is Action.SEND else (str(letter.position), "")
+            unique = name if self._asked.action is RecallAction.SEND else (str(letter.position), "")
             self._candidates[unique] = self._candidate(letter)
 
-    def _candidate(self, letter: Letter) -> _Candidate:
+    def _candidate(self, letter: DeadLetter) -> _Candidate:
         asked = self._asked
         salt = asked.run if asked.again else ""
         return _Candidate(
@@ -158,14 +158,14 @@ class Selection:
             published=letter.publish_time,
             recall_id=recall_id(asked.family.dead_topic, letter.position, letter.publish_time, salt),
             digest=letter.digest,
-            lane=_lane(asked, letter) if asked.action is Action.SEND else None,
+            lane=_lane(asked, letter) if asked.action is RecallAction.SEND else None,
             reason=letter.reason or "(none)",
             tenant=letter.tenant,
             age=age_of(asked.condition.now - letter.publish_time),
             sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
         )
 
-    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[Chosen, ...], tuple[Dated, ...], Json]:
+    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[PlannedLetter, ...], tuple[Dated, ...], Json]:
         """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
         self._take_those_not_done()
         kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
@@ -177,7 +177,7 @@ class Selection:
         letters = []
         for name, one in sorted(kept.items(), key=lambda item: item[1].position):
             repeats = tuple(sorted(self._repeats.get(name, ())))
-            chosen = Chosen(one.position, one.published, one.recall_id, one.digest, repeats=repeats)
+            chosen = PlannedLetter(one.position, one.published, one.recall_id, one.digest, repeats=repeats)
             if one.lane is not None:
                 lane = lanes.setdefault(one.lane, len(lanes))
                 numbers[lane] += 1
@@ -203,7 +203,7 @@ class Selection:
         }
 
 
-def _lane(asked: Asked, letter: Letter) -> PlanLane:
+def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlanLane:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
     origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
@@ -212,7 +212,7 @@ def _lane(asked: Asked, letter: Letter) -> PlanLane:
     return PlanLane(lane.topic, partition, lane.ready, lane.partitions)
 
 
-def _sample(letter: Letter) -> Json:
+def _sample(letter: DeadLetter) -> Json:
     text = letter.text
     if text is None:
         text = "(no payload)" if letter.payload is None else f"({letter.size} bytes, no text)"

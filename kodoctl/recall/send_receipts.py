@@ -12,8 +12,8 @@ from typing import Final
 from kodoctl.pulsar.exclusive_producer import RECEIPT_S
 from kodoctl.pulsar.recall_transport import Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.recall.recall_ledger import Event
-from kodoctl.recall.sends_in_flight import Bundle, Parcel
+from kodoctl.recall.recall_ledger import RecallEvent
+from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after somebody said stop
 SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then
@@ -34,24 +34,26 @@ class Receipts:
         self._quiet_since: float | None = None  # after a stop
         self._silent_since: float | None = None
 
-    def expect(self, bundle: Bundle) -> None:
+    def expect(self, bundle: SendBatch) -> None:
         """One more, before it is sent."""
         with self._changed:
             bundle.on_their_way += 1
 
-    def take(self, parcel: Parcel, bundle: Bundle, receipt: Receipt) -> None:
+    def take(self, parcel: InFlightMessage, bundle: SendBatch, receipt: Receipt) -> None:
         """One came."""
         with self._changed:
             if bundle.left:  # nobody looks any more: it stays in doubt
                 return
             parcel.receipt, parcel.note = receipt.position, receipt.problem
             stored = not receipt.problem
-            parcel.outcome = Event.SENT if stored else Event.REFUSED if receipt.never else Event.UNCLEAR
+            parcel.outcome = (
+                RecallEvent.SENT if stored else RecallEvent.REFUSED if receipt.never else RecallEvent.UNCLEAR
+            )
             bundle.on_their_way -= 1
             self._quiet_since = self._silent_since = None
             self._changed.notify_all()
 
-    def wait(self, bundle: Bundle) -> None:
+    def wait(self, bundle: SendBatch) -> None:
         """Until every parcel has its own. Only as long as any come, for SILENCE seconds, and for PATIENCE once
         somebody said stop: a connection that is gone may never come back. Parcels without one keep no outcome, the
         bundle is `left`, and nothing more is to be sent, which `stop` says.

@@ -29,18 +29,18 @@ from typing import Final
 
 from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as control
-from kodoctl.pulsar.message_reader import Stored
-from kodoctl.pulsar.recall_transport import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
-from kodoctl.recall.cluster import Cluster, Keeper, letter_of
+from kodoctl.pulsar.message_reader import ReadMessage
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender, NeverTakenError, RecalledMessage, Receipt
+from kodoctl.recall.cluster import LetterSource, RecallCluster, letter_of
 from kodoctl.recall.ledger_entries import line, unsent
 from kodoctl.recall.partition_lanes import check_lanes, open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_headers import believed, recalled_properties
-from kodoctl.recall.recall_ledger import Entry, Event, Ledger, Standing, highest_booked, standings
-from kodoctl.recall.recall_plan import Action, Chosen, RecallPlan
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, RecallLedger, highest_booked, standings
+from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.send_receipts import Receipts
-from kodoctl.recall.sends_in_flight import Bundle, Further, Helpers, Orders, Parcel, Report
-from kodoctl.recall.stored_message import Letter, Position
+from kodoctl.recall.sends_in_flight import Further, InFlightMessage, ParallelSend, Report, SendBatch, SendOptions
+from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # letters booked together by default: a crash leaves twice as many in doubt
 _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a bundle; two are held at once
@@ -48,24 +48,24 @@ _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
 _WAIT: Final = 0.5  # seconds between two of them
 
 
-class Carrier:
+class RecallSender:
     """One attempt at one plan."""
 
     def __init__(
         self,
         plan: RecallPlan,
-        cluster: Cluster,
-        ledger: Ledger,
+        cluster: RecallCluster,
+        ledger: RecallLedger,
         edit: Edit | None,
-        orders: Orders,
-        helpers: Helpers | None = None,
+        orders: SendOptions,
+        helpers: ParallelSend | None = None,
     ) -> None:
         self._plan, self._cluster, self._ledger, self._edit, self._orders = plan, cluster, ledger, edit, orders
-        self._helpers = helpers
+        self._sends, self._helpers = plan.action is RecallAction.SEND, helpers
         self._chosen = {one.position: one for one in plan.letters}
         self._further = {one.position: Further(one) for one in plan.settle}
         self._further |= {copy.position: Further(copy, one) for one in plan.letters for copy in one.repeats}
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, LetterStatus] = {}
         self._lanes: dict[int, LaneSender] = {}
         self._begins: dict[int, str] = {}
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
@@ -96,7 +96,7 @@ class Carrier:
     def _read_ledger(self) -> None:
         self._known = standings(self._ledger.entries(self._plan.dead_topic))
 
-    def _let_go(self, holders: Mapping[int, Keeper]) -> set[Position]:
+    def _let_go(self, holders: Mapping[int, LetterSource]) -> set[Position]:
         """Letters to be sent that the holder has no more, although it has others of their batch: helpers do not see
         that.
         """
@@ -104,12 +104,12 @@ class Carrier:
         for number, holder in holders.items():
             wanted = self._wanted(number)
             open_ = {p for p in wanted if (one := self._chosen.get(p)) is not None and not self._settled(one)}
-            if isinstance(holder, Holder) and any(position.batch >= 0 for position in open_):
+            if isinstance(holder, DeadLetterConsumer) and any(position.batch >= 0 for position in open_):
                 last = max(wanted)
                 found |= open_.difference(holder.held((last.ledger, last.entry), wanted))
         return found
 
-    def _be_helped(self, helpers: Helpers, without: set[Position]) -> None:
+    def _be_helped(self, helpers: ParallelSend, without: set[Position]) -> None:
         """Others send while this holds: what they booked is only acknowledged here, what they left is sent here."""
         needed = self._needed(without)
         check_lanes(self._plan, self._cluster, needed)
@@ -146,7 +146,7 @@ class Carrier:
                 break
         return len(told)
 
-    def _hold(self, number: int, open_ends: ExitStack) -> Keeper:
+    def _hold(self, number: int, open_ends: ExitStack) -> LetterSource:
         hold = self._cluster.hold if self._orders.holds else self._cluster.look
         holder = hold(self._part(number), self._plan.holder)
         open_ends.callback(holder.close)
@@ -160,7 +160,7 @@ class Carrier:
 
     def _open_lanes(self, open_ends: ExitStack) -> None:
         """Lanes of letters that are not settled yet, their doubts decided before anything is sent."""
-        if self._plan.action is Action.DISCARD:
+        if not self._sends:
             return
         self._lanes, facts = open_lanes(self._plan, self._cluster, self._needed(), open_ends)
         self._read_ledger()  # whoever had the lanes until now may have booked to the last
@@ -173,18 +173,18 @@ class Carrier:
 
     def _needed(self, without: Container[Position] = frozenset()) -> set[int]:
         """Lanes of letters that are not settled, nor at positions `without`; none where nothing is sent."""
-        if self._plan.action is Action.DISCARD:
+        if not self._sends:
             return set()
         return {one.lane for one in self._plan.letters if not self._settled(one) and one.position not in without}
 
-    def _settled(self, one: Chosen) -> bool:
+    def _settled(self, one: PlannedLetter) -> bool:
         standing = self._known.get(one.recall_id)
         return standing is not None and standing.settled
 
     # --- one partition of dead letters, in its order
 
-    def _partition(self, number: int, holder: Keeper) -> None:
-        bundle, before = Bundle(), Bundle()  # what is gathered, and what is on its way meanwhile
+    def _partition(self, number: int, holder: LetterSource) -> None:
+        bundle, before = SendBatch(), SendBatch()  # what is gathered, and what is on its way meanwhile
         waiting: list[tuple[Further, object]] = []
         usual = self._orders.at_once or MOST_AT_ONCE
         most = min(usual, self._orders.pace.a_second)
@@ -201,17 +201,17 @@ class Carrier:
             if len(bundle.parcels) >= most or bundle.size >= _MOST_BYTES:
                 self._begin(bundle)
                 self._finish(before, holder)
-                bundle, before = Bundle(), bundle
+                bundle, before = SendBatch(), bundle
                 if most < usual:  # the rate is what takes the time
                     self._finish(before, holder)
-                    before = Bundle()
+                    before = SendBatch()
         self._begin(bundle)
         self._finish(before, holder)
         self._finish(bundle, holder)
         self._let_go_unsent(waiting, holder)
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
 
-    def _is_planned(self, further: Further, letter: Letter) -> bool:
+    def _is_planned(self, further: Further, letter: DeadLetter) -> bool:
         """True if the dead letter that was planned is stored there."""
         found = letter.publish_time == further.letter.published
         found = found and (further.first is None or letter.digest == further.first.digest)
@@ -219,16 +219,16 @@ class Carrier:
             self.report.elsewhere.append(f"{letter.position}: it is not the letter that was planned")
         return found
 
-    def _let_go_unsent(self, waiting: list[tuple[Further, object]], holder: Keeper) -> None:
+    def _let_go_unsent(self, waiting: list[tuple[Further, object]], holder: LetterSource) -> None:
         """Booked by their own places before they are acknowledged: else whoever audits takes them for removed."""
         lines, free = [], []
         for further, token in waiting:
             place, first = further.letter.position, further.first
-            sent = self._known.get(first.recall_id) if first else Standing(self._plan.run, Event.SENT)
+            sent = self._known.get(first.recall_id) if first else LetterStatus(self._plan.run, RecallEvent.SENT)
             own = self._known.get(self._plan.recall_id_of(further.letter))
             if own is not None and own.settled:
                 free.append((place, token))
-            elif sent is not None and sent.event is Event.SENT:
+            elif sent is not None and sent.event is RecallEvent.SENT:
                 lines.append(unsent(self._plan, further, sent, self._orders))
                 free.append((place, token))
             elif sent is not None and sent.settled:
@@ -237,7 +237,7 @@ class Carrier:
         for position, token in free:
             self._acknowledge(holder, position, token)
 
-    def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
+    def _stored(self, number: int, holder: LetterSource) -> Iterator[tuple[Position, ReadMessage]]:
         """Dead letters that the holder still has, up to the last one of the plan that it
         has; no further than needed.
         """
@@ -257,7 +257,7 @@ class Carrier:
         everything = (*self._chosen, *self._further)
         return {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
 
-    def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
+    def _parcel(self, chosen: PlannedLetter, stored: ReadMessage, holder: LetterSource) -> InFlightMessage | None:
         """A letter to be worked on; None when there is nothing left to do but telling the
         holder, or nothing at all.
         """
@@ -276,22 +276,22 @@ class Carrier:
             self._one_done()
             return None
         own = standing is not None and standing.run == self._plan.run  # its number is taken, so the broker may be asked
-        if not own and self._plan.action is Action.SEND and chosen.number <= self._passed[chosen.lane]:
+        if not own and self._sends and chosen.number <= self._passed[chosen.lane]:
             self.report.elsewhere.append(f"{chosen.position}: its turn has passed: plan again")
             self._one_done()
             return None
-        if self._plan.action is Action.SEND and self._orders.signer is None and control.SIGNATURE in letter.properties:
+        if self._sends and self._orders.signer is None and control.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
-        return Parcel(chosen, stored.token, letter, letter.payload)
+        return InFlightMessage(chosen, stored.token, letter, letter.payload)
 
-    def _must_stay(self, chosen: Chosen, standing: Standing) -> bool:
+    def _must_stay(self, chosen: PlannedLetter, standing: LetterStatus) -> bool:
         """Not settled, and not to be sent now: what a run refused or could not tell keeps its number."""
-        if standing.run != self._plan.run and standing.event is not Event.REFUSED:
+        if standing.run != self._plan.run and standing.event is not RecallEvent.REFUSED:
             self.report.elsewhere.append(f"{chosen.position}: begun by run {standing.run}, which is not finished")
-        elif standing.run == self._plan.run and standing.event is Event.REFUSED:
+        elif standing.run == self._plan.run and standing.event is RecallEvent.REFUSED:
             self.report.refused.append(f"{chosen.position}: {standing.note}")
-        elif standing.event is Event.UNCLEAR:
+        elif standing.event is RecallEvent.UNCLEAR:
             self.report.unclear.append(f"{chosen.position}: {standing.note}")
         else:
             return False
@@ -303,24 +303,24 @@ class Carrier:
 
     # --- a bundle: book, send, book, acknowledge; the next one begins before the receipts of the last are awaited
 
-    def _begin(self, bundle: Bundle) -> None:
+    def _begin(self, bundle: SendBatch) -> None:
         """Books and sends."""
         if not bundle.parcels:
             return
-        if self._plan.action is Action.DISCARD:
+        if not self._sends:
             for parcel in bundle.parcels:
-                parcel.outcome, parcel.note = Event.DISCARDED, self._plan.because
+                parcel.outcome, parcel.note = RecallEvent.DISCARDED, self._plan.because
             self.report.discarded += len(bundle.parcels)
         else:
             self._send_all(bundle)
 
-    def _finish(self, bundle: Bundle, holder: Keeper) -> None:
+    def _finish(self, bundle: SendBatch, holder: LetterSource) -> None:
         """Awaits receipts, books and acknowledges."""
         if not bundle.parcels:
             return
         self._receipts.wait(bundle)
         self.report.in_doubt += bundle.on_their_way
-        if self._plan.action is Action.SEND:
+        if self._sends:
             self._count(bundle.parcels)
         finished = [parcel for parcel in bundle.parcels if parcel.outcome is not None]
         entries = [self._entry(parcel, parcel.outcome) for parcel in finished if parcel.outcome is not None]
@@ -331,38 +331,38 @@ class Carrier:
                 self._acknowledge(holder, parcel.chosen.position, parcel.token)
             self._one_done()
         if any(
-            parcel.outcome is Event.UNCLEAR for parcel in finished
+            parcel.outcome is RecallEvent.UNCLEAR for parcel in finished
         ):  # a gap below what the broker counts: no further
             self._orders.stop.set()
 
-    def _send_all(self, bundle: Bundle) -> None:
+    def _send_all(self, bundle: SendBatch) -> None:
         for parcel in bundle.parcels:
             self._patch(parcel)
         ready = [parcel for parcel in bundle.parcels if parcel.outcome is None]
-        self._book([self._entry(parcel, Event.INTENT) for parcel in ready])
+        self._book([self._entry(parcel, RecallEvent.INTENT) for parcel in ready])
         for parcel in ready:
             if not self._orders.pace.wait(self._orders.stop):
                 break
             self._send(parcel, bundle)
-            if parcel.outcome is Event.REFUSED:  # booked before a higher number goes: else its number would look stored
-                self._book([self._entry(parcel, Event.REFUSED)])
+            if parcel.outcome is RecallEvent.REFUSED:  # before a higher number goes, else its own looks stored
+                self._book([self._entry(parcel, RecallEvent.REFUSED)])
 
-    def _patch(self, parcel: Parcel) -> None:
+    def _patch(self, parcel: InFlightMessage) -> None:
         if self._edit is None:
             return
         try:
             parcel.payload = self._edit.apply(parcel.letter.payload)
         except NotEditableError as problem:  # the schema changed since the plan
-            parcel.outcome, parcel.note = Event.REFUSED, str(problem)
+            parcel.outcome, parcel.note = RecallEvent.REFUSED, str(problem)
 
-    def _send(self, parcel: Parcel, bundle: Bundle) -> None:
+    def _send(self, parcel: InFlightMessage, bundle: SendBatch) -> None:
         chosen, signer = parcel.chosen, self._orders.signer
         letter, lane = believed(parcel.letter, signer), self._plan.lanes[chosen.lane]
         subscription, again = self._plan.subscription, self._plan.again
         properties = recalled_properties(letter, chosen.recall_id, subscription, ready=lane.ready, again=again)
         if signer is not None:
             properties = signer.signed(lane.topic, parcel.payload, properties)
-        message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
+        message = RecalledMessage(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
         self._receipts.expect(bundle)
         try:
             self._lanes[chosen.lane].send(chosen.number, message, partial(self._receipts.take, parcel, bundle))
@@ -370,29 +370,29 @@ class Carrier:
             never = chosen.number > self._passed[chosen.lane]
             self._receipts.take(parcel, bundle, Receipt("", str(problem), never=never))
 
-    def _count(self, bundle: list[Parcel]) -> None:
+    def _count(self, bundle: list[InFlightMessage]) -> None:
         for parcel in bundle:
             match parcel.outcome:
-                case Event.SENT if parcel.receipt:
+                case RecallEvent.SENT if parcel.receipt:
                     self.report.sent += 1
-                case Event.SENT:
+                case RecallEvent.SENT:
                     self.report.had_already += 1
-                case Event.REFUSED:
+                case RecallEvent.REFUSED:
                     self.report.refused.append(f"{parcel.chosen.position}: {parcel.note}")
-                case Event.UNCLEAR:
+                case RecallEvent.UNCLEAR:
                     self.report.unclear.append(f"{parcel.chosen.position}: {parcel.note}")
                 case _:
                     pass
 
     # --- booking and acknowledging
 
-    def _entry(self, parcel: Parcel, event: Event) -> Entry:
+    def _entry(self, parcel: InFlightMessage, event: RecallEvent) -> RecallEntry:
         return line(self._plan, parcel, event, self._orders, self._begins.get(parcel.chosen.lane, ""))
 
-    def _book(self, entries: list[Entry]) -> None:
+    def _book(self, entries: list[RecallEntry]) -> None:
         self._ledger.append(entries)
 
-    def _acknowledge(self, holder: Keeper, position: Position, token: object) -> None:
+    def _acknowledge(self, holder: LetterSource, position: Position, token: object) -> None:
         if not self._orders.holds:
             return
         holder.acknowledge(token)

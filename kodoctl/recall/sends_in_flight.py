@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kodoctl.protocol.signing import Signer
-from kodoctl.recall.rate_limit import Pace
-from kodoctl.recall.recall_ledger import Event
-from kodoctl.recall.recall_plan import Chosen, Dated
-from kodoctl.recall.stored_message import Letter, Position
+from kodoctl.recall.rate_limit import RateLimit
+from kodoctl.recall.recall_ledger import RecallEvent
+from kodoctl.recall.recall_plan import Dated, PlannedLetter
+from kodoctl.recall.stored_message import DeadLetter, Position
 
 
 @dataclass
@@ -44,13 +44,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class SendOptions:
     """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
     `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
     usual; `holds` False: the dead letters are held by another process, which acknowledges them, too.
     """
 
-    pace: Pace
+    pace: RateLimit
     who: str
     clock: Callable[[], int]
     stop: threading.Event
@@ -66,40 +66,40 @@ class Further(NamedTuple):
     """
 
     letter: Dated
-    first: Chosen | None = None
+    first: PlannedLetter | None = None
 
 
 @dataclass(slots=True)
-class Parcel:
+class InFlightMessage:
     """A letter on its way."""
 
-    chosen: Chosen
+    chosen: PlannedLetter
     token: object
-    letter: Letter
+    letter: DeadLetter
     payload: bytes | None
-    outcome: Event | None = None
+    outcome: RecallEvent | None = None
     receipt: str = ""
     note: str = ""
 
 
 @dataclass(slots=True)
-class Bundle:
+class SendBatch:
     """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
     `left`: those are not awaited any longer.
     """
 
-    parcels: list[Parcel] = field(default_factory=list)
+    parcels: list[InFlightMessage] = field(default_factory=list)
     size: int = 0
     on_their_way: int = 0
     left: bool = False
 
-    def add(self, parcel: Parcel) -> None:
+    def add(self, parcel: InFlightMessage) -> None:
         """One more."""
         self.parcels.append(parcel)
         self.size += parcel.letter.size
 
 
-Helpers = Callable[[Collection[int], Container[Position]], Report]
+ParallelSend = Callable[[Collection[int], Container[Position]], Report]
 """Send the letters of these lanes, but for those at some positions, and book what they did; what they leave, their caller
 sends.
 """

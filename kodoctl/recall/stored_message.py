@@ -45,7 +45,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetter:
     """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
 
     `broken`: what of it cannot be read; see `whole`.

@@ -12,7 +12,7 @@ from typing import Final
 import networkx as nx
 
 from kodoctl.render.graph_text import groups
-from kodoctl.topology.graph import Lane, Move, Reason
+from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import State
 
 COLUMNS: Final = (State.READY, State.BLOCKING, State.PENDING, State.RETRYING, State.DEAD)
@@ -29,7 +29,7 @@ Point = tuple[float, float]
 class Box:
     """A lane's rectangle, by its centre."""
 
-    lane: Lane
+    lane: GraphNode
     column: int
     rows: tuple[int, int]
     lines: list[str]
@@ -40,12 +40,12 @@ class Box:
 
 
 @dataclass
-class Line:
+class GridArrow:
     """An arrow: its corners, its words and where they stand."""
 
     source: Box
     target: Box
-    moves: list[Move]
+    moves: list[GraphEdge]
     points: list[Point] = field(default_factory=list)
     label_at: Point = (0.0, 0.0)
     upright: bool = False  # the label runs along a vertical line
@@ -60,7 +60,7 @@ class Line:
     @property
     def is_recall(self) -> bool:
         """Recall is the one move that people make."""
-        return self.moves[0].reason is Reason.RECALL
+        return self.moves[0].reason is MoveReason.RECALL
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Picture:
     """Everything placed; `headers` are (state, x), `titles` are (ground topic, y)."""
 
     boxes: list[Box]
-    lines: list[Line]
+    lines: list[GridArrow]
     bands: list[Band]
     headers: list[tuple[State, float]]
     titles: list[tuple[str, float]]
@@ -105,9 +105,9 @@ def text_width(text: str, points: float) -> float:
     return len(text) * points * _EM / 72
 
 
-def make_grid(graph: nx.MultiDiGraph[Lane]) -> tuple[dict[Lane, Box], list[LevelRows]]:
+def make_grid(graph: nx.MultiDiGraph[GraphNode]) -> tuple[dict[GraphNode, Box], list[LevelRows]]:
     """Every lane in its rows: a level has a row for each subscription with lanes there; ready lanes span them."""
-    boxes: dict[Lane, Box] = {}
+    boxes: dict[GraphNode, Box] = {}
     bands: list[LevelRows] = []
     for title, levels in groups(graph):
         dead = levels.pop("", []) if len(levels) > 1 else []
@@ -126,7 +126,7 @@ def make_grid(graph: nx.MultiDiGraph[Lane]) -> tuple[dict[Lane, Box], list[Level
     return boxes, bands
 
 
-def _name_lines(lane: Lane) -> list[str]:
+def _name_lines(lane: GraphNode) -> list[str]:
     """A name on at most two lines, broken before its last part."""
     name = lane.topic.local
     lines = [name]

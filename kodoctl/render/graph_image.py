@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import networkx as nx
 
 from kodoctl.errors import UsageError, error
-from kodoctl.render.graph_grid import LABEL_POINTS, NAME_POINTS, Box, Line, Picture
+from kodoctl.render.graph_grid import LABEL_POINTS, NAME_POINTS, Box, GridArrow, Picture
 from kodoctl.render.graph_layout import arrange
 from kodoctl.render.graph_text import FILLS
-from kodoctl.topology.graph import Lane, Reason
+from kodoctl.topology.graph import GraphNode, MoveReason
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 _INK: Final = "#1b1b1b"
 _COLOURS: Final = {
-    Reason.FAILED: "#a86a00",
-    Reason.EXHAUSTED: "#7a4d00",
-    Reason.OVER_RATE: "#1f5fa8",
-    Reason.OVER_QUOTA: "#6a3fb0",
-    Reason.ISOLATED: "#0b7285",
-    Reason.ROUTE: "#0b7285",
-    Reason.RECALL: "#b3261e",
-    Reason.PRODUCES: "#2e7d46",
+    MoveReason.FAILED: "#a86a00",
+    MoveReason.EXHAUSTED: "#7a4d00",
+    MoveReason.OVER_RATE: "#1f5fa8",
+    MoveReason.OVER_QUOTA: "#6a3fb0",
+    MoveReason.ISOLATED: "#0b7285",
+    MoveReason.ROUTE: "#0b7285",
+    MoveReason.RECALL: "#b3261e",
+    MoveReason.PRODUCES: "#2e7d46",
 }
 _HEADERS: Final = {State.DEAD: "dead letters"}
 
 
-def draw(graph: nx.MultiDiGraph[Lane], kind: str) -> bytes:
+def draw(graph: nx.MultiDiGraph[GraphNode], kind: str) -> bytes:
     """The picture as `svg` or `png` bytes; the same graph gives the same bytes. Raises
     UsageError without matplotlib.
     """
@@ -79,7 +79,7 @@ def _paint(axes: Axes, picture: Picture) -> None:
         _paint_box(axes, box)
 
 
-def _paint_line(axes: Axes, line: Line) -> None:
+def _paint_line(axes: Axes, line: GridArrow) -> None:
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path
 

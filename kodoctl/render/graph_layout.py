@@ -6,23 +6,33 @@ from typing import Final
 
 import networkx as nx
 
-from kodoctl.render.graph_grid import COLUMNS, NAME_POINTS, PAD, Band, LevelRows, Line, Picture, make_grid, text_width
-from kodoctl.render.graph_routes import Router
+from kodoctl.render.graph_grid import (
+    COLUMNS,
+    NAME_POINTS,
+    PAD,
+    Band,
+    GridArrow,
+    LevelRows,
+    Picture,
+    make_grid,
+    text_width,
+)
+from kodoctl.render.graph_routes import LineRouter
 from kodoctl.render.graph_text import arrows
-from kodoctl.topology.graph import Lane
+from kodoctl.topology.graph import GraphNode
 
 _MARGIN: Final = 0.5  # at the left, for the names of levels
 _TITLE: Final = 0.42
 
 
-def arrange(graph: nx.MultiDiGraph[Lane]) -> Picture:
+def arrange(graph: nx.MultiDiGraph[GraphNode]) -> Picture:
     """The picture of a graph of lanes."""
     boxes, bands = make_grid(graph)
     columns = [state for state in COLUMNS if any(box.lane.state is state for box in boxes.values())]
     for box in boxes.values():
         box.column = columns.index(box.lane.state)
-    lines = [Line(boxes[source], boxes[target], moves) for source, target, moves in arrows(graph)]
-    router = Router(list(boxes.values()), lines, len(columns), max(band.last for band in bands) + 1)
+    lines = [GridArrow(boxes[source], boxes[target], moves) for source, target, moves in arrows(graph)]
+    router = LineRouter(list(boxes.values()), lines, len(columns), max(band.last for band in bands) + 1)
     titles = _place_rows(router, bands)
     left = _place_columns(router)
     router.draw()
@@ -32,7 +42,7 @@ def arrange(graph: nx.MultiDiGraph[Lane]) -> Picture:
     return Picture(list(boxes.values()), lines, placed, headers, titles, left, router.width, height)
 
 
-def _place_rows(router: Router, bands: list[LevelRows]) -> list[tuple[str, float]]:
+def _place_rows(router: LineRouter, bands: list[LevelRows]) -> list[tuple[str, float]]:
     """Rows from the top down, each with the channels above and below it as high as their labels need."""
     titles: list[tuple[str, float]] = []
     y = 0.35  # the names of the columns
@@ -48,7 +58,7 @@ def _place_rows(router: Router, bands: list[LevelRows]) -> list[tuple[str, float
     return titles
 
 
-def _place_columns(router: Router) -> float:
+def _place_columns(router: LineRouter) -> float:
     """Columns from the left, each gap as wide as its tracks and labels need. Returns where bands begin."""
     x = router.place_left(_MARGIN)
     for column in range(router.columns):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, assert_never
 
-from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, Line, Point, text_width
+from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, GridArrow, Point, text_width
 
 _TRACK: Final = 0.11  # between two vertical lines
 _LINE_HEIGHT: Final = LABEL_POINTS * 1.25 / 72
@@ -53,7 +53,7 @@ class _Channel:
         self.heights: list[float] = []
         self.top = 0.0
 
-    def take(self, line: Line) -> int:
+    def take(self, line: GridArrow) -> int:
         """A new track."""
         self.heights.append(len(line.words) * _LINE_HEIGHT + 0.05)
         return len(self.heights) - 1
@@ -72,7 +72,7 @@ class _Channel:
 class _Route:
     """A line with its way and its tracks: `gap` is the column at whose right it runs up or down."""
 
-    line: Line
+    line: GridArrow
     way: Way
     gap: int | None = None
     vertical: int = 0
@@ -82,12 +82,12 @@ class _Route:
     into: float = 0.0
 
 
-class Router:
+class LineRouter:
     """Chooses a way for every line, then (when rows and columns are placed) gives it corners and a place for its
     label.
     """
 
-    def __init__(self, boxes: list[Box], lines: list[Line], columns: int, rows: int) -> None:
+    def __init__(self, boxes: list[Box], lines: list[GridArrow], columns: int, rows: int) -> None:
         self.boxes, self.columns = boxes, columns
         self.above = [_Channel() for _ in range(rows)]
         self.below = [_Channel() for _ in range(rows)]
@@ -105,7 +105,7 @@ class Router:
         self.routes = [self.route(line) for line in ordered]
         self.assign_ports()
 
-    def way(self, line: Line) -> Way:
+    def way(self, line: GridArrow) -> Way:
         """The way that crosses no box."""
         source, target = line.source, line.target
         if source.column == 0 and target.column == 0:
@@ -123,7 +123,7 @@ class Router:
             return Way.UNDER_RIGHT
         return Way.OVER if source.column == 0 else Way.UNDER
 
-    def route(self, line: Line) -> _Route:
+    def route(self, line: GridArrow) -> _Route:
         """The line with tracks of its own reserved, and room for its label where it needs some."""
         source, target = line.source, line.target
         route = _Route(line, self.way(line))
@@ -155,7 +155,7 @@ class Router:
             self.verticals[route.gap] += 1
         return route
 
-    def make_room(self, line: Line) -> None:
+    def make_room(self, line: GridArrow) -> None:
         """Widens the gap before the target for the label of a line that stays in its row."""
         line.folded = line.target.column == line.source.column + 1
         gap = line.target.column - 1
@@ -257,7 +257,7 @@ class Router:
         return [start, *middle, end], (label, along)
 
 
-def _span(line: Line) -> int:
+def _span(line: GridArrow) -> int:
     """Number of rows that a line crosses."""
     return abs(line.target.rows[0] - line.source.rows[0])
 

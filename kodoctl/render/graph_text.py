@@ -7,7 +7,7 @@ from typing import Final
 
 import networkx as nx
 
-from kodoctl.topology.graph import Lane, Move, Reason
+from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import State
 
 Graph = nx.MultiDiGraph  # of Lane, with a Move on each edge
@@ -22,27 +22,27 @@ FILLS: Final = {
 """State -> (fill, line): dark enough on light to be told apart without the colour, too."""
 
 
-def arrows(graph: Graph[Lane]) -> list[tuple[Lane, Lane, list[Move]]]:
+def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[GraphEdge]]]:
     """One arrow for all moves between two lanes that look alike."""
-    together: dict[tuple[Lane, Lane, bool], list[Move]] = {}
-    edges: Iterable[tuple[Lane, Lane, Move]] = graph.edges(data="move")
+    together: dict[tuple[GraphNode, GraphNode, bool], list[GraphEdge]] = {}
+    edges: Iterable[tuple[GraphNode, GraphNode, GraphEdge]] = graph.edges(data="move")
     for source, target, move in edges:
-        same = together.setdefault((source, target, move.reason is Reason.RECALL), [])
+        same = together.setdefault((source, target, move.reason is MoveReason.RECALL), [])
         if move.label not in [known.label for known in same]:
             same.append(move)
     return [(source, target, moves) for (source, target, _), moves in together.items()]
 
 
-def groups(lanes: Iterable[Lane]) -> list[tuple[str, dict[str, list[Lane]]]]:
+def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNode]]]]:
     """Ground topic -> level -> lanes, in the order of the file; level "" for what has none."""
-    found: dict[str, dict[str, list[Lane]]] = {}
+    found: dict[str, dict[str, list[GraphNode]]] = {}
     for lane in lanes:
         ground = lane.ground if lane.declared else f"{lane.ground} (declared elsewhere)"
         found.setdefault(ground, {}).setdefault(lane.level.value if lane.level else "", []).append(lane)
     return list(found.items())
 
 
-def mermaid(graph: Graph[Lane]) -> str:
+def mermaid(graph: Graph[GraphNode]) -> str:
     """A Mermaid flowchart."""
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["flowchart LR"]
@@ -57,7 +57,7 @@ def mermaid(graph: Graph[Lane]) -> str:
             lines += ["    end"] if level else []
         lines.append("  end")
     for source, target, moves in arrows(graph):
-        arrow = "-." if moves[0].reason is Reason.RECALL else "--"
+        arrow = "-." if moves[0].reason is MoveReason.RECALL else "--"
         head = ".->" if arrow == "-." else "-->"
         label = "<br/>".join(_quoted(move.label) for move in moves)
         lines.append(f'  {ids[source]} {arrow} "{label}" {head} {ids[target]}')
@@ -70,11 +70,11 @@ def _quoted(text: str) -> str:
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 
-def _name(lane: Lane) -> str:
+def _name(lane: GraphNode) -> str:
     return f"{lane.topic.local}{' (draining)' if lane.draining else ''}"
 
 
-def dot(graph: Graph[Lane]) -> str:
+def dot(graph: Graph[GraphNode]) -> str:
     """A DOT digraph, a cluster for each ground topic and level."""
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = [
@@ -92,13 +92,13 @@ def dot(graph: Graph[Lane]) -> str:
             lines += ["    }"] if level else []
         lines.append("  }")
     for source, target, moves in arrows(graph):
-        style = ', style=dashed, color="#b3261e"' if moves[0].reason is Reason.RECALL else ""
+        style = ', style=dashed, color="#b3261e"' if moves[0].reason is MoveReason.RECALL else ""
         label = "\\n".join(_escaped(move.label) for move in moves)
         lines.append(f'  {ids[source]} -> {ids[target]} [label="{label}"{style}];')
     return "\n".join([*lines, "}"])
 
 
-def _dot_node(lane: Lane) -> str:
+def _dot_node(lane: GraphNode) -> str:
     fill, line = FILLS[lane.state]
     style = ', style="filled,rounded,dashed"' if lane.draining or not lane.declared else ""
     return f'[label="{_escaped(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
@@ -108,4 +108,4 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-TEXTS: Final[dict[str, Callable[[Graph[Lane]], str]]] = {"mermaid": mermaid, "dot": dot}
+TEXTS: Final[dict[str, Callable[[Graph[GraphNode]], str]]] = {"mermaid": mermaid, "dot": dot}

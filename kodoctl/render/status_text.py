@@ -9,14 +9,14 @@ from typing import Any
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.status import Status
+from kodoctl.status import TopologyStatus
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
-def status_json(statuses: list[Status], now: int) -> Json:
+def status_json(statuses: list[TopologyStatus], now: int) -> Json:
     """All topologies; `now` is ms since the epoch, for ages."""
     return {
         "format_version": FORMAT_VERSION,

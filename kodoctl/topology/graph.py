@@ -18,7 +18,7 @@ from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName
 from kodoctl.topology.route_conditions import in_words
 
 
-class Reason(StrEnum):
+class MoveReason(StrEnum):
     """Why a message moves from one lane to another."""
 
     FAILED = "failed"
@@ -32,7 +32,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class GraphNode:
     """A node: one topic that messages wait in. `level` is None for dead letters and for topics no file declares."""
 
     topic: TopicName
@@ -45,27 +45,27 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class GraphEdge:
     """An edge: why, for which subscription, and the words on the arrow."""
 
-    reason: Reason
+    reason: MoveReason
     subscription: str
     label: str
 
 
-Edge = tuple[Lane, Lane, Move]
+Edge = tuple[GraphNode, GraphNode, GraphEdge]
 
 
-def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[Lane]:
+def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[GraphNode]:
     """All lanes and moves, or those of one ground topic (and the topics its handlers send to).
 
     Nodes are Lanes, each edge has its Move under "move".
     """
-    graph: nx.MultiDiGraph[Lane] = nx.MultiDiGraph()
+    graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
     everything = tuple(expansions)
     declared = {lane.topic: lane for expansion in everything for lane in _lanes(expansion)}
     for expansion in everything:
-        families: dict[str, list[Lane]] = {}
+        families: dict[str, list[GraphNode]] = {}
         for lane in _lanes(expansion):
             families.setdefault(lane.ground, []).append(lane)
         for name, lanes in families.items():
@@ -76,7 +76,9 @@ def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx
     return graph
 
 
-def _moves(expansion: Expansion, ground: str, lanes: list[Lane], declared: Mapping[TopicName, Lane]) -> Iterator[Edge]:
+def _moves(
+    expansion: Expansion, ground: str, lanes: list[GraphNode], declared: Mapping[TopicName, GraphNode]
+) -> Iterator[Edge]:
     spec = expansion.topology.spec.topics[ground]
     for name, subscription in spec.subscriptions.items():
         family = _Family(spec, name, subscription, lanes)
@@ -85,11 +87,11 @@ def _moves(expansion: Expansion, ground: str, lanes: list[Lane], declared: Mappi
             yield from _produced(expansion, family, declared)
 
 
-def _lanes(expansion: Expansion) -> Iterator[Lane]:
+def _lanes(expansion: Expansion) -> Iterator[GraphNode]:
     for topic in expansion.topics:
         if topic.state is not None:  # audit records are no messages
             draining = _is_draining(topic, expansion.topology.spec.topics[topic.ground])
-            yield Lane(topic.name, topic.ground, topic.level, topic.state, topic.subscription, draining)
+            yield GraphNode(topic.name, topic.ground, topic.level, topic.state, topic.subscription, draining)
 
 
 def _is_draining(topic: FamilyTopic, ground: GroundTopic) -> bool:
@@ -101,13 +103,13 @@ def _is_draining(topic: FamilyTopic, ground: GroundTopic) -> bool:
 class _Family:
     """One subscription's view of a family: where it sends messages."""
 
-    def __init__(self, ground: GroundTopic, name: str, subscription: Subscription, lanes: list[Lane]) -> None:
+    def __init__(self, ground: GroundTopic, name: str, subscription: Subscription, lanes: list[GraphNode]) -> None:
         self.ground, self.name, self.subscription = ground, name, subscription
         self.lanes = {(lane.level, lane.state): lane for lane in lanes if lane.subscription in (None, name)}
         self.levels = defaults.read_levels(ground)
         self.dead = self.lanes.get((None, State.DEAD))
 
-    def open(self, level: Level, state: State) -> Lane | None:
+    def open(self, level: Level, state: State) -> GraphNode | None:
         """The lane, if messages may still be sent there. A level on its way out uses L1's waiting states."""
         if state is not State.READY and level in self.ground.draining:
             level = Level.L1
@@ -120,7 +122,7 @@ class _Family:
         if keeps_order and self.subscription.on_failure != "leave":
             for level in self.levels:
                 if self.subscription.on_failure != "block":
-                    yield from self.move(self.lanes[level, State.READY], self.dead, Reason.EXHAUSTED)
+                    yield from self.move(self.lanes[level, State.READY], self.dead, MoveReason.EXHAUSTED)
         else:
             for level in self.levels:
                 yield from self.failures(level)
@@ -132,18 +134,18 @@ class _Family:
             yield from self.exhausted(level)
         yield from self.recalls()
 
-    def move(self, source: Lane, target: Lane | None, reason: Reason, label: str = "") -> Iterator[Edge]:
+    def move(self, source: GraphNode, target: GraphNode | None, reason: MoveReason, label: str = "") -> Iterator[Edge]:
         if target is not None and target != source:
-            yield source, target, Move(reason, self.name, label or reason.value)
+            yield source, target, GraphEdge(reason, self.name, label or reason.value)
 
     def failures(self, level: Level) -> Iterator[Edge]:
         ready = self.lanes[level, State.READY]
         if level.is_backup:
-            yield from self.move(ready, self.dead, Reason.EXHAUSTED)
+            yield from self.move(ready, self.dead, MoveReason.EXHAUSTED)
         else:
-            yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), Reason.FAILED)
+            yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), MoveReason.FAILED)
 
-    def last_stop(self, level: Level) -> Lane | None:
+    def last_stop(self, level: Level) -> GraphNode | None:
         """Where a message goes when nothing else is left to try: B1 if it is below, else the dead letters."""
         backup = self.open(Level.B1, State.READY)
         return backup if backup is not None and level.rank < Level.B1.rank else self.dead
@@ -153,15 +155,15 @@ class _Family:
             return
         ready, kinds = self.lanes[level, State.READY], {type(limit) for limit in self.subscription.limits}
         pending, blocking = self.open(level, State.PENDING), self.open(level, State.BLOCKING)
-        over_rate = Reason.OVER_RATE.value if RateLimit in kinds else "Pending raised"
-        over_quota = Reason.OVER_QUOTA.value if QuotaLimit in kinds else "Blocking raised"
-        yield from self.move(ready, pending, Reason.OVER_RATE, over_rate)
+        over_rate = MoveReason.OVER_RATE.value if RateLimit in kinds else "Pending raised"
+        over_quota = MoveReason.OVER_QUOTA.value if QuotaLimit in kinds else "Blocking raised"
+        yield from self.move(ready, pending, MoveReason.OVER_RATE, over_rate)
         if blocking is not None or QuotaLimit in kinds:
-            yield from self.move(ready, blocking or pending, Reason.OVER_QUOTA, over_quota)
+            yield from self.move(ready, blocking or pending, MoveReason.OVER_QUOTA, over_quota)
         isolation = defaults.isolation(self.ground, self.subscription)
         if isolation is not None:
             to_backup = self.open(Level.B1, State.READY) if level.rank < Level.B1.rank else None
-            yield from self.move(ready, to_backup if isolation.to == "B1" else pending, Reason.ISOLATED)
+            yield from self.move(ready, to_backup if isolation.to == "B1" else pending, MoveReason.ISOLATED)
 
     def exhausted(self, level: Level) -> Iterator[Edge]:
         """Out of the waiting states, draining ones included: their messages go on to what remains."""
@@ -169,13 +171,13 @@ class _Family:
         for state in WAITING_STATES:
             if (lane := self.lanes.get((level, state))) is not None:
                 onward = retrying if state is not State.RETRYING else None
-                yield from self.move(lane, onward or self.last_stop(level), Reason.EXHAUSTED)
+                yield from self.move(lane, onward or self.last_stop(level), MoveReason.EXHAUSTED)
 
     def routes(self) -> Iterator[Edge]:
         """From L1, where producers send: a message that is there already is not moved."""
         for route in self.subscription.routes:
             target = self.open(route.to, State.READY)
-            yield from self.move(self.lanes[Level.L1, State.READY], target, Reason.ROUTE, in_words(route.when))
+            yield from self.move(self.lanes[Level.L1, State.READY], target, MoveReason.ROUTE, in_words(route.when))
 
     def recalls(self) -> Iterator[Edge]:
         """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""
@@ -184,17 +186,17 @@ class _Family:
         lanes = (self.open(level, State.RETRYING) for level in self.levels)
         targets = dict.fromkeys(lane for lane in lanes if lane is not None)
         for target in targets:
-            yield from self.move(self.dead, target, Reason.RECALL)
+            yield from self.move(self.dead, target, MoveReason.RECALL)
         if not targets:
-            yield from self.move(self.dead, self.lanes[Level.L1, State.READY], Reason.RECALL, "recall --to L1")
+            yield from self.move(self.dead, self.lanes[Level.L1, State.READY], MoveReason.RECALL, "recall --to L1")
 
 
-def _produced(expansion: Expansion, family: _Family, lanes: Mapping[TopicName, Lane]) -> Iterator[Edge]:
+def _produced(expansion: Expansion, family: _Family, lanes: Mapping[TopicName, GraphNode]) -> Iterator[Edge]:
     for text in family.subscription.produces:
         name = produced_topic(expansion.namespace, text)
-        target = lanes.get(name) or Lane(name, name.local, None, State.READY, declared=False)
+        target = lanes.get(name) or GraphNode(name, name.local, None, State.READY, declared=False)
         source = family.lanes[Level.L1, State.READY]
-        yield from family.move(source, target, Reason.PRODUCES, f"produces ({family.name})")
+        yield from family.move(source, target, MoveReason.PRODUCES, f"produces ({family.name})")
 
 
 def find_rings(flows: Mapping[TopicName, Iterable[TopicName]]) -> list[list[TopicName]]:

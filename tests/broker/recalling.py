@@ -13,9 +13,9 @@ from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.message_reader import Stored, read_stored
+from kodoctl.pulsar.message_reader import ReadMessage, read_stored
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import Event
+from kodoctl.recall.recall_ledger import RecallEvent
 from kodoctl.topology.load import load_topology
 from tests.cluster import Run, Workspace
 from tests.support import eventually
@@ -101,7 +101,7 @@ class Recalls:
         found: dict[str, Any] = json.loads(run.out) if run.out else {}
         return found
 
-    def stored(self, local: str) -> list[Stored]:
+    def stored(self, local: str) -> list[ReadMessage]:
         """Everything a topic stores, read by a reader of the test's own."""
         broker = self.workspace.broker
         connection = Connection(admin_url=broker.admin_url, broker_url=broker.broker_url)
@@ -142,7 +142,7 @@ class Recalls:
     def booked(self) -> dict[str, str]:
         """Dead letters that are booked as sent, by their places -> where they were stored."""
         entries = DeltaLedger(str(self.workspace.folder / ".kodoctl/recall")).entries(self.workspace.full(DLQ))
-        return {one.position: one.receipt for one in entries if one.event is Event.SENT}
+        return {one.position: one.receipt for one in entries if one.event is RecallEvent.SENT}
 
     def receipts(self) -> Counter[str]:
         """Where letters are stored in the lanes, as receipts name it."""

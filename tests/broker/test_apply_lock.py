@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.cli import command_target
 from kodoctl.plan import ledger
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lease import Lease, LockedError, hold
@@ -134,7 +134,7 @@ def test_an_apply_that_cannot_ask_for_its_lock_amid_its_work_stops_and_reports_w
     entry = ledger.decode("trade", _space(workspace), properties["kodoctl.topology/trade"])
     made = {address for address in done if address.startswith("topic.")}
     assert made
-    assert {entry.owned[address] for address in made} == {Holding.CREATED if comes_back else Holding.INTENT}
+    assert {entry.owned[address] for address in made} == {OwnershipKind.CREATED if comes_back else OwnershipKind.INTENT}
     proxy.choose = lambda _: None
     if _locks(workspace):
         workspace.run("unlock", workspace.namespace, "--auto-approve")

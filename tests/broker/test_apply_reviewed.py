@@ -16,10 +16,10 @@ from uuid import uuid4
 import pytest
 
 from kodoctl.plan import plan_file
-from kodoctl.plan.changes import About, Delete
+from kodoctl.plan.changes import ChangeContext, Delete
 from kodoctl.plan.plan import fingerprint
 from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.live_inventory import Scope, read_live
+from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.cluster import Run, Workspace
@@ -330,11 +330,11 @@ def test_an_edited_plan_file_with_a_seal_of_its_own_takes_nothing_of_others(work
     flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url)
     with Session(connect(flags, {}, workspace.folder)) as session:
         space = NamespaceName.parse(workspace.namespace)
-        live = read_live(session.admin, session.client, Scope((space,), frozenset({"other"}), everything=True))
+        live = read_live(session.admin, session.client, ReadScope((space,), frozenset({"other"}), everything=True))
     address = f"topic.{workspace.full('J')}"
     file = workspace.folder / "plan.json"
     plan = plan_file.loads(file.read_text(), "plan.json")
-    doomed = Delete(live.objects[address].resource, About("other"))
+    doomed = Delete(live.objects[address].resource, ChangeContext("other"))
     edited = replace(
         plan,
         changes=(*plan.changes, doomed),

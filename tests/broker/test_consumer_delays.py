@@ -15,7 +15,7 @@ from kodo_consumer import Consumer, Message, Retry
 
 from kodoctl.dev import broker_config, service
 from kodoctl.dev.instance import EngineName, Homes
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
@@ -41,7 +41,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         patch.setattr(
             broker_config, "packaged", lambda name: packaged(name) + (ours if name == "standalone.conf" else "")
         )
-        asked = Asked("shipped", "4.2", engine=EngineName.JAVA, preferred=unusual_ports())
+        asked = UpFlags("shipped", "4.2", engine=EngineName.JAVA, preferred=unusual_ports())
         instance = up(homes, os.environ, asked).instance
     yield Broker(instance.admin_url, instance.broker_url)
     service.down(homes, os.environ, "shipped")

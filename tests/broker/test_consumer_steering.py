@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.adapters.pulsar.override_store import OrderBook
+from kodo_consumer.adapters.pulsar.override_store import OverrideStore
 from kodo_consumer.cli.main import main
 
 from kodoctl.errors import ClusterError
@@ -127,7 +127,7 @@ def test_orders_of_several_people_at_once_do_not_lose_one_another(console: Conso
     problems: list[Exception] = []
 
     def give(number: int) -> None:
-        book = OrderBook(admin, f"{workspace.namespace}/orders", "billing", Random(number))
+        book = OverrideStore(admin, f"{workspace.namespace}/orders", "billing", Random(number))
         order = Order(What.PAUSE, now, now + 3_600_000, f"p{number}", tenant=f"u{number}")
         try:
             book.change(lambda orders: with_order(orders, order), now)

@@ -23,8 +23,8 @@ import pytest
 from kodoctl.dev import jars, ports, service, versions
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.dev.progress import Step, quiet
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.progress import ProgressStep, quiet
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.dev_user import CACHE, VERSION, User, admin, alive, client, listening, until
@@ -380,10 +380,10 @@ def test_another_broker_on_the_port_is_not_taken_for_ours(dev, user, tmp_path, m
     monkeypatch.setattr("kodoctl.dev.up._ATTEMPTS", 2)
     base = unusual_ports()
     taken = int(dev["admin_url"].rpartition(":")[2])
-    asked = Asked("fooled", VERSION, engine=EngineName.JAVA, ports=AskedPorts(taken, base.broker, base.bookie))
+    asked = UpFlags("fooled", VERSION, engine=EngineName.JAVA, ports=AskedPorts(taken, base.broker, base.bookie))
     homes, said = Homes(tmp_path, CACHE), []
     with pytest.raises(KodoctlError, match=r"(?s)K608.*quicker to take one of its ports"):
         up(homes, os.environ, asked, said.append)
-    assert said.count(Step("A port was taken in the meantime; trying again")) == 1
-    assert not any(one.state is service.State.RUNNING for one in service.status(homes, os.environ))
+    assert said.count(ProgressStep("A port was taken in the meantime; trying again")) == 1
+    assert not any(one.state is service.InstanceState.RUNNING for one in service.status(homes, os.environ))
     assert admin(dev, "GET", "brokers/health").text == "ok"

@@ -14,8 +14,8 @@ import pytest
 
 from kodoctl.dev import ports, service
 from kodoctl.dev.instance import EngineName, Homes
-from kodoctl.dev.progress import Step
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.progress import ProgressStep
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from tests.dev_user import CACHE, VERSION, until
 from tests.ports import unusual_ports
@@ -32,11 +32,11 @@ def test_a_port_taken_at_the_last_moment_is_chosen_anew(tmp_path, monkeypatch):
         lies = iter([True])
         honest = ports.is_free
         monkeypatch.setattr(ports, "is_free", lambda port: honest(port) or (port == base.bookie and next(lies, False)))
-        asked = Asked("racer", VERSION, engine=EngineName.JAVA, preferred=base)
+        asked = UpFlags("racer", VERSION, engine=EngineName.JAVA, preferred=base)
         try:
             result = up(homes, os.environ, asked, told.append)
             assert result.instance.ports.bookie != base.bookie
-            assert Step("A port was taken in the meantime; choosing others") in told
+            assert ProgressStep("A port was taken in the meantime; choosing others") in told
         finally:
             service.reset(homes, os.environ, "racer")
 

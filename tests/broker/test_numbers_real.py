@@ -10,7 +10,7 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 from kodo_consumer.core.sequences.sequencer import key_hash
 
-from kodoctl.protocol.sequence_numbers import Mark, read_number
+from kodoctl.protocol.sequence_numbers import ProducerWatermark, read_number
 from tests.conftest import Broker
 from tests.support import create_topics, eventually
 
@@ -62,7 +62,7 @@ def test_numbers_name_the_partition_they_are_on_and_count_it_without_holes(
             message = reader.receive(10_000)
             partition, number = message.message_id().partition(), read_number(message.properties()["kodo-seq"])
             assert number.partition == partition
-            if isinstance(number, Mark):
+            if isinstance(number, ProducerWatermark):
                 assert number.end
                 ends[partition] = number.high
             else:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import Receipt, Rejected, Unconfirmed
 from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError, UsageError
@@ -81,7 +81,7 @@ def test_what_no_topic_of_the_broker_takes_is_told_by_every_way_and_nothing_is_s
             asyncio.run(producer.send_async(b"x" * size, properties=U))
         producer.post(b"x" * size, receipts.append, properties=U)
         producer.send(b"y", properties=U)
-        eventually(lambda: receipts == [NeverTaken("too big")])
+        eventually(lambda: receipts == [Rejected("too big")])
         producer.post(b"x" * size, properties=U)
         with pytest.raises(ClusterError, match="too big"):
             producer.flush()
@@ -102,7 +102,7 @@ def test_a_role_that_may_not_ask_for_the_limit_gets_no_receipt_and_its_producer_
         producer.post(b"x" * 72_000, receipts.append, properties=U)
         with pytest.raises(ClusterError, match=r"K715 .*J: no receipt in time; it may have been stored"):
             producer.send(b"behind it", properties=U)
-        assert receipts == [Lost("no receipt in time")]
+        assert receipts == [Unconfirmed("no receipt in time")]
         producer.send(b"z", properties=U)
     _cap(setting, 1 << 20)  # the client that hangs can end
     eventually(lambda: "kodo-publish-closing" not in {thread.name for thread in threading.enumerate()})

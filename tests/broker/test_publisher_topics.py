@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Lost, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 
 from tests.conftest import Broker
@@ -95,10 +95,10 @@ def test_one_topic_that_cannot_be_opened_holds_up_no_other(broker: Broker, names
             publisher.publish([(1, Outgoing(bad, b"1", {}))])
             eventually(lambda: silence.kept)
             publisher.publish([(ticket, Outgoing(good, b"%d" % ticket, {})) for ticket in range(10, 110)])
-            eventually(lambda: all(isinstance(receipts.get(ticket), Stored) for ticket in range(10, 110)))
+            eventually(lambda: all(isinstance(receipts.get(ticket), Confirmed) for ticket in range(10, 110)))
             assert 1 not in receipts, "the others came only when the client had given it up"
             eventually(lambda: 1 in receipts)
-            assert isinstance(receipts[1], Lost)
+            assert isinstance(receipts[1], Unconfirmed)
             silence.topics.clear()
             tickets = iter(range(1_000, 10_000))
             eventually(lambda: _stored(publisher, receipts, bad, next(tickets)), every=0.5)
@@ -109,4 +109,4 @@ def test_one_topic_that_cannot_be_opened_holds_up_no_other(broker: Broker, names
 def _stored(publisher: PulsarPublisher, receipts: dict[int, Receipt], topic: str, ticket: int) -> bool:
     publisher.publish([(ticket, Outgoing(topic, b"again", {}))])
     eventually(lambda: ticket in receipts)
-    return isinstance(receipts[ticket], Stored)
+    return isinstance(receipts[ticket], Confirmed)

@@ -221,13 +221,17 @@ def test_discarding_needs_the_hash_and_is_booked(recalls: Recalls) -> None:
 
 def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Recalls) -> None:
     from kodoctl.recall.delta_ledger import DeltaLedger
-    from kodoctl.recall.recall_ledger import Entry, Event
+    from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 
     recalls.die(range(4))
     plan = recalls.plan()
     one = plan["letters"][0]
     DeltaLedger(".kodoctl/recall").append(
-        [Entry("20200101-000000-abcdabcd", Event.INTENT, one["recall_id"], plan["dead_topic"], one["position"], 1)]
+        [
+            RecallEntry(
+                "20200101-000000-abcdabcd", RecallEvent.INTENT, one["recall_id"], plan["dead_topic"], one["position"], 1
+            )
+        ]
     )
     report = recalls.apply(code=1)
     assert (report["sent"], len(report["elsewhere"])) == (3, 1)

@@ -18,16 +18,16 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from kodoctl.pipeline.recall.send_job import Errand
+from kodoctl.pipeline.recall.send_job import SendTask
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.partitioning import crews
-from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_plan_file import loads
-from kodoctl.recall.sender import Carrier
-from kodoctl.recall.sends_in_flight import Orders, Report
+from kodoctl.recall.sender import RecallSender
+from kodoctl.recall.sends_in_flight import Report, SendOptions
 from kodoctl.recall.stored_message import Position
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Workspace
@@ -174,15 +174,15 @@ def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace
 
     def helpers(lanes: Collection[int], without: Container[Position]) -> Report:
         reports = [
-            Errand(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, 1_000).run()
+            SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, 1_000).run()
             for crew in crews(plan, lanes, 2, without)
         ]
         helped.append(sum(one.sent for one in reports))
         return Report(sent=sum(one.sent for one in reports))
 
-    orders = Orders(Pace(5_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
+    orders = SendOptions(RateLimit(5_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
     with Session(connection) as session:
-        report = Carrier(plan, Cluster(session), DeltaLedger(".kodoctl/recall"), None, orders, helpers).run()
+        report = RecallSender(plan, RecallCluster(session), DeltaLedger(".kodoctl/recall"), None, orders, helpers).run()
     assert (helped, report.sent, report.gone, report.acknowledged, report.complete) == ([7], 7, 3, 7, True)
     assert recalls.arrived(RETRYING) == Counter([0, 3, 4, 6, 7, 8, 9])
     assert recalls.held() == {10, 11}

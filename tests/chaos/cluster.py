@@ -19,10 +19,10 @@ import requests
 from kodoctl.dev import cluster_nodes, ports, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
-from kodoctl.dev.cluster_nodes import Kind, Node
+from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind
 from kodoctl.dev.instance import EngineName, Folder, Homes, Instance
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.resolve import Asked, Surroundings, settle
+from kodoctl.dev.resolve import MachineFacts, UpFlags, settle
 from tests.conftest import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
 from tests.ports import cluster_ports
@@ -36,7 +36,7 @@ _PATIENCE = 40.0
 class _WiredEngine(ClusterEngine):
     __slots__ = ()
 
-    def _settings(self, instance: Instance, node: Node, folder: Folder) -> str:
+    def _settings(self, instance: Instance, node: ClusterNode, folder: Folder) -> str:
         return super()._settings(instance, node, folder).replace("bindAddress=127.0.0.1", f"bindAddress={_BIND}")
 
 
@@ -83,8 +83,8 @@ class WiredCluster:
 
     def __init__(self, folder: Path, *, disk: int | None = None) -> None:
         self._homes, self._disk = Homes(folder, CACHE), disk
-        asked = Asked(NAME, VERSION, engine=EngineName.JAVA, brokers=3, bookies=3, preferred=cluster_ports())
-        self.instance = settle(asked, None, Surroundings({}, ports.is_free, lambda: EngineName.JAVA))
+        asked = UpFlags(NAME, VERSION, engine=EngineName.JAVA, brokers=3, bookies=3, preferred=cluster_ports())
+        self.instance = settle(asked, None, MachineFacts({}, ports.is_free, lambda: EngineName.JAVA))
         record.write(self._homes.folder(NAME), self.instance)
         self._engine = _WiredEngine(self._homes, os.environ)
         assert self.instance.cluster is not None
@@ -169,10 +169,10 @@ class WiredCluster:
         owners = {}
         for place in partitions:
             answer = requests.get(f"{urls[0]}/lookup/v2/topic/persistent/{NAMESPACE}/{place}", timeout=30)
-            owners[place] = f"{Kind.BROKER.value}-{urls.index(answer.json()['httpUrl']) + 1}"
+            owners[place] = f"{NodeKind.BROKER.value}-{urls.index(answer.json()['httpUrl']) + 1}"
         return owners
 
-    def names(self, kind: Kind) -> list[str]:
+    def names(self, kind: NodeKind) -> list[str]:
         """Names of its nodes of a kind."""
         return [node.name for node in self._engine.nodes(self.instance) if node.kind is kind]
 
@@ -184,7 +184,7 @@ class WiredCluster:
         if self._disk is not None:
             subprocess.run(["umount", "-l", str(self._bookie_disk)], check=True)
 
-    def _node(self, name: str) -> Node:
+    def _node(self, name: str) -> ClusterNode:
         assert self.instance.cluster is not None
         return cluster_nodes.named(self.instance.cluster, name)
 

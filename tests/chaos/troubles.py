@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kodoctl.dev.cluster_nodes import Kind
+from kodoctl.dev.cluster_nodes import NodeKind
 from tests.chaos.campaign import ClusterCampaign, Fault
 from tests.chaos.cluster import NAMESPACE
 from tests.faults import trouble
@@ -24,20 +24,20 @@ def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
     for seconds in (0.0, 35.0):
         yield (
             f"kill -9 of a broker, started again after {seconds:.0f} s",
-            _killed(rng, Kind.BROKER, seconds),
+            _killed(rng, NodeKind.BROKER, seconds),
             _AWAY,
         )
     for seconds in (5.0, 40.0, *((90.0,) if long else ())):
-        yield f"a broker paused for {seconds:.0f} s", _paused(rng, Kind.BROKER, seconds, 1), _AWAY
+        yield f"a broker paused for {seconds:.0f} s", _paused(rng, NodeKind.BROKER, seconds, 1), _AWAY
     yield "a broker stopped in order, and started", _stopped(rng), _AWAY
     yield "rolling restart of all brokers", _rolling, _ROLLING
-    yield "kill -9 of a bookie, started again", _killed(rng, Kind.BOOKIE, 5.0), _AWAY
-    yield "a bookie paused for 20 s", _paused(rng, Kind.BOOKIE, 20.0, 1), _AWAY
-    yield "two bookies paused for 10 s: no write quorum", _paused(rng, Kind.BOOKIE, 10.0, 2), _AWAY
+    yield "kill -9 of a bookie, started again", _killed(rng, NodeKind.BOOKIE, 5.0), _AWAY
+    yield "a bookie paused for 20 s", _paused(rng, NodeKind.BOOKIE, 20.0, 1), _AWAY
+    yield "two bookies paused for 10 s: no write quorum", _paused(rng, NodeKind.BOOKIE, 10.0, 2), _AWAY
     if long:
-        yield "two bookies paused for 2 minutes: no write quorum", _paused(rng, Kind.BOOKIE, 120.0, 2), _AWAY
-        yield "a bookie dead for 10 minutes: no new ledger", _killed(rng, Kind.BOOKIE, 600.0), _AWAY
-    yield "ZooKeeper paused for 8 s", _paused(rng, Kind.ZOOKEEPER, 8.0, 1), _AWAY
+        yield "two bookies paused for 2 minutes: no write quorum", _paused(rng, NodeKind.BOOKIE, 120.0, 2), _AWAY
+        yield "a bookie dead for 10 minutes: no new ledger", _killed(rng, NodeKind.BOOKIE, 600.0), _AWAY
+    yield "ZooKeeper paused for 8 s", _paused(rng, NodeKind.ZOOKEEPER, 8.0, 1), _AWAY
     yield "18 unloads in 20 s", _unloads(rng, 18, 20.0), 18
     yield "4 splits in 10 s", _splits(rng, 4, 10.0), 4
 
@@ -66,7 +66,7 @@ def disk(seconds: float) -> Iterator[Trouble]:
     yield f"the disk of a bookie is full for {seconds:.0f} s", fault, _AWAY
 
 
-def _killed(rng: random.Random, kind: Kind, seconds: float) -> Fault:
+def _killed(rng: random.Random, kind: NodeKind, seconds: float) -> Fault:
     def fault(campaign: ClusterCampaign) -> None:
         campaign.cluster.kill(rng.choice(campaign.cluster.names(kind)))
         time.sleep(seconds)
@@ -74,7 +74,7 @@ def _killed(rng: random.Random, kind: Kind, seconds: float) -> Fault:
     return fault
 
 
-def _paused(rng: random.Random, kind: Kind, seconds: float, count: int) -> Fault:
+def _paused(rng: random.Random, kind: NodeKind, seconds: float, count: int) -> Fault:
     def fault(campaign: ClusterCampaign) -> None:
         chosen = rng.sample(campaign.cluster.names(kind), count)
         for name in chosen:
@@ -88,13 +88,13 @@ def _paused(rng: random.Random, kind: Kind, seconds: float, count: int) -> Fault
 
 def _stopped(rng: random.Random) -> Fault:
     def fault(campaign: ClusterCampaign) -> None:
-        campaign.cluster.stop(rng.choice(campaign.cluster.names(Kind.BROKER)))
+        campaign.cluster.stop(rng.choice(campaign.cluster.names(NodeKind.BROKER)))
 
     return fault
 
 
 def _rolling(campaign: ClusterCampaign) -> None:
-    for name in campaign.cluster.names(Kind.BROKER):
+    for name in campaign.cluster.names(NodeKind.BROKER):
         campaign.cluster.stop(name)
         campaign.cluster.heal()
 

@@ -19,9 +19,9 @@ import requests
 
 from kodoctl.dev import drills, readiness, service, tokens
 from kodoctl.dev.cluster_nodes import NodeState
-from kodoctl.dev.drills import Action
+from kodoctl.dev.drills import NodeAction
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.cluster import Workspace, isolated
@@ -57,23 +57,23 @@ class Cluster:
 
     def kill(self, node: str) -> None:
         """Ends a node as a crash does."""
-        self._do(node, Action.KILL)
+        self._do(node, NodeAction.KILL)
 
     def pause(self, node: str) -> None:
         """Stops a node's process: its connections stay open."""
-        self._do(node, Action.PAUSE)
+        self._do(node, NodeAction.PAUSE)
 
     def resume(self, node: str) -> None:
         """Lets a paused node go on."""
-        self._do(node, Action.RESUME)
+        self._do(node, NodeAction.RESUME)
 
     def stop(self, node: str) -> None:
         """Ends a node in order."""
-        self._do(node, Action.STOP)
+        self._do(node, NodeAction.STOP)
 
     def start(self, node: str) -> None:
         """Starts a node that does not run; returns when it is ready."""
-        self._do(node, Action.START)
+        self._do(node, NodeAction.START)
 
     def wait_ready(self, node: str = "", limit: float = readiness.DEADLINE) -> None:
         """Returns when every broker serves clients, or the one that is named."""
@@ -130,14 +130,14 @@ class Cluster:
         _, binary = self.instance.cluster.brokers[number - 1]
         return Broker(self.admin_urls[number - 1], f"pulsar://127.0.0.1:{binary}", cluster=self.name)
 
-    def _do(self, node: str, action: Action) -> None:
+    def _do(self, node: str, action: NodeAction) -> None:
         drills.carry_out(self.homes, os.environ, self.name, node, action)
 
 
 def start(name: str, auth: Auth | None = None, *, brokers: int = BROKERS, bookies: int = BOOKIES) -> Cluster:
     """A cluster of this run. It ends with the run, also where that is killed."""
     homes = Homes(Path(os.environ[RUN]) / "instances", CACHE)
-    asked = Asked(name, VERSION, auth, EngineName.JAVA, brokers=brokers, bookies=bookies, preferred=cluster_ports())
+    asked = UpFlags(name, VERSION, auth, EngineName.JAVA, brokers=brokers, bookies=bookies, preferred=cluster_ports())
     try:
         started = up(homes, os.environ, asked)
     except KodoctlError as problem:

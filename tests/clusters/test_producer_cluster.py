@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
-from kodo_consumer.core.broker import Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.producer import Producer
 
@@ -57,8 +57,8 @@ def _receipts_while_a_broker_is_dead(
 
 def test_a_dead_broker_holds_up_its_own_partitions_only(cluster: Cluster, namespace: str) -> None:
     found, _ = _receipts_while_a_broker_is_dead(cluster, namespace, 8)
-    assert all(isinstance(receipt, Stored) for lives, _, receipt in found if lives)
-    assert not any(isinstance(receipt, Stored) for lives, _, receipt in found if not lives), (
+    assert all(isinstance(receipt, Confirmed) for lives, _, receipt in found if lives)
+    assert not any(isinstance(receipt, Confirmed) for lives, _, receipt in found if not lives), (
         "it has no other broker yet"
     )
 
@@ -67,7 +67,7 @@ def test_a_dead_broker_holds_up_its_own_partitions_only(cluster: Cluster, namesp
 def test_a_fail_over_is_no_failure_of_a_send(cluster: Cluster, namespace: str) -> None:
     found, sent = _receipts_while_a_broker_is_dead(cluster, namespace, 75, flush=True)
     assert len(found) == sent, "nobody was left without an answer"
-    assert all(isinstance(receipt, Stored) for _, _, receipt in found)
+    assert all(isinstance(receipt, Confirmed) for _, _, receipt in found)
     healthy = sorted(seconds for lives, seconds, _ in found if lives)
     assert healthy[len(healthy) * 99 // 100] < max(seconds for lives, seconds, _ in found if not lives) / 4
 

@@ -15,8 +15,8 @@ from typing import Any
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.adapters.pulsar.receipts import Position
-from kodo_consumer.core.broker import Stored
+from kodo_consumer.adapters.pulsar.receipts import ReceiptPosition
+from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import Outgoing
 
 from kodoctl.pulsar.client_options import new_client
@@ -46,7 +46,7 @@ class Moves:
         if deduplication:
             assert cluster.admin("POST", f"{self.path}/deduplicationEnabled", True).ok
             eventually(lambda: cluster.admin("GET", f"{self.path}/deduplicationEnabled").text == "true")
-        self.receipts: dict[int, list[Position]] = {}
+        self.receipts: dict[int, list[ReceiptPosition]] = {}
         self.clients = 0
         self._ticket = 0
         self._numbers: dict[int, int] = {}
@@ -62,8 +62,8 @@ class Moves:
             number = self._numbers.pop(ticket, None)
             if number is None:
                 continue  # of a client that was given up
-            if isinstance(receipt, Stored):
-                assert isinstance(receipt.position, Position)
+            if isinstance(receipt, Confirmed):
+                assert isinstance(receipt.position, ReceiptPosition)
                 self.receipts.setdefault(number, []).append(receipt.position)
             else:
                 self._again.append((time.monotonic() + random.uniform(0.2, 1.0), number))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer.core.broker import NeverTaken, Stored
+from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from kodoctl.errors import ClusterError
@@ -55,7 +55,7 @@ def test_receipts_come_for_every_ticket_and_one_key_keeps_its_order(world: World
     topic = world.create("t", "s")
     world.publish(*_numbered(topic, 300, key="k"))
     assert sorted(ticket for ticket, _ in world.receipts) == list(range(300))
-    assert all(isinstance(receipt, Stored) for _, receipt in world.receipts)
+    assert all(isinstance(receipt, Confirmed) for _, receipt in world.receipts)
     sink = Sink()
     world.open(topic, sink)
     world.until(lambda: len(sink.got) == 300)
@@ -121,9 +121,9 @@ def test_what_the_broker_will_never_take_is_told_as_such(world: World) -> None:
     topic = world.create("t", "s")
     world.publish(world.refused(topic))
     ((_, receipt),) = world.receipts
-    assert receipt == NeverTaken("too big")
+    assert receipt == Rejected("too big")
     world.publish(Outgoing(topic, b"x", {}))
-    assert isinstance(world.receipts[-1][1], Stored)
+    assert isinstance(world.receipts[-1][1], Confirmed)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_what_no_client_can_build_is_never_taken_and_holds_up_nothing(world: Wor
     topic = world.create("t", "s")
     world.publish(Outgoing(topic, b"x", {})._replace(**wrong))
     ((_, receipt),) = world.receipts
-    assert isinstance(receipt, NeverTaken)
+    assert isinstance(receipt, Rejected)
     world.publish(Outgoing(topic, b"x", {"a": "\u00e9\U0001f600"}))
-    assert isinstance(world.receipts[-1][1], Stored)
+    assert isinstance(world.receipts[-1][1], Confirmed)
 
 
 def test_a_topic_that_is_missing_cannot_be_opened_nor_published_to(world: World) -> None:

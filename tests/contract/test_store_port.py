@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.sql_store import SqlStore
-from kodo_consumer.core.limits.lease_protocol import Ask, CapTerms, QuotaTerms, RateTerms
-from kodo_consumer.core.poison import Mark
-from kodo_consumer.core.store import Exchange, Known, Lender, Store, name_of
+from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
+from kodo_consumer.core.poison import CrashMark
+from kodo_consumer.core.store import Exchange, Lender, Store, StoreAnswer, name_of
 from sqlalchemy.engine import make_url
 
 Open = Callable[[str], Store]
@@ -44,11 +44,11 @@ def store_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
 def test_only_what_is_done_suppresses(store_of: Open) -> None:
     a, b = store_of("a"), store_of("b")
-    assert a.exchange(Exchange(starting=["1", "2", "3"])) == Known()
-    assert a.exchange(Exchange(done=["1"], ended=["2"])) == Known()
+    assert a.exchange(Exchange(starting=["1", "2", "3"])) == StoreAnswer()
+    assert a.exchange(Exchange(done=["1"], ended=["2"])) == StoreAnswer()
     known = b.exchange(Exchange(starting=["1", "2", "3", "4"]))
-    assert known == Known(frozenset({"1"}), {"3": Mark("a")})
-    assert a.exchange(Exchange(starting=["2", "4"])).marks == {"2": Mark("b"), "4": Mark("b")}
+    assert known == StoreAnswer(frozenset({"1"}), {"3": CrashMark("a")})
+    assert a.exchange(Exchange(starting=["2", "4"])).marks == {"2": CrashMark("b"), "4": CrashMark("b")}
 
 
 def test_done_twice_is_no_error_and_nobody_takes_anothers_mark_away(store_of: Open) -> None:
@@ -56,7 +56,7 @@ def test_done_twice_is_no_error_and_nobody_takes_anothers_mark_away(store_of: Op
     a.exchange(Exchange(starting=["1", "2"]))
     b.exchange(Exchange(done=["1"], ended=["2"]))
     a.exchange(Exchange(done=["1"]))
-    assert b.exchange(Exchange(starting=["1", "2"])) == Known(frozenset({"1"}), {"2": Mark("a")})
+    assert b.exchange(Exchange(starting=["1", "2"])) == StoreAnswer(frozenset({"1"}), {"2": CrashMark("a")})
 
 
 def test_what_is_done_leaves_no_mark(store_of: Open) -> None:
@@ -64,16 +64,16 @@ def test_what_is_done_leaves_no_mark(store_of: Open) -> None:
     a.exchange(Exchange(starting=["0"]))
     b.exchange(Exchange(done=["0"]))
     assert b.exchange(Exchange(starting=["0"])).done == {"0"}
-    assert not b.take_over("0", Mark("a"), Mark("b"))
+    assert not b.take_over("0", CrashMark("a"), CrashMark("b"))
     a.exchange(Exchange(done=["1"]))
     a.exchange(Exchange(starting=["1"]))
-    assert not b.take_over("1", Mark("a"), Mark("b"))
+    assert not b.take_over("1", CrashMark("a"), CrashMark("b"))
 
 
 def test_many_at_once(store_of: Open) -> None:
     names = [str(number) for number in range(1_203)]
     a, b = store_of("a"), store_of("b")
-    assert a.exchange(Exchange(starting=names)) == Known()
+    assert a.exchange(Exchange(starting=names)) == StoreAnswer()
     a.exchange(Exchange(done=names[:601]))
     known = b.exchange(Exchange(starting=names))
     assert (known.done, known.marks.keys()) == (frozenset(names[:601]), set(names[601:]))
@@ -83,9 +83,9 @@ def test_one_of_two_takes_a_mark_over(store_of: Open) -> None:
     a, b, c = store_of("a"), store_of("b"), store_of("c")
     a.exchange(Exchange(starting=["1"]))
     found = b.exchange(Exchange(starting=["1"])).marks["1"]
-    assert b.take_over("1", found, Mark("b", alone=True, crashes=1))
-    assert not c.take_over("1", found, Mark("c", alone=True, crashes=1))
-    assert c.exchange(Exchange(starting=["1"])).marks == {"1": Mark("b", alone=True, crashes=1)}
+    assert b.take_over("1", found, CrashMark("b", alone=True, crashes=1))
+    assert not c.take_over("1", found, CrashMark("c", alone=True, crashes=1))
+    assert c.exchange(Exchange(starting=["1"])).marks == {"1": CrashMark("b", alone=True, crashes=1)}
 
 
 def test_signs_of_life_are_counted_until_a_worker_leaves_with_its_marks(store_of: Open) -> None:
@@ -98,7 +98,7 @@ def test_signs_of_life_are_counted_until_a_worker_leaves_with_its_marks(store_of
     a.leave()
     assert b.beat() == {"b": 2}
     known = store_of("c").exchange(Exchange(starting=["1", "2", "3"]))
-    assert known == Known(frozenset({"2"}), {"3": Mark("b")})
+    assert known == StoreAnswer(frozenset({"2"}), {"3": CrashMark("b")})
 
 
 def test_the_last_ones_done_are_kept(store_of: Open) -> None:
@@ -163,7 +163,7 @@ def test_identities_that_databases_refuse_are_kept_as_digests(identity: str, sto
 
 # ---- limits that workers share
 
-RATE, CAP = RateTerms(0.01, 50), CapTerms(3)
+RATE, CAP = RateSpec(0.01, 50), ConcurrencySpec(3)
 
 
 def _lender(store: Store) -> Lender:
@@ -174,29 +174,29 @@ def _lender(store: Store) -> Lender:
 def test_what_one_has_borrowed_no_other_is_lent(store_of: Open) -> None:
     a, b = _lender(store_of("a")), _lender(store_of("b"))
     long = "rate::" + "x" * 500
-    asks = [Ask("cap", CAP, 2), Ask(long, RATE, 10)]
+    asks = [LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)]
     mine, slots = a.lend(asks)
     assert (mine.gate, mine.permits, slots.gate) == ("cap", 2, long)
-    others, others_slots = b.lend([Ask("cap", CAP, 2), Ask(long, RATE, 10)])
+    others, others_slots = b.lend([LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)])
     assert (others.permits, others_slots.sharers) == (1, 2)
     (first,), (second,) = slots.runs, others_slots.runs
     assert first.count == 10
     assert second.mark >= first.mark + 10 * 0.01 - 1e-6
-    a.lend([Ask("cap", CAP, 0), Ask(long, RATE, 0, back=(first.mark + 0.09,))])
-    assert [loan.permits for loan in b.lend([Ask("cap", CAP, 3, held=1)])] == [3]
-    assert b.lend([Ask(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
+    a.lend([LeaseRequest("cap", CAP, 0), LeaseRequest(long, RATE, 0, back=(first.mark + 0.09,))])
+    assert [loan.permits for loan in b.lend([LeaseRequest("cap", CAP, 3, held=1)])] == [3]
+    assert b.lend([LeaseRequest(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
     assert list(a.lend([])) == []
 
 
 def test_workers_that_borrow_at_the_same_time_are_lent_no_token_twice(store_of: Open) -> None:
     """Each asks for two accounts, in different orders: nobody waits for each other in a circle."""
     stores = [_lender(store_of(run)) for run in "abc"]
-    quota = QuotaTerms(40, 3_600.0)
+    quota = QuotaSpec(40, 3_600.0)
     lent: list[int] = []
 
     def work(store: Lender, turned: bool) -> None:
         for _ in range(15):
-            asks = [Ask("p", quota, 1), Ask("q", quota, 1)]
+            asks = [LeaseRequest("p", quota, 1), LeaseRequest("q", quota, 1)]
             loans = store.lend(asks[::-1] if turned else asks)
             lent.extend(run.count for loan in loans for run in loan.runs)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kodo_consumer.core.broker import Broker as BrokerPort
-from kodo_consumer.core.broker import LaneReader, LaneRequest, NeverTaken, Publisher, Receipt, SubscriptionType
+from kodo_consumer.core.broker import LaneReader, LaneRequest, Publisher, Receipt, Rejected, SubscriptionType
 from kodo_consumer.core.clock import Clock, SystemClock
 from kodo_consumer.core.envelope import Delivery, Outgoing
 from kodo_consumer.testing import ManualClock, MemoryBroker
@@ -129,7 +129,7 @@ class MemoryWorld(World):
         self.broker.disconnect(self.topic(name))
 
     def refused(self, topic: str) -> Outgoing:
-        self.broker.fail_sends(topic, NeverTaken("too big"))
+        self.broker.fail_sends(topic, Rejected("too big"))
         return Outgoing(topic, b"x", {})
 
     def pause(self) -> None:

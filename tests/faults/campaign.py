@@ -20,7 +20,7 @@ from typing import Any
 
 import pulsar
 from kodo_consumer import Producer
-from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.broker import Confirmed
 
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine
@@ -187,7 +187,7 @@ class Campaign:
         with suppress(Exception):  # it is not sent, and has no receipt
 
             def told(receipt: object) -> None:
-                self.ledger.receipt(number, stored=isinstance(receipt, Stored))
+                self.ledger.receipt(number, stored=isinstance(receipt, Confirmed))
 
             producer.post(body(number).encode(), told, properties=self.properties(number))
 

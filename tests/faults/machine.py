@@ -60,7 +60,7 @@ class Machine:
 
     def await_ready(self, *, within: float = 150.0) -> None:
         """Waits until clients can work."""
-        target = readiness.Target(f"http://{BIND}:{self._ports.admin}", None, str(self.folder / "scratch"))
+        target = readiness.ReadinessTarget(f"http://{BIND}:{self._ports.admin}", None, str(self.folder / "scratch"))
         eventually(lambda: readiness.not_ready([target]) is None, within=within, every=0.3)
 
     def kill(self) -> None:

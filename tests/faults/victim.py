@@ -56,7 +56,7 @@ def _around(owner: Any, name: str, step: str, *, before: bool = False, calls: in
 _around(partition_producers.Producers, "send", "published")
 _around(Worker, "receipts", "stored", before=True)
 _around(SqlStore, "exchange", "marked")
-_around(lane_reader.PulsarLane, "acknowledge", "acknowledged")
+_around(lane_reader.PulsarLaneReader, "acknowledge", "acknowledged")
 _around(Worker, "drain", "draining", calls=1)
 _around(Worker, "close", "drained", before=True, calls=1)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
 from kodo_consumer.core.policy import Policy
@@ -238,9 +238,9 @@ class Book:
 
     def receipt(self, process: Process, message: Outgoing, receipt: Receipt) -> None:
         work = self.work_of(process, message.payload)
-        if isinstance(receipt, Stored):
+        if isinstance(receipt, Confirmed):
             work.finished = self.world.now
-        elif isinstance(receipt, NeverTaken):
+        elif isinstance(receipt, Rejected):
             dead = self.policy.dead_letter
             work.refused, work.parked = True, dead is None or message.topic == dead.topic
 

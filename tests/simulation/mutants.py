@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from kodo_consumer.core import engine, publishing, state_machine
-from kodo_consumer.core.broker import Lost, Stored
+from kodo_consumer.core.broker import Confirmed, Unconfirmed
 from kodo_consumer.core.envelope import Control, State
-from kodo_consumer.core.in_flight import Entry, LaneState
-from kodo_consumer.core.limits.limiters import CapGate, QuotaGate, RateGate
+from kodo_consumer.core.in_flight import BatchEntry, LaneState
+from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.outcomes import NotForUs
-from kodo_consumer.core.publishing import Publications
-from kodo_consumer.core.scheduling.fairness import LaneShares, TenantRing
-from kodo_consumer.core.scheduling.tenant_isolation import Isolation
-from kodo_consumer.core.state_machine import Acknowledge, Why
+from kodo_consumer.core.publishing import PendingPublishes
+from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
+from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
+from kodo_consumer.core.state_machine import Acknowledge, Rule
 
 Made = Callable[..., Any]
 Mutant = tuple[Any, str, Callable[[Made], Any]]
@@ -33,7 +33,7 @@ def _acknowledged_at_once(right: Made) -> Made:
 
 def _lost_is_stored(right: Made) -> Made:
     def receipt(self: Any, ticket: int, receipt: Any, now: float) -> None:
-        right(self, ticket, Stored("(0,0,0,0)") if isinstance(receipt, Lost) else receipt, now)
+        right(self, ticket, Confirmed("(0,0,0,0)") if isinstance(receipt, Unconfirmed) else receipt, now)
 
     return receipt
 
@@ -49,7 +49,7 @@ def _one_more(right: Made) -> Made:
 def _hops_stand_still(right: Made) -> Made:
     def move(envelope: Any, target: Any, control: Any, *given: Any, **named: Any) -> Any:
         moved = right(envelope, target, control, *given, **named)
-        return state_machine.Move(moved.target, moved.control._replace(hop=control.hop), moved.why)
+        return state_machine.Reroute(moved.target, moved.control._replace(hop=control.hop), moved.why)
 
     return move
 
@@ -65,7 +65,7 @@ def _for_everybody(right: Made) -> Made:
 def _moved_aside_at_once(right: Made) -> Made:
     def begin(self: Any, held: Any, decision: Any, *given: Any) -> None:
         right(self, held, decision, *given)
-        if getattr(decision, "why", None) is Why.ISOLATED:
+        if getattr(decision, "why", None) is Rule.ISOLATED:
             held.lane.acks.append(held.token)
             self._owner.unsent += 1
 
@@ -75,7 +75,7 @@ def _moved_aside_at_once(right: Made) -> Made:
 def _isolation_counts(right: Made) -> Made:
     def isolated(*given: Any) -> Any:
         decision = right(*given)
-        if not isinstance(decision, state_machine.Move):
+        if not isinstance(decision, state_machine.Reroute):
             return decision
         return decision._replace(control=decision.control.counted(State.PENDING))
 
@@ -99,19 +99,19 @@ def _forgets_to_send(_: Made) -> Made:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "acknowledged before it is published": (Publications, "begin", _acknowledged_at_once),
-    "no receipt is taken for a receipt": (Publications, "receipt", _lost_is_stored),
-    "isolated: acknowledged before the copy is stored": (Publications, "begin", _moved_aside_at_once),
-    "isolated: what leaves is forgotten": (Isolation, "move", lambda _: lambda self, _now: self.leaving.clear()),
+    "acknowledged before it is published": (PendingPublishes, "begin", _acknowledged_at_once),
+    "no receipt is taken for a receipt": (PendingPublishes, "receipt", _lost_is_stored),
+    "isolated: acknowledged before the copy is stored": (PendingPublishes, "begin", _moved_aside_at_once),
+    "isolated: what leaves is forgotten": (TenantIsolation, "move", lambda _: lambda self, _now: self.leaving.clear()),
     "isolated: an attempt is counted": (state_machine, "_isolated", _isolation_counts),
     "isolated: back too soon": (state_machine, "ISOLATED_LEAST", lambda _: 0),
-    "isolated: whoever has anything": (Isolation, "_noisy", lambda _: lambda self: (
+    "isolated: whoever has anything": (TenantIsolation, "_noisy", lambda _: lambda self: (
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
-    "hanging sends are forgotten": (Publications, "renew", _forgets_to_send),
+    "hanging sends are forgotten": (PendingPublishes, "renew", _forgets_to_send),
     "what is let go stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
     "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
-    "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: Entry(key)),
+    "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: BatchEntry(key)),
     "a failure counts twice": (
         Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 2 * by, **more),
     ),
@@ -122,9 +122,9 @@ MUTANTS: dict[str, Mutant] = {
         None if envelope.control.retrying == 1 else right(envelope, *given)
     )),
     "hops are not counted": (state_machine, "_move", _hops_stand_still),
-    "dead letters are dropped": (state_machine, "_die", lambda _: lambda *_given: Acknowledge(Why.DEAD)),
-    "a weight is off by one": (LaneShares, "__init__", _one_more),
-    "tenants have no turns": (TenantRing, "push", lambda right: lambda self, tenant, *given, **named: (
+    "dead letters are dropped": (state_machine, "_die", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),
+    "a weight is off by one": (StartTimeFairQueue, "__init__", _one_more),
+    "tenants have no turns": (DeficitRoundRobin, "push", lambda right: lambda self, tenant, *given, **named: (
         right(self, tenant * 0, *given, **named)
     )),
     "due times are not heeded": (engine, "before_its_turn", lambda right: lambda held, policy, wall: (
@@ -132,9 +132,9 @@ MUTANTS: dict[str, Mutant] = {
     )),
     "it handles what is for others": (engine, "on_arrival", _for_everybody),
     "routes are taken twice": (Control, "first_receipt", lambda _: property(lambda _self: True)),
-    "a slot is never given back": (CapGate, "finish", lambda _: lambda _self: None),
-    "a rate is not heeded": (RateGate, "free_at", lambda _: lambda _self, now: now),
-    "a quota is one too large": (QuotaGate, "free_at", lambda right: lambda self, now: (
+    "a slot is never given back": (ConcurrencyLimiter, "finish", lambda _: lambda _self: None),
+    "a rate is not heeded": (RateLimiter, "free_at", lambda _: lambda _self, now: now),
+    "a quota is one too large": (QuotaLimiter, "free_at", lambda right: lambda self, now: (
         right(self, now) if self._total > self.amount else now
     )),
     "order within a key is lost": (LaneState, "chain", lambda _: lambda _self, _held: True),

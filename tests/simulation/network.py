@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Delivery, Outgoing
 from kodo_consumer.runtime.threads import log_end
 
@@ -188,14 +188,14 @@ class Sender:
         faults = self.world.faults
         fault = faults.next_send(message.topic)
         if fault == "refused":
-            return NeverTaken("too big")
+            return Rejected("too big")
         if fault == "lost":
-            return Lost("Timeout")
+            return Unconfirmed("Timeout")
         token = self.world.store(self.process.book, message)
         if fault in ("receipt lost", "hangs"):
             self.process.book.excuse(self.process, message)
-            return Lost("ConnectError") if fault == "receipt lost" else None
-        return Stored(token)
+            return Unconfirmed("ConnectError") if fault == "receipt lost" else None
+        return Confirmed(token)
 
     def _answer(
         self, answers: list[tuple[int, Receipt | None]], renewals: int, messages: list[tuple[int, Outgoing]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.worker import Worker
@@ -103,16 +103,16 @@ class Process:
 
 
 class Slots:
-    """kodo_consumer.core.handler_executor.Runner: sleeps and is woken as the runners with threads and tasks are."""
+    """kodo_consumer.core.handler_executor.HandlerExecutor: sleeps and is woken as the runners with threads and tasks are."""
 
     def __init__(self, process: Process, most: int, *, frozen: bool) -> None:
         self.process, self.world, self._most = process, process.world, most
         self.frozen = frozen  # nothing starts yet
         self._made = self._parked = 0
         self.busy: dict[Message, float] = {}
-        self._desk: Desk | None = None
+        self._desk: WorkSource | None = None
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         self._desk = desk
 
     def thaw(self) -> None:

@@ -12,7 +12,7 @@ import pulsar
 import pytest
 
 from kodoctl.pipeline.audit.audit_inputs import judge_landing
-from kodoctl.pipeline.ingest.job import Request, ingest, present
+from kodoctl.pipeline.ingest.job import IngestRequest, ingest, present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -65,7 +65,7 @@ class Judged(Setting):
         """One ingest."""
         connection = Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url)
         run, self.runs = f"r{self.runs}", self.runs + 1
-        request = Request(self.expansion, connection, self.landing, run, 1 << 28, accept_holes)
+        request = IngestRequest(self.expansion, connection, self.landing, run, 1 << 28, accept_holes)
         ingest(request, present(request)[0], self.spark, lambda _: None)
 
     def verdict(self):

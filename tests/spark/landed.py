@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 
 Row = dict[str, Any]
@@ -32,10 +32,10 @@ def record(place: str, what: str, at: datetime, tenant: str = "u1", age: int = 1
 
 def land(landing: Landing, batch: int, events: Iterable[Row], records: Iterable[Row] = (), attempt: str = "a") -> None:
     """One batch that counts from now on; another `attempt` at it takes the place of the first."""
-    tables: dict[str, Part] = {}
+    tables: dict[str, TableFiles] = {}
     for table, rows in ((EVENTS, list(events)), (TRANSITIONS, list(records))):
         part = landing.write_rows(table, f"{batch:09d}-{attempt}", rows)
         moments = [int(row["publish_ts"].timestamp() * 1000) for row in rows]
         bounds = (min(moments), max(moments)) if moments else (None, None)
-        tables[table.name] = Part(part.folder, part.rows, *bounds)
+        tables[table.name] = TableFiles(part.folder, part.rows, *bounds)
     landing.commit(Manifest(attempt, 1_700_000_000_000 + batch, batch, tables))

@@ -11,11 +11,11 @@ from kodoctl.pipeline.audit.completeness import contradictions, missing_records,
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.recalled import LETTERS, weighed
 from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import Evidence, Fate, Stray, judge
+from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, judge
 from kodoctl.pulsar.credentials import Secret
 from tests.spark import disasters, world
 
-FATES = list(Fate)
+FATES = list(MessageStatus)
 pytestmark = pytest.mark.timeout(900)  # one pass for all of them, and a busy machine plans it slowly
 
 
@@ -41,7 +41,7 @@ def found(spark):
             gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told, row.claimed))
     astray = defaultdict(list)
     for row in strays(events, lanes).collect():
-        astray[row.msg_topic].append(Stray(*row))
+        astray[row.msg_topic].append(Misaddressed(*row))
     places_of = defaultdict(list)
     for row in findings(known, lanes).collect():
         places_of[row.topic].append(row)
@@ -49,7 +49,9 @@ def found(spark):
     for one in worlds:
         tally = one.tally(fates[one.family], missing.get(one.family, 0), forged.get(one.family, 0))
         own = tuple(one.gap(*gap) for gap in gaps[one.topic("ready")])
-        verdict = judge(Evidence(tuple(one.parts), (tally,), own, one.skew, strays=tuple(astray[one.topic("ready")])))
+        verdict = judge(
+            AuditEvidence(tuple(one.parts), (tally,), own, one.skew, strays=tuple(astray[one.topic("ready")]))
+        )
         verdicts[one.name] = (verdict, tally, places_of[one.name])
     return verdicts
 
@@ -59,7 +61,9 @@ def test_what_is_found(found, disaster):
     verdict, tally, rows = found[disaster.world.name]
     told = [reason.text for reason in verdict.reasons]
     expected = {fate: count for fate, count in disaster.fates.items() if count}
-    seen = {fate: count for fate, count in tally.fates.items() if fate is not Fate.NOT_FOR_ME or fate in expected}
+    seen = {
+        fate: count for fate, count in tally.fates.items() if fate is not MessageStatus.NOT_FOR_ME or fate in expected
+    }
     assert seen == expected, rows
     assert verdict.outcome is disaster.outcome, told
     assert disaster.says in (told or [""])[0]

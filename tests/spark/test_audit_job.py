@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.audit.job import Letter, Tables, audit
+from kodoctl.pipeline.audit.job import LandedTables, RecalledLetter, audit
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
@@ -85,7 +85,7 @@ def tables(spark, records):
         }
         for topic, ledger in LEDGERS.items()
     ]  # fmt: skip
-    return Tables(
+    return LandedTables(
         frame(spark, EVENTS, events),
         frame(spark, TRANSITIONS, everything[:records]),
         frame(spark, COVERAGE, coverage),
@@ -97,7 +97,7 @@ def test_from_tables_to_a_document(spark, tmp_path):
     file = tmp_path / "trade.yaml"
     file.write_text(FILE, encoding="utf-8")
     expansion = expand(load_topology(str(file)))
-    letters = [Letter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded", "r", "r")]
+    letters = [RecalledLetter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded", "r", "r")]
     found = audit(spark, tables(spark, 4), expansion, letters=letters)
     assert (found["verdict"], found["reasons"]) == ("no loss", [])
     assert found["subscriptions"][0]["messages"] == {"discarded": 1, "done": 2}

@@ -11,7 +11,7 @@ import pytest
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.recommend.job import survey
-from kodoctl.pipeline.recommend.noisy_neighbours import Move
+from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.verified_patch import patched
 from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
@@ -111,7 +111,7 @@ def asked(tmp_path, text, environment=None):
     file.write_text(text, encoding="utf-8")
     expansion = expand(load_topology(str(file), environment))
     place = survey(expansion)[0][0]
-    move = Move("orders", "billing", "noisy", "isolate", "L1", place.ladder[0], (0,), 0.9, 0.5, 0.0)
+    move = LevelMove("orders", "billing", "noisy", "isolate", "L1", place.ladder[0], (0,), 0.9, 0.5, 0.0)
     return patched(expansion, [(place, [move])])
 
 

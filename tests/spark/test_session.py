@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.landing_store import FEW, Landing, Manifest, Part
+from kodoctl.pipeline.ingest.landing_store import FEW, Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES, Table
 from kodoctl.pipeline.source.data_source import PulsarSource
 from kodoctl.pipeline.spark.spark_session import (
@@ -150,7 +150,7 @@ def test_what_a_landing_holds_says_whether_a_light_session_is_enough(tmp_path: P
     landing = Landing(str(tmp_path), "trade", None)
     assert landing.is_small()
     for batch, rows in enumerate((FEW, 1)):
-        landing.commit(Manifest("r", 1, batch, {"events": Part(f"events/{batch}", rows)}))
+        landing.commit(Manifest("r", 1, batch, {"events": TableFiles(f"events/{batch}", rows)}))
         assert landing.is_small() is (batch == 0)
 
 

@@ -13,7 +13,7 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
 from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TABLES
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import Entry, Event
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 from tests.stores import BUCKET, ObjectStore, object_store
 
 
@@ -76,7 +76,7 @@ def test_a_ledger_in_a_store_takes_entries_of_several_at_once(store: ObjectStore
         ledger = DeltaLedger(f"s3a://{BUCKET}/recalls")
         for number in range(3):
             name = f"{writer}-{number}"
-            ledger.append([Entry("run", Event.SENT, name, "dead", "0:1:2:-1", 1, "lane", number)])
+            ledger.append([RecallEntry("run", RecallEvent.SENT, name, "dead", "0:1:2:-1", 1, "lane", number)])
 
     DeltaLedger(f"s3a://{BUCKET}/recalls").create()
     with ThreadPoolExecutor(3) as pool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
-from kodoctl.pipeline.audit.verdict import Gap, Part, Tally
+from kodoctl.pipeline.audit.verdict import Gap, PartitionCoverage, SubscriptionTotals
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
@@ -56,7 +56,7 @@ class World:
 
     def __post_init__(self):
         self.family = next(_numbers)
-        self.parts = [Part(f"persistent://t/n/{self.name}", 0, 1, 1)]
+        self.parts = [PartitionCoverage(f"persistent://t/n/{self.name}", 0, 1, 1)]
         self._entries = {"ready": count(), "retrying": count(), "dead": count()}
         self._numbers = count(1)
 
@@ -168,7 +168,7 @@ class World:
                     yield row | {"subscription": name, "family": family, "lane": 3 * family}
 
     def tally(self, fates, missing, contradictions):
-        return Tally(self.name, "billing", self.mode, fates, missing, contradictions)
+        return SubscriptionTotals(self.name, "billing", self.mode, fates, missing, contradictions)
 
     def gap(self, partition, run, missing, told, claimed):
         return Gap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)

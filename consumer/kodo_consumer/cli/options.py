@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kodo_consumer.environment import Place
+from kodo_consumer.environment import ConnectionOptions
 from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import Environment
 
@@ -18,5 +18,5 @@ Port = Annotated[
     ),
 ]
 
-connects = gathers("place", {"env": Environment, **CONNECTION}, Place)
+connects = gathers("place", {"env": Environment, **CONNECTION}, ConnectionOptions)
 """Gives a command --env and the connection options: its parameter `place` becomes them, as Consumer.load takes them."""

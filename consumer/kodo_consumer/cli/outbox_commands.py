@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodo_consumer.cli.options import Port, Topology, connects
-from kodo_consumer.environment import Place, Surroundings
-from kodo_consumer.outbox.row_filter import Choice, Status
+from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodoctl.cli.options import gathers
 from kodoctl.console import command, one_line, reading, say
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.outbox.outbox_store import Scope, Store
+    from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.settings import Settings
 
@@ -37,19 +37,19 @@ class Dialect(StrEnum):
     SQLITE = "sqlite"
 
 
-class Format(StrEnum):
+class RowFormat(StrEnum):
     """How rows are printed."""
 
     TEXT = "text"
     JSON = "json"
 
 
-def _choice(status: list[Status] | None, **given: Any) -> Choice:
-    return Choice(statuses=tuple(status or ()), **given)
+def _choice(status: list[RowStatus] | None, **given: Any) -> RowFilter:
+    return RowFilter(statuses=tuple(status or ()), **given)
 
 
 _CHOICE: Final[dict[str, Any]] = {
-    "status": Annotated[list[Status] | None, typer.Option("--status", help="Only rows in it (repeatable).")],
+    "status": Annotated[list[RowStatus] | None, typer.Option("--status", help="Only rows in it (repeatable).")],
     "topic": Annotated[str | None, typer.Option("--topic", help="Only rows for this topic.", metavar="NAME")],
     "key": Annotated[str | None, typer.Option("--key", help="Only rows with this key.", metavar="KEY")],
     "biz_code": Annotated[
@@ -84,25 +84,25 @@ def run(
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no row is left to send.")] = False,
     port: Port = None,
     *,
-    place: Place,
+    place: ConnectionOptions,
 ) -> None:
     """Send what is committed, until SIGTERM; then wait for receipts and exit 0. Several may run at once."""
     from random import Random
 
     from kodo_consumer.core.clock import SystemClock
     from kodo_consumer.multi_run import ending_on_signals
-    from kodo_consumer.outbox.outbox_store import Scope
+    from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.outbox.relay_service import leave, serve
-    from kodo_consumer.outbox.target_topics import Outlets
+    from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
 
-    surroundings = Surroundings.of(**place)
-    outlets = Outlets(surroundings.topology(topology))
+    surroundings = Environment.of(**place)
+    outlets = OutboxTopics(surroundings.topology(topology))
     connection = surroundings.connection()
     settings = _settings()
-    store = _store(settings, Scope(outlets.environment, app))
+    store = _store(settings, OutboxScope(outlets.environment, app))
     senders = Senders(
         outlets, lambda outlet: Producer.to(outlet, connection, settings.signing_keys, traces=settings.traces)
     )
@@ -120,15 +120,15 @@ def run(
 
 
 @contextmanager
-def _seen(relay: Relay, store: Store, settings: Settings, port: int | None) -> Iterator[None]:
+def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None) -> Iterator[None]:
     """Metrics and health of the relay, where a port is named on the command line."""
     if port is None:
         yield
         return
-    from kodo_consumer.adapters.metrics.http_server import Window
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
 
-    window = Window(RelaySight(relay, store, _now), settings.host, port)
+    window = HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)
     log.info("metrics and health are on http://%s", window.address)
     try:
         yield
@@ -151,9 +151,9 @@ def schema(
 def list_rows(
     ids: Ids = None,
     limit: Limit = 50,
-    format: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TEXT,  # noqa: A002
+    format: Annotated[RowFormat, typer.Option("--format", help="How rows are printed.")] = RowFormat.TEXT,  # noqa: A002
     *,
-    choice: Choice,
+    choice: RowFilter,
 ) -> None:
     """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
     store = _store(_settings())
@@ -161,7 +161,7 @@ def list_rows(
     counts = store.counts(now)
     rows = store.rows(_with_ids(choice, ids), limit)
     store.close()
-    if format is Format.JSON:
+    if format is RowFormat.JSON:
         say(json.dumps({"counts": counts, "rows": rows}, indent=2))
         return
     say(", ".join(f"{name} {count}" for name, count in counts.items()))
@@ -181,7 +181,7 @@ def push(
     ] = None,
     limit: Limit = 1_000,
     *,
-    choice: Choice,
+    choice: RowFilter,
 ) -> None:
     """Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
@@ -194,7 +194,7 @@ def push(
 
 @command
 @_choosing
-def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: Choice) -> None:
+def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: RowFilter) -> None:
     """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
     store = _store(_settings())
@@ -209,7 +209,7 @@ def _settings() -> Settings:
     return read_settings(os.environ, Path.cwd())
 
 
-def _store(settings: Settings, scope: Scope | None = None) -> Store:
+def _store(settings: Settings, scope: OutboxScope | None = None) -> OutboxStore:
     from kodo_consumer.outbox.outbox_store import open_store
 
     if settings.outbox_url is None:
@@ -231,11 +231,11 @@ def _summary(relay: Relay) -> str:
     return ", ".join(f"{name} {relay.counts[name]}" for name in names if name == "sent" or relay.counts[name])
 
 
-def _with_ids(choice: Choice, ids: Iterable[str] | None) -> Choice:
+def _with_ids(choice: RowFilter, ids: Iterable[str] | None) -> RowFilter:
     return replace(choice, ids=tuple(ids or ()))
 
 
-def _chosen(choice: Choice, ids: list[str] | None, *, all_rows: bool) -> Choice:
+def _chosen(choice: RowFilter, ids: list[str] | None, *, all_rows: bool) -> RowFilter:
     chosen = _with_ids(choice, ids)
     if chosen.is_everything and not all_rows:
         detail = "name ids, or choose by --status, --topic, --key, --biz-code or --app; --all means every row"

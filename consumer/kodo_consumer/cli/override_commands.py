@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodo_consumer.cli.options import Topology, connects
-from kodo_consumer.environment import Place, Surroundings
+from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with_order
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.pulsar.override_store import OrderBook
+    from kodo_consumer.adapters.pulsar.override_store import OverrideStore
     from kodo_consumer.core.policy import Policy
 
 Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 @connects
 def pause(
     topology: Topology, topic: Topic, subscription: Subscription, lane: Lane = None, tenant: Tenant = None,
-    lasting: For = "1h", why: Reason = "", *, place: Place,
+    lasting: For = "1h", why: Reason = "", *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Let a lane or a tenant rest: its messages stay where they are, everything else goes on."""
     with _book(topology, topic, subscription, place) as (policy, book):
@@ -61,7 +61,7 @@ def pause(
 def resume(
     topology: Topology, topic: Topic, subscription: Subscription, lane: Lane = None, tenant: Tenant = None,
     everything: Annotated[bool, typer.Option("--all", help="Take every order back, whatever it is.")] = False,
-    *, place: Place,
+    *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """End the pause of a lane or a tenant, or (--all) every live order."""
     if sum((lane is not None, tenant is not None, everything)) != 1:
@@ -79,7 +79,7 @@ def weight(
     topology: Topology, topic: Topic, subscription: Subscription,
     tenant: Annotated[str, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")],
     to: Annotated[int | None, typer.Option("--to", help="Turns while others have one.", metavar="N")] = None,
-    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: Place,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Give a tenant more turns, or as many as others (--to 1), for a while."""
     with _book(topology, topic, subscription, place) as (policy, book):
@@ -97,7 +97,7 @@ def limit(
     to: Annotated[
         str | None, typer.Option("--to", help="Such as 10/s, or 8 for a concurrency.", metavar="LIMIT")
     ] = None,
-    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: Place,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Change one of the file's limits for a while: for one value of its property, or for all."""
     with _book(topology, topic, subscription, place) as (policy, book):
@@ -110,7 +110,7 @@ def limit(
 @connects
 def steer(
     topology: Topology, topic: Topic, subscription: Subscription,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False, *, place: Place,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Show the live orders in force, who gave them and until when."""
     with _book(topology, topic, subscription, place) as (_, book):
@@ -122,17 +122,19 @@ def steer(
 
 
 @contextmanager
-def _book(topology: str, topic: str, subscription: str, place: Place) -> Iterator[tuple[Policy, OrderBook]]:
-    from kodo_consumer.adapters.pulsar.override_store import OrderBook
+def _book(
+    topology: str, topic: str, subscription: str, place: ConnectionOptions
+) -> Iterator[tuple[Policy, OverrideStore]]:
+    from kodo_consumer.adapters.pulsar.override_store import OverrideStore
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
-    surroundings = Surroundings.of(**place)
+    surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     admin = HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))
     try:
-        yield policy, OrderBook(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
+        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
     finally:
         admin.close()
 
@@ -156,7 +158,7 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
     return any_value if to is None else str(to)
 
 
-def _give(policy: Policy, book: OrderBook, order: Order) -> None:
+def _give(policy: Policy, book: OverrideStore, order: Order) -> None:
     from kodo_consumer.core.override_state import misfit
 
     if reason := misfit(order, policy):
@@ -166,7 +168,7 @@ def _give(policy: Policy, book: OrderBook, order: Order) -> None:
         tell(_FILLS)
 
 
-def _take_back(book: OrderBook, like: Order) -> None:
+def _take_back(book: OverrideStore, like: Order) -> None:
     if all(order.concerns != like.concerns for order in book.read(_now())):
         raise _cannot("there is no such order; `kodo-consumer steer` shows those in force")
     gone: Callable[[Any], Any] = lambda orders: tuple(one for one in orders if one.concerns != like.concerns)  # noqa: E731

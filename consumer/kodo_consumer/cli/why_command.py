@@ -14,15 +14,15 @@ import typer
 
 from kodo_consumer.cli.options import Topology, connects
 from kodo_consumer.cli.override_commands import Subscription, Topic
-from kodo_consumer.environment import Place, Surroundings
+from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
-    from kodo_consumer.message_history import Place as Searched
-    from kodo_consumer.message_history import Search, Seen
+    from kodo_consumer.message_history import FoundMessage, Search
+    from kodo_consumer.message_history import SearchedTopic as Searched
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.client import BrokerClient
     from kodoctl.pulsar.message_reader import Unread
@@ -49,7 +49,7 @@ def why(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     *,
-    place: Place,
+    place: ConnectionOptions,
 ) -> None:
     """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
     from kodo_consumer.message_history import Search, lines, to_json
@@ -63,7 +63,7 @@ def why(
         raise UsageError(
             error("K785", "message not found", "no name given: its kodo-id, or ledger:entry:partition:batch")
         )
-    surroundings = Surroundings.of(**place)
+    surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     connection = surroundings.connection()
     places = _places(policy)
@@ -92,7 +92,7 @@ def why(
 def _places(policy: Policy) -> list[Searched]:
     """Topics to search, in the order messages go through them."""
     from kodo_consumer.message_history import DEAD_LETTERS
-    from kodo_consumer.message_history import Place as Searched
+    from kodo_consumer.message_history import SearchedTopic as Searched
 
     dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
     audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
@@ -121,8 +121,8 @@ def _seen(
     client: BrokerClient,
     moment: int | None,
     unread: Unread,
-) -> Iterator[Seen]:
-    from kodo_consumer.message_history import Seen
+) -> Iterator[FoundMessage]:
+    from kodo_consumer.message_history import FoundMessage
     from kodoctl.pulsar.message_reader import partitions_of, read_all, read_facts
     from kodoctl.topology.names import TopicName
 
@@ -133,7 +133,7 @@ def _seen(
         for found in read_all(client, facts, unread, since=moment):
             position = f"{found.ledger}:{found.entry}:{number}:{found.batch}"
             gone = cursor is not None and cursor.has((found.ledger, found.entry))
-            yield Seen(searched.topic, position, found.payload, found.properties, found.publish_time, gone)
+            yield FoundMessage(searched.topic, position, found.payload, found.properties, found.publish_time, gone)
 
 
 def _moment(since: str | None) -> int | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kodo_consumer.cli.options import Port, Topology, connects
-from kodo_consumer.environment import Place, Surroundings
+from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.runtime.handler_import import load_handler
 from kodoctl.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -39,7 +39,7 @@ def run(
     handler: Annotated[list[str], typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
     port: Port = None,
     *,
-    place: Place,
+    place: ConnectionOptions,
 ) -> None:
     """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once.
 
@@ -72,7 +72,7 @@ def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) 
     return list(zip(topics, subscriptions, handlers, strict=True))
 
 
-def _consumers(topology: str, wanted: list[tuple[str, str, str]], place: Place) -> list[Consumer]:
+def _consumers(topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions) -> list[Consumer]:
     """Loaded, with their handlers. Raises with everything that is wrong with any of them."""
     from kodo_consumer.consumer import Consumer
 
@@ -108,7 +108,7 @@ def check(
         str | None, typer.Option("--subscription", help="Only this subscription.", metavar="NAME")
     ] = None,
     *,
-    place: Place,
+    place: ConnectionOptions,
 ) -> None:
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
 
@@ -121,7 +121,7 @@ def check(
     from kodo_consumer.policy_builder import policy_of
     from kodo_consumer.runtime.supervisor import missing
 
-    surroundings = Surroundings.of(**place)
+    surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:

@@ -13,30 +13,30 @@ from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import Outgoing, identity, position, signed
-from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import AuditTo, Policy
-from kodo_consumer.core.send_state import Sending
-from kodo_consumer.core.state_machine import Why
+from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
 
 GATHER: Final = 0.05  # seconds that records are gathered at most
 BUNDLE: Final = 1_000  # records in one message at most: below 1 MiB however long their texts are
 MAX_KEPT: Final = 100_000  # records kept without a receipt where nobody waits for one
 _EVENTS: Final = {
-    Why.DONE: Event.DONE,
-    Why.REPEATED: Event.REPEATED,
-    Why.DISCARDED: Event.DISCARDED,
-    Why.NOT_FOR_US: Event.SKIPPED,
-    Why.TRANSFERRED: Event.TRANSFERRED,
-    Why.DEAD: Event.DEAD,
+    Rule.DONE: Event.DONE,
+    Rule.REPEATED: Event.REPEATED,
+    Rule.DISCARDED: Event.DISCARDED,
+    Rule.NOT_FOR_US: Event.SKIPPED,
+    Rule.TRANSFERRED: Event.TRANSFERRED,
+    Rule.DEAD: Event.DEAD,
 }
 
 
 @dataclass(slots=True)
-class Bundle(Sending):
+class AuditBatch(PendingPublish):
     """Records in one message. `held`: the messages that wait for its receipt. Never given up."""
 
-    held: list[Held]
+    held: list[InFlight]
     records: int
 
 
@@ -48,7 +48,7 @@ class Owner(Protocol):
     counts: Counts
 
 
-class Recorder:
+class AuditRecorder:
     """Records of one run of a worker, numbered without a hole. `run` is set before the first one. `acknowledge` is told of
     messages whose record is stored, or at once where nobody waits for that.
     """
@@ -56,10 +56,10 @@ class Recorder:
     def __init__(
         self,
         owner: Owner,
-        acknowledge: Callable[[Held, float], None],
+        acknowledge: Callable[[InFlight, float], None],
         clock: Clock,
-        send: Callable[[Bundle, float], None],
-        set_timer: Callable[[float, Recorder], int],
+        send: Callable[[AuditBatch, float], None],
+        set_timer: Callable[[float, AuditRecorder], int],
     ) -> None:
         assert owner.policy.audit is not None
         self.run = ""
@@ -70,7 +70,7 @@ class Recorder:
         self._number = 0
         self._out = 0  # records without receipt, gathered ones not counted
         self._gathered: list[Record] = []
-        self._held: list[Held] = []
+        self._held: list[InFlight] = []
 
     @property
     def busy(self) -> bool:
@@ -78,7 +78,7 @@ class Recorder:
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
-        self, held: Held, why: Why, now: float, reason: str = "", target: str = "", token: object = ""
+        self, held: InFlight, why: Rule, now: float, reason: str = "", target: str = "", token: object = ""
     ) -> None:
         """The message is finished with in its lane: a record of that, then its acknowledgement."""
         delivery, control, wall = held.delivery, held.control, self._clock.wall()
@@ -105,7 +105,7 @@ class Recorder:
             )
         )
         if self._to.wait:
-            held.place = Place.RECORDED
+            held.place = Stage.RECORDED
             self.waiting += 1
             self._held.append(held)
         else:
@@ -128,9 +128,9 @@ class Recorder:
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
         if (signer := self._owner.policy.signer) is not None:
             message = signed(message, signer)
-        self._send(Bundle(message=message, held=held, records=len(records)), now)
+        self._send(AuditBatch(message=message, held=held, records=len(records)), now)
 
-    def stored(self, bundle: Bundle, now: float) -> None:
+    def stored(self, bundle: AuditBatch, now: float) -> None:
         """The receipt of a bundle."""
         self._out -= bundle.records
         self._owner.counts.recorded += bundle.records

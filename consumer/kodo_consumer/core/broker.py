@@ -19,7 +19,7 @@ MOST_CONSUMERS: Final = 64
 SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
-class Stored(NamedTuple):
+class Confirmed(NamedTuple):
     """The broker has the message for good. `position` prints as the token of its deliveries does; until somebody asks it
     may be the client's own object, which takes its time to print.
     """
@@ -28,21 +28,21 @@ class Stored(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Unconfirmed:
     """No receipt: the message may or may not be stored. Publish again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class NeverTaken:
+class Rejected:
     """The broker will not take this message however often it is sent: too big, its schema, not authorised."""
 
     reason: str
 
 
 TOO_BIG: Final = "too big"  # the reason of a message that is larger than its topic, or any topic, takes
-Receipt = Stored | Lost | NeverTaken
+Receipt = Confirmed | Unconfirmed | Rejected
 OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 """Told of receipts by their tickets, in bundles, on any thread, at most once each."""
 

@@ -18,14 +18,14 @@ from kodoctl.topology.units import Duration
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
+class BrokerLimits:
     """By topic, what is known; nothing of topics that this role may not ask about."""
 
     delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
 
 
-def allowance(policy: Policy, cluster: Cluster) -> Allowance:
+def allowance(policy: Policy, cluster: Cluster) -> BrokerLimits:
     """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
@@ -38,16 +38,16 @@ def allowance(policy: Policy, cluster: Cluster) -> Allowance:
             break
         if size:
             largest[topic] = size
-    return Allowance(delays, largest)
+    return BrokerLimits(delays, largest)
 
 
-def within(policy: Policy, allowed: Allowance) -> Policy:
+def within(policy: Policy, allowed: BrokerLimits) -> Policy:
     """The policy with no wait and no message beyond what is allowed."""
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 
 
-def beyond(policy: Policy, allowed: Allowance) -> list[Diagnostic]:
+def beyond(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
     """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
     found: dict[Diagnostic, list[str]] = {}
     for topic, delays in allowed.delays.items():
@@ -97,6 +97,6 @@ def _delays(policy: Policy, delays: DelayedDelivery) -> Iterator[Diagnostic]:
         yield warning("K726", "waits beyond the broker's maximum", detail)
 
 
-def _smaller(policy: Policy, allowed: Allowance) -> dict[str, int]:
+def _smaller(policy: Policy, allowed: BrokerLimits) -> dict[str, int]:
     """Limits on the size of messages that the file does not declare, or not as small."""
     return {topic: size for topic, size in allowed.largest.items() if size < policy.largest.get(topic, size + 1)}

@@ -18,7 +18,7 @@ _FAR: Final = 5.0  # seconds; machines that keep time are some ms apart
 _SURE: Final = 2  # readings in a row
 
 
-class Skew:
+class ClockSkewDetector:
     """A listener of stats. `ahead`: seconds by which this clock is ahead of the broker's for certain; negative:
     behind, 0: they may agree, None: the broker has not told.
     """

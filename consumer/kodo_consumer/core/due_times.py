@@ -11,7 +11,7 @@ _MOST: Final = 4_096
 _PAST: Final = 300  # seconds after which nobody asks
 
 
-class Dues:
+class DueTimes:
     """Written under the engine's lock, read by anybody."""
 
     __slots__ = ("_of",)

@@ -12,33 +12,33 @@ from random import Random
 from typing import Final, assert_never
 
 from kodo_consumer.core import outcomes
-from kodo_consumer.core.audit_recorder import Recorder
+from kodo_consumer.core.audit_recorder import AuditRecorder
 from kodo_consumer.core.broker import Receipt
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.due_times import Dues
+from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
-from kodo_consumer.core.in_flight import Entry, Held, LaneState, Place, Stock
+from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
 from kodo_consumer.core.invariants import misplaced
-from kodo_consumer.core.limits.limiter_set import Over, Slot
-from kodo_consumer.core.limits.limiters import Gate
-from kodo_consumer.core.local_delays import Waits
+from kodo_consumer.core.limits.limiter_set import LimitKind, Reservation
+from kodo_consumer.core.limits.limiters import Limiter
+from kodo_consumer.core.local_delays import LocalDelays
 from kodo_consumer.core.observer import Watcher
-from kodo_consumer.core.outcome_validation import Verdicts
+from kodo_consumer.core.outcome_validation import OutcomeValidator
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
 from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY, Policy
-from kodo_consumer.core.publishing import Publication, Publications
+from kodo_consumer.core.publishing import PendingPublishes, PendingReroute
 from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
 from kodo_consumer.core.redelivery import HandOver
-from kodo_consumer.core.scheduling.concurrency_control import Throttle
+from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
-from kodo_consumer.core.scheduling.tenant_isolation import Isolation
-from kodo_consumer.core.send_state import Sending
-from kodo_consumer.core.sequences.gap_monitor import SoleReader
-from kodo_consumer.core.state_machine import Acknowledge, Forward, Move, Wait, Why, decide
-from kodo_consumer.core.timers import Timers
+from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
+from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.timers import TimerQueue
 from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.message import Check, Message
 
@@ -55,21 +55,25 @@ class Engine:
         self.draining = False
         self.meter: Meter | None = None  # there when somebody wants to see
         self.watcher: Watcher | None = None
-        self.timers: Timers[Held | Gate | Sending | Recorder | Callable[[float], None]] = Timers()
+        self.timers: TimerQueue[InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]] = (
+            TimerQueue()
+        )
         self.lanes = [LaneState(lane) for lane in policy.lanes]
-        self.dues = Dues()
+        self.dues = DueTimes()
         self.running: dict[Message, float] = {}  # oldest start first
-        self._clock, self._check, self._verdicts = clock, check, Verdicts(policy)
-        self._stock = Stock(policy)
+        self._clock, self._check, self._verdicts = clock, check, OutcomeValidator(policy)
+        self._stock = LookaheadBudget(policy)
         self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
         self.limits = self._scheduler.limits
-        self._waits = Waits(self, self.timers.set, rng)
-        self._publications = Publications(self, Parking(self, self._stock, self._let_next), self.timers.set, clock, rng)
+        self._waits = LocalDelays(self, self.timers.set, rng)
+        self._publications = PendingPublishes(
+            self, Parking(self, self._stock, self._let_next), self.timers.set, clock, rng
+        )
         self.recorder = self._publications.recorder(self._finished_with)
-        self.throttle = self._scheduler.throttle = Throttle(self, self._scheduler, self.timers.set)
-        self.isolation: Isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
+        self.throttle = self._scheduler.throttle = ConcurrencyControl(self, self._scheduler, self.timers.set)
+        self.isolation: TenantIsolation = TenantIsolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts, self.isolation.paused = self.isolation.starts, self._scheduler.paused_messages
-        self._sole = SoleReader.of(policy, clock.wall(), self.counts)
+        self._sole = GapMonitor.of(policy, clock.wall(), self.counts)
         self.handover = HandOver(self, self._scheduler, self._sole, clock, self.timers.set)
         self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet
@@ -86,7 +90,7 @@ class Engine:
         if lane.active is not None:
             deliveries = lane.active.handled(deliveries, now)
         counts.received += len(deliveries)
-        entry: Entry | None = None
+        entry: BatchEntry | None = None
         for delivery in deliveries:
             if entry is None or entry.key is not delivery.entry:  # mostly many of one batch in a row
                 entry = lane.entry(delivery.entry, now)
@@ -152,7 +156,7 @@ class Engine:
         held = self._scheduler.take(now)
         if held is None:
             return None
-        held.place = Place.RUNNING
+        held.place = Stage.RUNNING
         self.counts.started += 1
         message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
         self.running[message] = now
@@ -164,7 +168,7 @@ class Engine:
         if started is None:
             return False
         held = message._held  # noqa: SLF001  # made by take
-        assert isinstance(held, Held)
+        assert isinstance(held, InFlight)
         now = self._clock.now() if now is None else now
         self._scheduler.freed(held, now)
         if self.meter is not None:
@@ -192,16 +196,16 @@ class Engine:
         """Wakes what is due."""
         for number, sleeper in self.timers.due(now):
             match sleeper:
-                case Held():
-                    if sleeper.place is Place.WAITING and sleeper.trials.wake == number:
+                case InFlight():
+                    if sleeper.place is Stage.WAITING and sleeper.trials.wake == number:
                         self._waits.ended(sleeper)
                         self.check_due(sleeper, now)
-                case Gate():
+                case Limiter():
                     sleeper.timer_set = False
                     self._scheduler.let_through(sleeper, now)
-                case Sending():
+                case PendingPublish():
                     self._publications.send(sleeper, now)
-                case Recorder():
+                case AuditRecorder():
                     sleeper.flush(now)
                 case _:
                     sleeper(now)
@@ -244,7 +248,7 @@ class Engine:
         self.unsent = 0
         return found
 
-    def lent(self, gates: Sequence[Gate]) -> None:
+    def lent(self, gates: Sequence[Limiter]) -> None:
         """A store has lent to these limits, or lends no more."""
         for gate in gates:
             self._scheduler.lent(gate, self._clock.now())
@@ -253,7 +257,7 @@ class Engine:
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
         """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
-        self.policy, self._verdicts = policy, Verdicts(policy)
+        self.policy, self._verdicts = policy, OutcomeValidator(policy)
         self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
         for lane in self.lanes:
             lane.resting = lane.lane.index in resting
@@ -278,21 +282,21 @@ class Engine:
     def misplaced(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
         counted = {
-            Place.RUNNING: len(self.running),
-            Place.PUBLISHING: self._publications.waiting,
-            Place.GATED: self._scheduler.gated,
-            Place.LEAVING: len(self.isolation),
-            Place.RECORDED: self.recorder.waiting if self.recorder else 0,
-            Place.PARKED: self._stock.parked,
+            Stage.RUNNING: len(self.running),
+            Stage.PUBLISHING: self._publications.waiting,
+            Stage.GATED: self._scheduler.gated,
+            Stage.LEAVING: len(self.isolation),
+            Stage.RECORDED: self.recorder.waiting if self.recorder else 0,
+            Stage.PARKED: self._stock.parked,
         }
         return misplaced(self.lanes, self.timers, counted)
 
     # ---- before the handler: for us? due? route? limits
 
-    def _receive(self, lane: LaneState, delivery: Delivery, entry: Entry, now: float) -> None:
+    def _receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
         policy = self.policy
         properties = delivery.properties
-        held = Held(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
+        held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
         held.received = now
         self._stock.add(held)
         if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
@@ -309,7 +313,7 @@ class Engine:
         elif lane.chain(held):
             self.check_due(held, now)
 
-    def check_due(self, held: Held, now: float) -> None:
+    def check_due(self, held: InFlight, now: float) -> None:
         """See handover.Owner."""
         outcome = before_its_turn(held, self.policy, wall := self._clock.wall())
         if outcome is None or (isinstance(outcome, TooEarly) and self._waits.hurries(held, outcome.due - wall)):
@@ -317,17 +321,17 @@ class Engine:
         else:
             self._conclude(held, outcome, now)
 
-    def _over_limit(self, held: Held, slot: Slot, now: float) -> None:
+    def _over_limit(self, held: InFlight, slot: Reservation, now: float) -> None:
         wall = self._clock.wall() + round((slot.at - now) * 1000)
-        self._conclude(held, outcomes.OverQuota(wall) if slot.over is Over.QUOTA else outcomes.OverRate(wall), now)
+        self._conclude(held, outcomes.OverQuota(wall) if slot.over is LimitKind.QUOTA else outcomes.OverRate(wall), now)
 
-    def move_aside(self, held: Held, wait: float, now: float) -> None:
+    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
         """See isolation.Owner."""
         self._conclude(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
-    def _conclude(self, held: Held, outcome: Outcome, now: float) -> None:
+    def _conclude(self, held: InFlight, outcome: Outcome, now: float) -> None:
         decision = decide(held.envelope(may_wait=self._waits.room), outcome, self.policy, self._clock.wall())
         if self.watcher is not None:
             self.watcher.decided(held, outcome, decision)
@@ -336,21 +340,21 @@ class Engine:
                 self.counts.finished[why] += 1
                 held.lane.count("finished", why)
                 self._ended(held, now, why, reason)
-            case Wait():
+            case Delay():
                 self._waits.begin(held, decision, now)
-            case Move() | Forward():
+            case Reroute() | TransferOut():
                 self._publications.begin(held, decision, now)
             case _:
                 assert_never(decision)
 
-    def published(self, sent: Publication, token: object, now: float) -> None:
+    def published(self, sent: PendingReroute, token: object, now: float) -> None:
         """The message is where it is to go: acknowledge it here."""
         self.counts.finished[sent.why] += 1
         sent.held.lane.count("finished", sent.why)
         self.dues.sent(sent.message)
         self._ended(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
 
-    def refused(self, held: Held, reason: str, now: float) -> None:
+    def refused(self, held: InFlight, reason: str, now: float) -> None:
         """Its target will never take it."""
         self._conclude(held, outcomes.Refused(f"refused by its target: {reason}"), now)
 
@@ -362,7 +366,7 @@ class Engine:
             self.finish(message, TOOK_TOO_LONG)
 
     def _ended(
-        self, held: Held, now: float, why: Why = Why.DONE, reason: str = "", target: str = "", token: object = ""
+        self, held: InFlight, now: float, why: Rule = Rule.DONE, reason: str = "", target: str = "", token: object = ""
     ) -> None:
         """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
         if self.recorder is None:
@@ -371,7 +375,7 @@ class Engine:
             self._let_next(held, now)
             self.recorder.add(held, why, now, reason, target, token)
 
-    def _finished_with(self, held: Held, now: float) -> None:
+    def _finished_with(self, held: InFlight, now: float) -> None:
         """Acknowledged: nothing is left to do for this message."""
         lane = held.lane
         lane.acks.append(held.token)
@@ -382,13 +386,13 @@ class Engine:
         self.forget(held)
         self._let_next(held, now)
 
-    def _let_next(self, held: Held, now: float) -> None:
+    def _let_next(self, held: InFlight, now: float) -> None:
         if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
             self.check_due(following, now)
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: InFlight) -> None:
         """See handover.Owner."""
-        held.place = Place.GONE
+        held.place = Stage.GONE
         self._stock.remove(held)
         if held.trials.resting or held.trials.early:
             self._waits.ended(held)

@@ -11,7 +11,7 @@ from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.message import Message
 
 
-class Desk(Protocol):
+class WorkSource(Protocol):
     """Where handlers fetch work and hand it back."""
 
     @property
@@ -28,10 +28,10 @@ class Desk(Protocol):
         """The worker itself has failed."""
 
 
-class Runner(Protocol):
+class HandlerExecutor(Protocol):
     """Runs handlers: at most as many at once as it has slots."""
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """Begins to take turns."""
 
     def wake(self) -> None:

@@ -12,7 +12,7 @@ from kodo_consumer.core.envelope import FRESH, Control, Delivery, Envelope
 from kodo_consumer.core.limits.limiter_set import Gates
 from kodo_consumer.core.policy import LANE_FLOOR, NOBODY, Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
-from kodo_consumer.core.scheduling.fairness import TenantRing
+from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
@@ -22,7 +22,7 @@ OTHER: Final = "other"
 _MAX_COUNTED: Final = 60
 
 
-class Place(Enum):
+class Stage(Enum):
     """Stage of an in-flight message. Every unacknowledged id is in exactly one stage, or it would be lost."""
 
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
@@ -37,10 +37,10 @@ class Place(Enum):
     GONE = auto()  # let go or acknowledged
 
 
-UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.LEAVING, Place.WAITING})
+UNSTARTED: Final = frozenset({Stage.QUEUED, Stage.CHAINED, Stage.GATED, Stage.LEAVING, Stage.WAITING})
 
 
-class Entry:
+class BatchEntry:
     """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are finished with.
 
     A broken connection brings all of them again while one is unacknowledged, however long ago the others were
@@ -51,13 +51,13 @@ class Entry:
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.held: dict[int, Held] = {}  # by their place in the batch
+        self.held: dict[int, InFlight] = {}  # by their place in the batch
         self.done = 0  # a bit for each index, the first for a message alone
         self.at = 0.0  # when the last one was finished with
 
 
 @dataclass(slots=True)
-class Trials:
+class WaitState:
     """History of an in-flight message in memory; most messages never need one of their own.
 
     `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`:
@@ -72,10 +72,10 @@ class Trials:
     unavailable: int = 0
 
 
-_NONE: Final = Trials()  # never written to
+_NONE: Final = WaitState()  # never written to
 
 
-class Held:
+class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Held:
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
 
-    def __init__(self, lane: LaneState, delivery: Delivery, entry: Entry, tenant: str) -> None:
+    def __init__(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, tenant: str) -> None:
         self.lane = lane
         self.delivery = delivery
         self.entry = entry
@@ -92,20 +92,20 @@ class Held:
         self.size = len(delivery.payload or b"")
         self.tenant = tenant
         self.control: Control = FRESH
-        self.place = Place.QUEUED
+        self.place = Stage.QUEUED
         self.gates: Gates | None = None
         self.entitled = False  # its moment at the limits has been set aside
         self.trials = _NONE  # to be read; written to by `tried`
 
-    def tried(self) -> Trials:
+    def tried(self) -> WaitState:
         """Its trials, to be written to."""
         if self.trials is _NONE:
-            self.trials = Trials()
+            self.trials = WaitState()
         return self.trials
 
     def park(self) -> None:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
-        self.place = Place.PARKED
+        self.place = Stage.PARKED
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
         self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
 
@@ -138,12 +138,12 @@ class LaneState:
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
-        self.ring: TenantRing[Held] = TenantRing()
+        self.ring: DeficitRoundRobin[InFlight] = DeficitRoundRobin()
         self.held = 0
-        self.open: dict[Hashable, Entry] = {}
-        self.recent: dict[Hashable, Entry] = {}
-        self.before: dict[Hashable, Entry] = {}
-        self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
+        self.open: dict[Hashable, BatchEntry] = {}
+        self.recent: dict[Hashable, BatchEntry] = {}
+        self.before: dict[Hashable, BatchEntry] = {}
+        self.chains: dict[str, deque[InFlight]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
         self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
         self.paused_until = float("-inf")
@@ -162,7 +162,7 @@ class LaneState:
             key = what, OTHER
         self.counted[key] += 1
 
-    def entry(self, key: Hashable, now: float) -> Entry:
+    def entry(self, key: Hashable, now: float) -> BatchEntry:
         """Record of an entry of which a message comes: everything as long as one of its messages is in flight, and
         for a minute (a rewound subscription is older).
         """
@@ -170,10 +170,10 @@ class LaneState:
         if entry is None:
             entry = self.recent.get(key) or self.before.get(key)
             if entry is None or now - entry.at >= RECENT_SECONDS:
-                entry = Entry(key)
+                entry = BatchEntry(key)
         return entry
 
-    def close(self, entry: Entry) -> None:
+    def close(self, entry: BatchEntry) -> None:
         """No message of the entry is held any more."""
         del self.open[entry.key]
         if entry.done:
@@ -182,7 +182,7 @@ class LaneState:
                 self.before = self.recent
                 self.recent = {}
 
-    def chain(self, held: Held) -> bool:
+    def chain(self, held: InFlight) -> bool:
         """Adds the message to its key.
         True: it may get on, as the lane keeps no order or it is the first of its key.
         """
@@ -191,10 +191,10 @@ class LaneState:
         chain = self.chains.setdefault(_order_key(held.delivery), deque())
         chain.append(held)
         if len(chain) > 1:
-            held.place = Place.CHAINED
+            held.place = Stage.CHAINED
         return len(chain) == 1
 
-    def next_of_chain(self, held: Held) -> Held | None:
+    def next_of_chain(self, held: InFlight) -> InFlight | None:
         """The message that may get on now that this one is finished with."""
         chain = self.chains.get(_order_key(held.delivery)) if self.chains is not None else None
         if self.chains is None or not chain or chain[0] is not held:
@@ -205,7 +205,7 @@ class LaneState:
         del self.chains[_order_key(held.delivery)]
         return None
 
-    def unstarted(self, partition: str | None = None) -> list[Held]:
+    def unstarted(self, partition: str | None = None) -> list[InFlight]:
         """Takes out of all chains what has not started, of one partition or of all, and lists it."""
         found = [held for held in self if held.place in UNSTARTED and partition in (None, held.delivery.partition)]
         if self.chains is not None:
@@ -214,12 +214,12 @@ class LaneState:
             self.chains = {key: chain for key, chain in chains.items() if chain}
         return found
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[InFlight]:
         """In-flight messages of the lane; to be read while nothing comes or goes."""
         return (held for entry in self.open.values() for held in entry.held.values())
 
 
-class Stock:
+class LookaheadBudget:
     """Look-ahead budget: one for all lanes, with a floor for each and the rest for every lane that has work.
 
     The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and
@@ -259,7 +259,7 @@ class Stock:
         self.messages = 0
         self.bytes = 0
 
-    def add(self, held: Held) -> None:
+    def add(self, held: InFlight) -> None:
         """A message more."""
         lane, entry = held.lane, held.entry
         if not entry.held:
@@ -276,7 +276,7 @@ class Stock:
         self.messages += 1
         self.bytes += held.size
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: InFlight) -> None:
         """A message less."""
         entry = held.entry
         del entry.held[held.delivery.batch_index]
@@ -284,7 +284,7 @@ class Stock:
             held.lane.close(entry)
         self._give_back(held)
 
-    def park(self, held: Held) -> None:
+    def park(self, held: InFlight) -> None:
         """Nobody will ever handle the message: it is known, and no more than one message of what is lent."""
         self._give_back(held)
         held.park()
@@ -298,7 +298,7 @@ class Stock:
         """
         return self.parked >= self._most_parked
 
-    def _give_back(self, held: Held) -> None:
+    def _give_back(self, held: InFlight) -> None:
         lane = held.lane
         lane.held -= 1
         if lane.held >= self._floor:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kodo_consumer.core.in_flight import Held, LaneState, Place
+from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 
 
 def misplaced(
-    lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Place, int]
+    lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one place", in words; empty unless there is a bug."""
     places = [held.place for lane in lanes for held in lane]
     found = {
-        Place.QUEUED: sum(len(lane.ring) for lane in lanes),
-        Place.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
-        Place.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
-        Place.GONE: 0,
+        Stage.QUEUED: sum(len(lane.ring) for lane in lanes),
+        Stage.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
+        Stage.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
+        Stage.GONE: 0,
         **counted,
     }
     return [
@@ -27,4 +27,4 @@ def misplaced(
 
 
 def _sleeps(sleeper: object, number: int) -> bool:
-    return isinstance(sleeper, Held) and sleeper.place is Place.WAITING and sleeper.trials.wake == number
+    return isinstance(sleeper, InFlight) and sleeper.place is Stage.WAITING and sleeper.trials.wake == number

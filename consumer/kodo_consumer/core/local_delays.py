@@ -9,9 +9,9 @@ from typing import Final, Protocol
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.state_machine import Wait, Why
+from kodo_consumer.core.state_machine import Delay, Rule
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
 
@@ -32,7 +32,7 @@ class _Early:
     def __init__(self) -> None:
         self.messages = self.size = 0
 
-    def add(self, held: Held, by: int) -> None:
+    def add(self, held: InFlight, by: int) -> None:
         """One more, or (`by` -1) one less."""
         self.messages += by
         self.size += by * held.size
@@ -42,7 +42,7 @@ class _Early:
         return self.messages >= policy.max_early or self.size >= policy.max_early_bytes
 
 
-class Waits:
+class LocalDelays:
     """Begins and ends waits. In-place waits (of messages that failed) are counted against a share of the look-ahead,
     and so are messages that come long before they are due.
 
@@ -51,7 +51,7 @@ class Waits:
     paused for it.
     """
 
-    def __init__(self, owner: Owner, set_timer: Callable[[float, Held], int], rng: Random) -> None:
+    def __init__(self, owner: Owner, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
         self._owner, self._set_timer, self._rng = owner, set_timer, rng
         self._resting = 0  # messages that sit out an in-place wait
         self._early_ready, self._early_state = _Early(), _Early()
@@ -61,7 +61,7 @@ class Waits:
         """Whether one more message may wait in place."""
         return self._resting < self._owner.policy.max_in_place
 
-    def hurries(self, held: Held, milliseconds: int) -> bool:
+    def hurries(self, held: InFlight, milliseconds: int) -> bool:
         """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
         if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
             return False
@@ -75,7 +75,7 @@ class Waits:
         self._owner.effects.alarm("early", text)
         return True
 
-    def begin(self, held: Held, wait: Wait, now: float) -> None:
+    def begin(self, held: InFlight, wait: Delay, now: float) -> None:
         """The message waits; a timer with `held.trials.wake` as its number ends it."""
         counts, effects, topic = self._owner.counts, self._owner.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
@@ -83,25 +83,25 @@ class Waits:
         held.control = wait.control
         seconds = wait.delay / 1000
         match wait.why:
-            case Why.IN_PLACE:
+            case Rule.IN_PLACE:
                 trials = held.tried()
                 trials.in_place += 1
                 trials.resting = True
                 self._resting += 1
-            case Why.OVER_LIMIT:
+            case Rule.OVER_LIMIT:
                 held.entitled = True
-            case Why.UNAVAILABLE:
+            case Rule.UNAVAILABLE:
                 held.tried().unavailable += 1
                 seconds *= self._rng.uniform(1.0, 1.25)
-            case Why.STUCK:
+            case Rule.STUCK:
                 held.tried().stuck += 1
                 effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
-            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
+            case Rule.EARLY if wait.delay > MAX_MEMORY_WAIT:
                 self._begin_early(held, seconds, now)
-        held.place = Place.WAITING
+        held.place = Stage.WAITING
         held.tried().wake = self._set_timer(now + seconds, held)
 
-    def ended(self, held: Held) -> None:
+    def ended(self, held: InFlight) -> None:
         """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
         if held.trials.resting:
             held.trials.resting = False
@@ -110,10 +110,10 @@ class Waits:
             held.trials.early = False
             self._early(held).add(held, -1)
 
-    def _early(self, held: Held) -> _Early:
+    def _early(self, held: InFlight) -> _Early:
         return self._early_ready if held.lane.lane.state is State.READY else self._early_state
 
-    def _begin_early(self, held: Held, seconds: float, now: float) -> None:
+    def _begin_early(self, held: InFlight, seconds: float, now: float) -> None:
         held.tried().early = True
         lane, early, policy = held.lane, self._early(held), self._owner.policy
         early.add(held, 1)

@@ -24,7 +24,7 @@ def check_of(outlet: Outlet) -> Check | None:
     return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
 
 
-class Form:
+class MessageValidator:
     """Rules for messages to a topic: payloads fit its schema, properties are those it declares (any,
     where none is).
     """

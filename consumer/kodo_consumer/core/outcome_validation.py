@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kodo_consumer.core.envelope import PREFIX
-from kodo_consumer.core.in_flight import Held
-from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.in_flight import InFlight
+from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.state_machine import obstacle
 from kodoctl.errors import UsageError
 
 
-class Verdicts:
+class OutcomeValidator:
     """Judges moves and transfers by a policy.
     Transfers to topics of the same file are held against what it declares.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._forms: dict[str, Form] = {}
+        self._forms: dict[str, MessageValidator] = {}
 
-    def judged(self, held: Held, asked: Outcome) -> Outcome:
+    def judged(self, held: InFlight, asked: Outcome) -> Outcome:
         """As asked, or failed."""
         if isinstance(asked, MoveAsked):
             problem = obstacle(held.envelope(may_wait=True), asked.level, self._policy)
@@ -32,7 +32,7 @@ class Verdicts:
             return Failed(f"Transfer: {problem}") if problem else asked
         return asked
 
-    def _problem(self, held: Held, asked: TransferAsked) -> str:
+    def _problem(self, held: InFlight, asked: TransferAsked) -> str:
         to = self._policy.produces.get(asked.topic)
         if to is None:
             return f"{asked.topic} is not in produces"
@@ -50,9 +50,9 @@ class Verdicts:
             return f"{asked.topic}: {problem.diagnostics[0].detail}"
         return ""
 
-    def _form(self, to: str) -> Form | None:
+    def _form(self, to: str) -> MessageValidator | None:
         """Rules for messages to a topic; None: nothing is known of it."""
         outlet = self._policy.outlets.get(to)
         if outlet is not None and to not in self._forms:
-            self._forms[to] = Form(check_of(outlet), outlet.properties)
+            self._forms[to] = MessageValidator(check_of(outlet), outlet.properties)
         return self._forms.get(to)

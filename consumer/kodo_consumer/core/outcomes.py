@@ -192,7 +192,7 @@ def in_trouble(outcome: Outcome) -> bool:
     return isinstance(outcome, Failed | RetryAsked | DependencyDown)
 
 
-class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
+class HandlerSignal(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
     """Base of what a handler may raise; anything else it raises counts as failed."""
 
     @property
@@ -201,7 +201,7 @@ class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what
         raise NotImplementedError
 
 
-def asked_by(verdict: Verdict) -> Outcome:
+def asked_by(verdict: HandlerSignal) -> Outcome:
     """Outcome that a verdict asks for.
     Raises whatever a verdict from the user raises; TypeError where it is no outcome.
     """
@@ -211,7 +211,7 @@ def asked_by(verdict: Verdict) -> Outcome:
     raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
 
 
-class HandlerFailedError(Verdict):
+class HandlerFailedError(HandlerSignal):
     """Failure in a pool's process, as hooks see it: its text is the class of the exception."""
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
@@ -229,7 +229,7 @@ class HandlerFailedError(Verdict):
         return self._outcome
 
 
-class Retry(Verdict):
+class Retry(HandlerSignal):
     """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
 
     `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
@@ -248,7 +248,7 @@ class Retry(Verdict):
         return RetryAsked(self.after, self.why or "asked to retry", self.code)
 
 
-class Pending(Verdict):
+class Pending(HandlerSignal):
     """To PENDING of its level; counts one attempt of that state."""
 
     @property
@@ -257,7 +257,7 @@ class Pending(Verdict):
         return StateAsked(State.PENDING, _text(self) or "asked for pending")
 
 
-class Blocking(Verdict):
+class Blocking(HandlerSignal):
     """To BLOCKING of its level; counts one attempt of that state."""
 
     @property
@@ -266,7 +266,7 @@ class Blocking(Verdict):
         return StateAsked(State.BLOCKING, _text(self) or "asked for blocking")
 
 
-class Dead(Verdict):
+class Dead(HandlerSignal):
     """To the dead letters; `why` travels with the message: short, no secrets."""
 
     @property
@@ -275,7 +275,7 @@ class Dead(Verdict):
         return Died(_text(self) or "dead")
 
 
-class Repeat(Verdict):
+class Repeat(HandlerSignal):
     """Was done before: acknowledged, and counted as a repeat.
     Let it pass through the transaction, which must roll back.
     """
@@ -290,7 +290,7 @@ class InvalidPayloadError(Dead):
     """The payload is not what the topology declares; unless the handler catches it, the message dies."""
 
 
-class Discard(Verdict):
+class Discard(HandlerSignal):
     """Acknowledged without being handled."""
 
     @property
@@ -299,7 +299,7 @@ class Discard(Verdict):
         return Discarded(_text(self) or "discarded")
 
 
-class MoveTo(Verdict):
+class MoveTo(HandlerSignal):
     """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
 
     def __init__(self, level: Level | str) -> None:
@@ -316,7 +316,7 @@ class MoveTo(Verdict):
         return MoveAsked(Level(self.level))
 
 
-class Transfer(Verdict):
+class Transfer(HandlerSignal):
     """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
 
     Payload, key and properties are the old ones unless given; `properties` go over the old ones.
@@ -351,7 +351,7 @@ def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, An
         raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
 
 
-class Unavailable(Verdict):
+class Unavailable(HandlerSignal):
     """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
 
     def __init__(self, dependency: str) -> None:
@@ -364,7 +364,7 @@ class Unavailable(Verdict):
         return DependencyDown(self.dependency)
 
 
-def raised_for(outcome: Outcome) -> Verdict:
+def raised_for(outcome: Outcome) -> HandlerSignal:
     """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
     match outcome:
         case RetryAsked(after, reason, code):

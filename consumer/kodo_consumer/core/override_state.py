@@ -84,7 +84,7 @@ def _changed(limit: Limit, order: Order) -> Limit:
     return replace(limit, pace=pace)
 
 
-class Orders:
+class OverrideListener:
     """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
 
     Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.

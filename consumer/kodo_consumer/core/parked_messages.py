@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
-from kodo_consumer.core.in_flight import Held, Stock
+from kodo_consumer.core.in_flight import InFlight, LookaheadBudget
 
 
 class Owner(Protocol):
@@ -23,10 +23,10 @@ class Parking:
     their lane is no longer read.
     """
 
-    def __init__(self, owner: Owner, stock: Stock, let_next: Callable[[Held, float], None]) -> None:
+    def __init__(self, owner: Owner, stock: LookaheadBudget, let_next: Callable[[InFlight, float], None]) -> None:
         self._owner, self._stock, self._let_next = owner, stock, let_next
 
-    def park(self, held: Held, reason: str, now: float) -> None:
+    def park(self, held: InFlight, reason: str, now: float) -> None:
         """It has nowhere to go, for this reason, and somebody is told."""
         lane, stock = held.lane, self._stock
         self._let_next(held, now)  # by its key, which is not kept

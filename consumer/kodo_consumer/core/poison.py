@@ -22,7 +22,7 @@ _MAX_COUNTED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CrashMark:
     """A handler started and, as far as anybody knows, has not ended.
     `run`: the worker; `crashes`: earlier ones while alone.
     """
@@ -32,7 +32,7 @@ class Mark:
     crashes: int = 0
 
 
-class Standing(Enum):
+class PoisonState(Enum):
     """Standing of a message by its mark, for the worker that is about to start it."""
 
     CLEAR = auto()  # may run beside others
@@ -45,18 +45,18 @@ class Standing(Enum):
 class Judgement:
     """A standing, and the crashes while alone that led to it."""
 
-    standing: Standing
+    standing: PoisonState
     crashes: int = 0
 
 
-def judge(mark: Mark | None, lives: Callable[[str], bool]) -> Judgement:
+def judge(mark: CrashMark | None, lives: Callable[[str], bool]) -> Judgement:
     """Judgement on a message by the mark that was found. `lives`: whether a run still gives signs of life."""
     if mark is None:
-        return Judgement(Standing.CLEAR)
+        return Judgement(PoisonState.CLEAR)
     if lives(mark.run):
-        return Judgement(Standing.ELSEWHERE, mark.crashes)
+        return Judgement(PoisonState.ELSEWHERE, mark.crashes)
     crashes = mark.crashes + mark.alone
-    return Judgement(Standing.POISON if crashes >= MAX_CRASHES else Standing.SUSPECT, crashes)
+    return Judgement(PoisonState.POISON if crashes >= MAX_CRASHES else PoisonState.SUSPECT, crashes)
 
 
 def reason_of(crashes: int) -> str:
@@ -79,18 +79,18 @@ class Crashes:
         self._counts[identity] = crashes
         if len(self._counts) > _MAX_COUNTED:
             del self._counts[next(iter(self._counts))]
-        return Judgement(Standing.POISON if crashes >= MAX_CRASHES else Standing.SUSPECT, crashes)
+        return Judgement(PoisonState.POISON if crashes >= MAX_CRASHES else PoisonState.SUSPECT, crashes)
 
-    def standing(self, identity: str) -> Standing:
+    def standing(self, identity: str) -> PoisonState:
         """SUSPECT if the message must run alone, else CLEAR."""
-        return Standing.SUSPECT if identity in self._counts else Standing.CLEAR
+        return PoisonState.SUSPECT if identity in self._counts else PoisonState.CLEAR
 
     def ended(self, identity: str) -> None:
         """Its handler came to an end of its own: nothing is held against it any more."""
         self._counts.pop(identity, None)
 
 
-class Solitude:
+class SoloRun:
     """Limit on messages that are out at once: as many as there are slots, one as long as suspects are expected.
 
     A suspect that is met beside others is put off; from then on messages are taken one by one, so that it is alone
@@ -117,7 +117,7 @@ class Solitude:
         self._suspects.pop(identity, None)
 
 
-class SignsOfLife:
+class Heartbeats:
     """Liveness of runs: a run lives while its count of beats grows, by the clock of this worker, so that clocks need
     not agree.
     """

@@ -29,7 +29,7 @@ OnFailure = Literal["park", "block", "leave"]
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class DelaySchedule:
     """Delays (ms) and attempts of a state; the last delay repeats."""
 
     delays: tuple[int, ...]
@@ -125,7 +125,7 @@ class AuditTo:
 
 
 @dataclass(frozen=True, slots=True)
-class Isolate:
+class IsolationPolicy:
     """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages,
     is moved aside.
     """
@@ -136,7 +136,7 @@ class Isolate:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteRule:
     """Messages whose properties match go to the ready lane of a level at their first receipt, unless it
     is draining.
     """
@@ -169,7 +169,7 @@ class Policy:
     lanes: tuple[Lane, ...]
     targets: Mapping[tuple[Level, State], Target]
     dead_letter: Target | None
-    waits: Mapping[State | None, Waits]
+    waits: Mapping[State | None, DelaySchedule]
     delays_by_code: Mapping[str, tuple[int, ...]] = field(
         default_factory=dict
     )  # after failures whose reason has a code
@@ -179,9 +179,9 @@ class Policy:
     concurrency: int = 32
     adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
     limits: tuple[Limit, ...] = ()
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RouteRule, ...] = ()
     fair_by: str | None = None
-    isolate: Isolate | None = None
+    isolate: IsolationPolicy | None = None
     tenant_weights: Mapping[str, int] = field(default_factory=dict)
     lookahead_messages: int = 50_000
     lookahead_bytes: int = 128 << 20

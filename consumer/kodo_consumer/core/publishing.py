@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol, assert_never
 
-from kodo_consumer.core.audit_recorder import Bundle, Recorder
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import State, rewritten, signed, transferred
-from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.send_state import Sending
+from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.soften_headers import without
-from kodo_consumer.core.state_machine import Forward, Move, Why
+from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
 
 SEND_TIMEOUT: Final = 60.0
 """Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
@@ -30,11 +30,11 @@ _MOST_PATIENCE: Final = 600.0  # seconds
 
 
 @dataclass(slots=True, kw_only=True)
-class Publication(Sending):
+class PendingReroute(PendingPublish):
     """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go."""
 
-    held: Held
-    why: Why
+    held: InFlight
+    why: Rule
     reason: str
     last_resort: bool
 
@@ -45,12 +45,12 @@ class Owner(Protocol):
     policy: Policy
     effects: Effects
     counts: Counts
-    recorder: Recorder | None
+    recorder: AuditRecorder | None
 
-    def published(self, sent: Publication, token: object, now: float) -> None:
+    def published(self, sent: PendingReroute, token: object, now: float) -> None:
         """The target has it; `token` says where."""
 
-    def refused(self, held: Held, reason: str, now: float) -> None:
+    def refused(self, held: InFlight, reason: str, now: float) -> None:
         """The target will never take it; it must go elsewhere."""
 
 
@@ -59,32 +59,32 @@ def jittered(due: int | None, wall: int, rng: Random) -> int | None:
     return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
 
 
-class Publications:
+class PendingPublishes:
     """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
 
     def __init__(
         self,
         owner: Owner,
         parking: Parking,
-        set_timer: Callable[[float, Sending | Recorder], int],
+        set_timer: Callable[[float, PendingPublish | AuditRecorder], int],
         clock: Clock,
         rng: Random,
     ) -> None:
         self._owner, self._parking, self._set_timer, self._clock, self._rng = owner, parking, set_timer, clock, rng
         self._next = 0
-        self._out: dict[int, Sending] = {}  # oldest first
+        self._out: dict[int, PendingPublish] = {}  # oldest first
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
-    def recorder(self, acknowledge: Callable[[Held, float], None]) -> Recorder | None:
+    def recorder(self, acknowledge: Callable[[InFlight, float], None]) -> AuditRecorder | None:
         """What writes the subscription's audit records; None where it keeps none."""
         if self._owner.policy.audit is None:
             return None
-        return Recorder(self._owner, acknowledge, self._clock, self.send, self._set_timer)
+        return AuditRecorder(self._owner, acknowledge, self._clock, self.send, self._set_timer)
 
-    def begin(self, held: Held, decision: Move | Forward, now: float) -> None:
+    def begin(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
         """Publishes a message until it has a receipt."""
-        held.place = Place.PUBLISHING
+        held.place = Stage.PUBLISHING
         self.waiting += 1
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
@@ -94,26 +94,26 @@ class Publications:
             publication.message = signed(publication.message, signer)
         self.send(publication, now)
 
-    def _publication(self, held: Held, decision: Move | Forward) -> Publication:
+    def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
         no_dead_letter = self._owner.policy.dead_letter is None
         match decision:
-            case Move(target, control, why):
+            case Reroute(target, control, why):
                 due = jittered(control.due, self._clock.wall(), self._rng)
                 message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = control.reason or ""
-                return Publication(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
-            case Forward(topic, asked):
+                return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
+            case TransferOut(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._owner.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
                 message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
-                why = Why.TRANSFERRED
-                return Publication(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
+                why = Rule.TRANSFERRED
+                return PendingReroute(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:
                 assert_never(decision)
 
-    def send(self, sending: Sending, now: float) -> None:
+    def send(self, sending: PendingPublish, now: float) -> None:
         """One try."""
         self._next += 1
         sending.tries += 1
@@ -127,23 +127,23 @@ class Publications:
         if sending is None:
             return
         match receipt:
-            case Stored(token):
+            case Confirmed(token):
                 self._patience = HANGS
                 self._stored(sending, token, now)
-            case NeverTaken(reason) if isinstance(sending, Publication):
+            case Rejected(reason) if isinstance(sending, PendingReroute):
                 self.waiting -= 1
                 self._never_taken(sending, reason, now)
-            case Lost(reason) | NeverTaken(reason):  # records are never given up
+            case Unconfirmed(reason) | Rejected(reason):  # records are never given up
                 self._again_later(sending, reason, now)
             case _:
                 assert_never(receipt)
 
-    def _stored(self, sending: Sending, token: object, now: float) -> None:
-        if isinstance(sending, Publication):
+    def _stored(self, sending: PendingPublish, token: object, now: float) -> None:
+        if isinstance(sending, PendingReroute):
             self.waiting -= 1
             self._owner.published(sending, token, now)
         else:
-            assert isinstance(sending, Bundle)
+            assert isinstance(sending, AuditBatch)
             assert self._owner.recorder is not None
             self._owner.recorder.stored(sending, now)
 
@@ -175,13 +175,13 @@ class Publications:
         for publication in hanging:
             self.send(publication, now)
 
-    def _again_later(self, sending: Sending, reason: str, now: float) -> None:
+    def _again_later(self, sending: PendingPublish, reason: str, now: float) -> None:
         self._owner.counts.republished += 1
         topic = sending.message.topic
         self._owner.effects.alarm("publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again")
         self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)
 
-    def _never_taken(self, publication: Publication, reason: str, now: float) -> None:
+    def _never_taken(self, publication: PendingReroute, reason: str, now: float) -> None:
         topic = publication.message.topic
         self._owner.effects.alarm("refused", f"{topic} will not take a message: {reason}")
         if publication.last_resort:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from kodo_consumer.core import soften_headers
 from kodo_consumer.core.envelope import BrokenControlError, Control, State, meant_for, read_control
-from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import Adopted, Broken, NotForUs, Outcome, Routed, TooEarly
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.signature_checks import believed
 
 
-def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
+def on_arrival(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready
     topic broken ones mean a first delivery. `wall`: ms since the epoch.
     """
@@ -30,7 +30,7 @@ def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
     return None
 
 
-def _control(held: Held, policy: Policy, wall: int) -> Control:
+def _control(held: InFlight, policy: Policy, wall: int) -> Control:
     """Control properties of the message, as far as they may be believed: anybody who may send to a ready topic may
     write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
     it. Raises BrokenControlError.
@@ -47,11 +47,11 @@ def _control(held: Held, policy: Policy, wall: int) -> Control:
     return control._replace(due=policy.believable(control.due, lane, delivery.publish_time, wall))
 
 
-def _is_softens(held: Held, policy: Policy) -> bool:
+def _is_softens(held: InFlight, policy: Policy) -> bool:
     return policy.compat is not None and soften_headers.speaks(held.delivery.properties)
 
 
-def _is_adopted(held: Held, policy: Policy) -> bool:
+def _is_adopted(held: InFlight, policy: Policy) -> bool:
     """True if a message that the Go library left here goes to the same lane again, where the broker
     keeps it until it is due.
     """
@@ -59,7 +59,7 @@ def _is_adopted(held: Held, policy: Policy) -> bool:
     return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
 
 
-def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
+def before_its_turn(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
     if held.delivery.broken:
         return Broken(held.delivery.broken)
@@ -69,7 +69,7 @@ def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
     return _route(held, policy)
 
 
-def _route(held: Held, policy: Policy) -> Routed | None:
+def _route(held: InFlight, policy: Policy) -> Routed | None:
     """The first route that matches, at the first receipt from a ready lane."""
     if not policy.routes or not held.control.first_receipt:
         return None

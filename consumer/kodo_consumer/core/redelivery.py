@@ -15,10 +15,10 @@ from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.in_flight import Held, LaneState, Place
+from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 from kodo_consumer.core.scheduling.failover_partitions import VALID, Change
 from kodo_consumer.core.scheduling.scheduler import Scheduler
-from kodo_consumer.core.sequences.gap_monitor import SoleReader
+from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 
 log = logging.getLogger("kodo.consumer")
 
@@ -32,10 +32,10 @@ class Owner(Protocol):
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """Messages of a lane."""
 
-    def forget(self, held: Held) -> None:
+    def forget(self, held: InFlight) -> None:
         """It is held no more."""
 
-    def check_due(self, held: Held, now: float) -> None:
+    def check_due(self, held: InFlight, now: float) -> None:
         """Its turn, or a wait."""
 
 
@@ -46,7 +46,7 @@ class HandOver:
         self,
         owner: Owner,
         scheduler: Scheduler,
-        sole: SoleReader | None,
+        sole: GapMonitor | None,
         clock: Clock,
         set_timer: Callable[[float, Callable[[float], None]], int],
     ) -> None:
@@ -62,7 +62,7 @@ class HandOver:
             lane.active.disconnected(partition)
         self.let_go(lane, partition)
 
-    def let_go(self, lane: LaneState, partition: str | None = None) -> list[Held]:
+    def let_go(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
         """Forgets what has not started, unacknowledged, of one partition or of all: the broker has it still."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
@@ -70,7 +70,7 @@ class HandOver:
         self._owner.counts.let_go += len(unstarted)
         self._scheduler.drop(lane)
         for chain in list((lane.chains or {}).values()):
-            if chain[0].place is Place.CHAINED:  # what was before it was of another partition
+            if chain[0].place is Stage.CHAINED:  # what was before it was of another partition
                 self._owner.check_due(chain[0], self._clock.now())
         return unstarted
 

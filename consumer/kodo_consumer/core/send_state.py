@@ -12,7 +12,7 @@ _MOST_BACKOFF: Final = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Sending:
+class PendingPublish:
     """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
 
     message: Outgoing

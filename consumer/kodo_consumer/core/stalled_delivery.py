@@ -16,7 +16,7 @@ from typing import Final
 
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.due_times import Dues
+from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.policy import Lane
 
@@ -30,11 +30,11 @@ Reconnect = Callable[[Lane, float, float], None]
 """Leaves a lane in so many seconds, for so many seconds; not while it holds messages, which others would get as well."""
 
 
-class StandStill:
+class StalledDeliveryDetector:
     """A listener of stats. `lanes`: indices of those that stand still; `closely`: those to be read at every look."""
 
     def __init__(
-        self, clock: Clock, dues: Dues, closely: set[int], reconnect: Reconnect, alarm: Callable[[Alarm], None]
+        self, clock: Clock, dues: DueTimes, closely: set[int], reconnect: Reconnect, alarm: Callable[[Alarm], None]
     ) -> None:
         self.lanes: set[int] = set()
         self._clock, self._dues, self._closely = clock, dues, closely

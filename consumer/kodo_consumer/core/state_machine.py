@@ -45,7 +45,7 @@ ISOLATED_MOST: Final = 3_600_000
 POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
 
 
-class Why(StrEnum):
+class Rule(StrEnum):
     """The rule that decided: names of counters and of records. Public: dashboards and reports use them."""
 
     DONE = "done"
@@ -76,49 +76,49 @@ class Why(StrEnum):
 class Acknowledge:
     """The message is finished with."""
 
-    why: Why
+    why: Rule
     reason: str = ""
 
 
-class Wait(NamedTuple):
+class Delay(NamedTuple):
     """The message stays in its lane, in memory, for `delay` ms. `control` replaces what it carries while it is held."""
 
     delay: int
-    why: Why
+    why: Rule
     control: Control
 
 
-class Move(NamedTuple):
+class Reroute(NamedTuple):
     """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`."""
 
     target: Target
     control: Control
-    why: Why
+    why: Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class TransferOut:
     """Publish the new message that the handler asked for to `topic`, await the receipt, acknowledge."""
 
     topic: str
     asked: TransferAsked
 
 
-Decision = Acknowledge | Wait | Move | Forward
-_STATE_WHY: Final = {State.RETRYING: Why.RETRYING, State.PENDING: Why.PENDING, State.BLOCKING: Why.BLOCKING}
+Decision = Acknowledge | Delay | Reroute | TransferOut
+_STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING, State.BLOCKING: Rule.BLOCKING}
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
     """What becomes of a message. `now`: ms since the epoch. Due times come without jitter."""
     match outcome:
         case Done():
-            return Acknowledge(Why.DONE)
+            return Acknowledge(Rule.DONE)
         case Discarded(reason):
-            return Acknowledge(Why.DISCARDED, reason)
+            return Acknowledge(Rule.DISCARDED, reason)
         case NotForUs():
-            return Acknowledge(Why.NOT_FOR_US)
+            return Acknowledge(Rule.NOT_FOR_US)
         case Repeated():
-            return Acknowledge(Why.REPEATED)
+            return Acknowledge(Rule.REPEATED)
         case Failed(reason):
             return _failed(envelope, reason, policy, now)
         case RetryAsked(after, reason, code):
@@ -137,20 +137,20 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
         case Died(reason) | Broken(reason) | Refused(reason):
             return _die(envelope, reason, policy)
         case Routed(level):
-            return _to_level(envelope, level, Why.ROUTED, policy, now)
+            return _to_level(envelope, level, Rule.ROUTED, policy, now)
         case MoveAsked(level):
-            return _to_level(envelope, level, Why.MOVED, policy, now)
+            return _to_level(envelope, level, Rule.MOVED, policy, now)
         case TransferAsked(topic=topic):
             if topic not in policy.produces:
                 return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
-            return Forward(policy.produces[topic], outcome)
+            return TransferOut(policy.produces[topic], outcome)
         case DependencyDown():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
-            return Wait(delay, Why.UNAVAILABLE, envelope.control)
+            return Delay(delay, Rule.UNAVAILABLE, envelope.control)
         case Postponed():
-            return Wait(POSTPONED, Why.POSTPONED, envelope.control)
+            return Delay(POSTPONED, Rule.POSTPONED, envelope.control)
         case TooEarly(due):
-            return Wait(max(0, min(due - now, policy.horizon)), Why.EARLY, envelope.control)
+            return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.control)
         case Adopted(due):
             return _adopted(envelope, due, policy, now)
         case _:
@@ -166,7 +166,7 @@ def _failed(
         return _failed_in_order(envelope, reason, policy, in_place=in_place, after=after)
     ready = envelope.state is State.READY
     if in_place and ready and envelope.may_wait and envelope.in_place < len(policy.in_place):
-        return Wait(policy.in_place[envelope.in_place], Why.IN_PLACE, envelope.control)
+        return Delay(policy.in_place[envelope.in_place], Rule.IN_PLACE, envelope.control)
     due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
     return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
 
@@ -192,24 +192,24 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
     control = envelope.control._replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
-        return Wait(delay, Why.BACKUP, control)
+        return Delay(delay, Rule.BACKUP, control)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _die(envelope, reason, policy)
-    return _move(envelope, target, control, policy, Why.BACKUP, due=now + delay)
+    return _move(envelope, target, control, policy, Rule.BACKUP, due=now + delay)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
     """The key waits in memory, so that its messages stay in order; `block` never gives up."""
     if in_place and envelope.in_place < len(policy.in_place):
-        return Wait(policy.in_place[envelope.in_place], Why.IN_PLACE, envelope.control)
+        return Delay(policy.in_place[envelope.in_place], Rule.IN_PLACE, envelope.control)
     waits = policy.waits[State.RETRYING]
     used = envelope.control.retrying
     if used >= waits.attempts and policy.on_failure == "park":
         return _die(envelope, reason, policy)
     delay = waits.delay(used + 1) if after is None else _clamped(after, policy)
-    why = Why.PARKED if used < waits.attempts else Why.STUCK
-    return Wait(delay, why, envelope.control.counted(State.RETRYING))
+    why = Rule.PARKED if used < waits.attempts else Rule.STUCK
+    return Delay(delay, why, envelope.control.counted(State.RETRYING))
 
 
 def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, now: int) -> Decision:
@@ -228,7 +228,7 @@ def _refused_by_limit(
     envelope: Envelope, states: tuple[State, ...], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
     """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
-    stay = Wait(max(0, slot - now), Why.OVER_LIMIT, envelope.control)
+    stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.control)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay
     declared = {state: target for state in states if (target := policy.target(envelope.level, state)) is not None}
@@ -249,7 +249,7 @@ def _refused_by_limit(
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
         return _move(envelope, retrying, control, policy, limited=True, retrying=used)
     escalated = _escalate(envelope, "over its limit for too long", policy)
-    return stay if isinstance(escalated, Wait) else escalated
+    return stay if isinstance(escalated, Delay) else escalated
 
 
 def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
@@ -257,9 +257,9 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
     aside = not envelope.ordered and envelope.state is State.READY
     target = policy.isolation_target(envelope.level) if aside else None
     if target is None:
-        return Wait(0, Why.ISOLATED, envelope.control)
+        return Delay(0, Rule.ISOLATED, envelope.control)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
-    return _move(envelope, target, envelope.control, policy, Why.ISOLATED, due=now + away, reason="isolated")
+    return _move(envelope, target, envelope.control, policy, Rule.ISOLATED, due=now + away, reason="isolated")
 
 
 def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
@@ -267,11 +267,11 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
     delay = _clamped(due - now, policy)
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:
-        return Wait(delay, Why.EARLY, envelope.control)
-    return _move(envelope, target, envelope.control, policy, Why.ADOPTED, due=now + delay)
+        return Delay(delay, Rule.EARLY, envelope.control)
+    return _move(envelope, target, envelope.control, policy, Rule.ADOPTED, due=now + delay)
 
 
-def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:
+def _to_level(envelope: Envelope, level: Level, why: Rule, policy: Policy, now: int) -> Decision:
     target = policy.targets.get((level, State.READY))
     problem = obstacle(envelope, level, policy)
     if target is None or problem:
@@ -292,14 +292,14 @@ def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None =
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, envelope.control, policy, Why.ESCALATED, due=due, reason=reason)
+        return _move(envelope, target, envelope.control, policy, Rule.ESCALATED, due=due, reason=reason)
     return _die(envelope, reason, policy)
 
 
 def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     if policy.dead_letter is None:
         delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.stuck, 16))
-        return Wait(delay, Why.STUCK, envelope.control)
+        return Delay(delay, Rule.STUCK, envelope.control)
     control = envelope.control._replace(
         due=None,
         reserved=None,
@@ -308,7 +308,7 @@ def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
         hop=envelope.control.hop + 1,
         died_in=envelope.level.value,
     )
-    return Move(policy.dead_letter, control, Why.DEAD)
+    return Reroute(policy.dead_letter, control, Rule.DEAD)
 
 
 def _move(
@@ -316,7 +316,7 @@ def _move(
     target: Target,
     control: Control,
     policy: Policy,
-    why: Why | None = None,
+    why: Rule | None = None,
     *,
     limited: bool = False,
     **changes: Any,
@@ -333,7 +333,7 @@ def _move(
     meant_for = policy.subscription if target.state is State.READY else None
     reserved = control.reserved if limited else None
     moved = control._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
-    return Move(target, moved, why or _STATE_WHY[target.state])
+    return Reroute(target, moved, why or _STATE_WHY[target.state])
 
 
 def _in_order(envelope: Envelope, policy: Policy) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
-from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.poison import CrashMark
 
 KEEP_S: Final = 3600.0
 """Seconds that ids of done messages are remembered where nobody says otherwise."""
@@ -38,14 +38,14 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoreAnswer:
     """What the store knows of those starting. All others are marked as started by this worker from now on.
 
     `done`: were done before. `marks`: another start of them has not ended.
     """
 
     done: frozenset[str] = frozenset()
-    marks: Mapping[str, Mark] = field(default_factory=dict)
+    marks: Mapping[str, CrashMark] = field(default_factory=dict)
 
 
 class Store(Protocol):
@@ -57,10 +57,10 @@ class Store(Protocol):
     def create(self) -> None:
         """Makes what the store needs and has not got yet, such as tables."""
 
-    def exchange(self, told: Exchange) -> Known:
+    def exchange(self, told: Exchange) -> StoreAnswer:
         """All of it in one transaction, or nothing."""
 
-    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+    def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """Replaces the mark that was found by this worker's own; False: somebody else was first."""
 
     def beat(self) -> Mapping[str, int]:
@@ -85,7 +85,7 @@ class Store(Protocol):
 class Lender(Store, Protocol):
     """A store that several workers have in common: it lends them what they share of limits."""
 
-    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """Answers every ask, all of them in one transaction."""
 
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 S = TypeVar("S")
 
 
-class Timers(Generic[S]):
+class TimerQueue(Generic[S]):
     """A heap of sleepers by waking time (seconds). A number names each timer, so that an outlived one can be told."""
 
     __slots__ = ("_count", "_heap", "first")

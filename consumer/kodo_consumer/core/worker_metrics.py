@@ -12,7 +12,7 @@ from typing import Final
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.duration_histogram import ATTEMPTS, SECONDS, Histogram
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.policy import Policy
 
 _SAMPLES: Final = 500  # a second: beyond that, some of the messages stand for all
@@ -50,7 +50,7 @@ class Meter:
         self._until = 1  # messages to the next sample
         self._samples, self._counted_from = 0, float("-inf")
 
-    def ended(self, held: Held, started: float, now: float, *, done: bool) -> None:
+    def ended(self, held: InFlight, started: float, now: float, *, done: bool) -> None:
         """A handler came back."""
         index = held.lane.lane.index
         served, tenant = self.served[index], held.tenant
@@ -61,7 +61,7 @@ class Meter:
         if not self._until:
             self._sample(held, started, now, done=done)
 
-    def _sample(self, held: Held, started: float, now: float, *, done: bool) -> None:
+    def _sample(self, held: InFlight, started: float, now: float, *, done: bool) -> None:
         weight = self._stride
         self._pace(now)
         self._until = self._stride if self._stride == 1 else 1 + int(self._draw() * (2 * self._stride - 1))

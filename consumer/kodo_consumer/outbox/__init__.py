@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox import Outbox
-    from kodo_consumer.outbox.row_filter import Status
+    from kodo_consumer.outbox.row_filter import RowStatus
     from kodo_consumer.outbox.table import TABLE, outbox_table
 
-_HOMES = {"Outbox": "outbox", "TABLE": "table", "outbox_table": "table", "Status": "row_filter"}
-__all__ = ["TABLE", "Outbox", "Status", "outbox_table"]
+_HOMES = {"Outbox": "outbox", "TABLE": "table", "outbox_table": "table", "RowStatus": "row_filter"}
+__all__ = ["TABLE", "Outbox", "RowStatus", "outbox_table"]
 
 
 def __getattr__(name: str) -> Any:

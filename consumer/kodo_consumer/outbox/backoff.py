@@ -32,7 +32,7 @@ class Backoff:
         return tries >= self.attempts
 
 
-class Rests:
+class TopicCooldown:
     """Topics that gave no receipt rest, up to half a minute, and are then tried with one row: a broker that is gone
     neither costs all rows an attempt nor holds up other topics.
     """

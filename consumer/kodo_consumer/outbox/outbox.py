@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session, scoped_session
 from kodo_consumer.adapters.tracing.setup import NAMES, Wanted, callers
 from kodo_consumer.core.clock import Clock, SystemClock
 from kodo_consumer.core.envelope import Duration
-from kodo_consumer.core.message_validation import Form
-from kodo_consumer.environment import Place, Surroundings
-from kodo_consumer.outbox.row_filter import Status
+from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.row_ids import Identities
 from kodo_consumer.outbox.table import PULSAR, TABLE
-from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import UsageError, error
 
@@ -36,7 +36,7 @@ class Outbox:
         *,
         app: str = "",
         env: str = "",
-        outlets: Outlets | None = None,
+        outlets: OutboxTopics | None = None,
         clock: Clock | None = None,
         traces: Wanted = "auto",
     ) -> None:
@@ -45,12 +45,12 @@ class Outbox:
         self._identities = Identities(self._clock.wall)
 
     @classmethod
-    def load(cls, path: str | Path, *, app: str = "", **place: Unpack[Place]) -> Outbox:
+    def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
         """An outbox that refuses at once what the topology does not allow. Nothing is connected. Raises KodoctlError."""
-        surroundings = Surroundings.of(**place)
+        surroundings = Environment.of(**place)
         topology = surroundings.topology(path)
         traces = read_settings(surroundings.environ, surroundings.folder).traces
-        return cls(app=app, env=topology.environment or "", outlets=Outlets(topology), traces=traces)
+        return cls(app=app, env=topology.environment or "", outlets=OutboxTopics(topology), traces=traces)
 
     def add(  # noqa: PLR0913
         self,
@@ -70,7 +70,7 @@ class Outbox:
         sent as JSON. `delay`: not pushed before, `10s` or ms. Answers the message's identity, its `kodo-id`.
         Raises UsageError for what the topology or the table does not allow.
         """
-        form = Form() if self._outlets is None else self._outlets.form(topic)
+        form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
         body, given = form.encoded(payload), form.allowed(properties or {})
         if NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)
@@ -79,7 +79,7 @@ class Outbox:
             "id": id or self._identities.next(), "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
             "env": self._env, "topic": topic, "key": key, "body": body,
             "properties": json.dumps(given, ensure_ascii=False), "next_push_at": now + _ms(delay), "retry_count": 0,
-            "status": Status.TO_SEND, "version": 0, "last_error": None, "created_at": now,
+            "status": RowStatus.TO_SEND, "version": 0, "last_error": None, "created_at": now,
         }  # fmt: skip
         if problems := list(_unfit(row)):
             raise UsageError(*problems)

@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.outbox.row_filter import Choice, Status
+from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.outbox.table import HELD, NAME, PULSAR, SENT, TABLE, lacking, unsent
 from kodoctl.errors import KodoctlError, error
 
@@ -65,18 +65,18 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RowResult:
     """Result of a claimed row. `at`: its next push, or when it was sent, ms since the epoch."""
 
     row: Row
-    status: Status
+    status: RowStatus
     at: int
     tries: int
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class OutboxScope:
     """Rows that a relay sends: of one `app` (None: of all), for one environment or any."""
 
     env: str = ""
@@ -93,12 +93,12 @@ class Scope:
 _COLUMNS: Final = [TABLE.c[name] for name in Row._fields]
 
 
-class Store:
+class OutboxStore:
     """The outbox of one database. Raises SQLAlchemyError when the database does not answer."""
 
-    def __init__(self, engine: Engine, scope: Scope | None = None) -> None:
+    def __init__(self, engine: Engine, scope: OutboxScope | None = None) -> None:
         self._engine = engine
-        self._scope = (scope or Scope()).condition
+        self._scope = (scope or OutboxScope()).condition
 
     def close(self) -> None:
         """Gives connections back."""
@@ -143,11 +143,11 @@ class Store:
         rows = self._take(and_(due, or_(not_(keyed), not_(_earlier(now)))), limit, until)
         heads = {(row.topic, row.key) for row in rows if row.key and row.topic in ordered}
         if heads and len(rows) < limit and (free := heads - self._with_gaps(heads, now)):
-            behind = and_(due, c.status == Status.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
+            behind = and_(due, c.status == RowStatus.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
             rows += self._take(behind, limit - len(rows), until, c.id)
         return rows
 
-    def settle(self, verdicts: Sequence[Verdict]) -> int:
+    def settle(self, verdicts: Sequence[RowResult]) -> int:
         """Writes what became of claimed rows. Answers how many had been taken over, their claim having ended."""
         c = TABLE.c
         statement = (
@@ -212,23 +212,23 @@ class Store:
                 found[name] = int(connection.execute(statement).scalar_one())
         return found
 
-    def rows(self, chosen: Choice, limit: int) -> list[dict[str, Any]]:
+    def rows(self, chosen: RowFilter, limit: int) -> list[dict[str, Any]]:
         """Rows in order of their creation, without their bodies."""
         shown = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
         statement = select(*shown).where(_among(chosen)).order_by(TABLE.c.id).limit(limit)
         with self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
-    def push(self, chosen: Choice, now: int, *, limit: int, spacing: float = 0.0) -> int:
+    def push(self, chosen: RowFilter, now: int, *, limit: int, spacing: float = 0.0) -> int:
         """Makes unsent and failed rows due anew, with fresh counters, the first now and each `spacing` ms after the
         one before. A row that a relay has claimed is left to it, a sent one is never sent again. Answers how many.
         """
-        ours = and_(_among(chosen), TABLE.c.status.in_([Status.TO_SEND, Status.FAILED]))
+        ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
         return self._rewrite(ours, limit, lambda place: now + round(place * spacing), retry_count=0)
 
-    def hold(self, chosen: Choice, *, limit: int) -> int:
+    def hold(self, chosen: RowFilter, *, limit: int) -> int:
         """Keeps rows that are to be sent from being sent until they are pushed. Answers how many."""
-        ours = and_(_among(chosen), TABLE.c.status == Status.TO_SEND, TABLE.c.next_push_at < HELD)
+        ours = and_(_among(chosen), TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at < HELD)
         return self._rewrite(ours, limit, lambda _: HELD)
 
     def _rewrite(self, condition: ColumnElement[bool], limit: int, at: Any, **values: Any) -> int:
@@ -236,7 +236,7 @@ class Store:
         change = (
             update(TABLE)
             .where(c.id == bindparam("row"), c.version == bindparam("was"))
-            .values(status=Status.TO_SEND, version=c.version + 1, next_push_at=bindparam("at"), **values)
+            .values(status=RowStatus.TO_SEND, version=c.version + 1, next_push_at=bindparam("at"), **values)
         )
         with self._engine.begin() as connection:
             found = connection.execute(select(c.id, c.version).where(condition).order_by(c.id).limit(limit)).all()
@@ -249,7 +249,7 @@ class Store:
         """Those of the keys of which a row waits for its next try: what is behind it has to wait."""
         c = TABLE.c
         waits = and_(
-            _WAITING, c.status == Status.TO_SEND, c.retry_count > 0, c.next_push_at > now, c.next_push_at < HELD
+            _WAITING, c.status == RowStatus.TO_SEND, c.retry_count > 0, c.next_push_at > now, c.next_push_at < HELD
         )
         statement = select(c.topic, c.key).where(waits, tuple_(c.topic, c.key).in_(sorted(keys))).distinct()
         with self._engine.connect() as connection:
@@ -265,7 +265,7 @@ class Store:
         claim = (
             update(TABLE)
             .where(c.id == picked.c.id, c.version == picked.c.version)
-            .values(status=Status.SENDING, version=c.version + 1, next_push_at=until)
+            .values(status=RowStatus.SENDING, version=c.version + 1, next_push_at=until)
             .returning(*_COLUMNS)
         )
         with self._engine.begin() as connection:
@@ -278,7 +278,7 @@ class Store:
             return result.rowcount
 
 
-def _among(choice: Choice) -> ColumnElement[bool]:
+def _among(choice: RowFilter) -> ColumnElement[bool]:
     c = TABLE.c
     named = {"topic": choice.topic, "key": choice.key, "biz_code": choice.biz_code, "app": choice.app}
     parts = [c[name] == value for name, value in named.items() if value is not None]
@@ -293,11 +293,11 @@ def _earlier(now: int) -> ColumnElement[bool]:
     """
     c, e = TABLE.c, _EARLIER.c
     before = and_(_EARLIER_WAITING, e.topic == c.topic, e.key == c.key, e.id < c.id)
-    stands = or_(e.status == Status.SENDING, e.next_push_at <= now, and_(e.retry_count > 0, e.next_push_at < HELD))
+    stands = or_(e.status == RowStatus.SENDING, e.next_push_at <= now, and_(e.retry_count > 0, e.next_push_at < HELD))
     return exists().where(before, stands)
 
 
-def open_store(url: str, scope: Scope | None = None) -> Store:
+def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
     """The outbox behind a database address, its table checked. Raises KodoctlError."""
     try:
         engine = create_engine(url)
@@ -308,7 +308,7 @@ def open_store(url: str, scope: Scope | None = None) -> Store:
     if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
         detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
         raise KodoctlError(error("K721", "database cannot be used", detail))
-    store = Store(engine, scope)
+    store = OutboxStore(engine, scope)
     try:
         store.check()
     except BaseException:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from kodo_consumer.core.broker import Receipt
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.outbox.outbox_store import Row
-from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.producer import Producer
 from kodoctl.errors import ClusterError
 
@@ -16,7 +16,7 @@ from kodoctl.errors import ClusterError
 class Senders:
     """Sends rows. There are as many producers as topics in the file at most."""
 
-    def __init__(self, outlets: Outlets, connect: Callable[[Outlet], Producer]) -> None:
+    def __init__(self, outlets: OutboxTopics, connect: Callable[[Outlet], Producer]) -> None:
         self.outlets = outlets
         self._connect = connect
         self._producers: dict[str, Producer] = {}

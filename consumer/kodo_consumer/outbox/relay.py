@@ -18,12 +18,12 @@ from typing import Final, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.outbox.backoff import Backoff, Rests
-from kodo_consumer.outbox.outbox_store import Row, Store, Verdict
+from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
+from kodo_consumer.outbox.outbox_store import OutboxStore, Row, RowResult
 from kodo_consumer.outbox.producers import Senders
-from kodo_consumer.outbox.row_filter import Status
+from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import ClusterError, UsageError
 
 log = logging.getLogger("kodo.outbox")
@@ -52,18 +52,18 @@ class Relay:
     """Sends an outbox's rows. `turn` is called again and again by one thread; `counts` is for views."""
 
     def __init__(
-        self, store: Store, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
+        self, store: OutboxStore, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._store, self._senders, self._clock, self._rng = store, senders, clock, rng
         self._options = options or RelayOptions()
         self._ordered = senders.outlets.ordered
-        self._rests = Rests()
+        self._rests = TopicCooldown()
         self._out: dict[str, Row] = {}  # sent, without receipt
         # a key's rows behind the one that is out, and until when their claims may be used
         self._chains: dict[tuple[str, str], deque[tuple[Row, float]]] = {}
         self._receipts: deque[tuple[Row, Receipt]] = deque()
-        self._verdicts: list[Verdict] = []
+        self._verdicts: list[RowResult] = []
         self._some = threading.Event()
         self._database_failed = 0
         self._swept = float("-inf")
@@ -122,11 +122,11 @@ class Relay:
             if self._out.pop(row.id, None) is None:
                 continue
             match receipt:
-                case Stored():
+                case Confirmed():
                     self._stored(row)
-                case Lost(reason):
+                case Unconfirmed(reason):
                     self._lost(row, reason)
-                case NeverTaken(reason):
+                case Rejected(reason):
                     self._fail(row, reason)
                 case _:
                     assert_never(receipt)
@@ -134,7 +134,7 @@ class Relay:
 
     def _stored(self, row: Row) -> None:
         self.counts["sent"] += 1
-        self._verdicts.append(Verdict(row, Status.SENT, self._clock.wall(), row.retry_count))
+        self._verdicts.append(RowResult(row, RowStatus.SENT, self._clock.wall(), row.retry_count))
         if self._rests.works(row.topic):
             log.warning("%s takes messages again", row.topic)
 
@@ -142,7 +142,7 @@ class Relay:
         self.counts["again"] += 1
         tries, backoff = row.retry_count + 1, self._options.backoff
         at = self._clock.wall() + backoff.delay(row.biz_code, tries, self._rng)
-        self._verdicts.append(Verdict(row, Status.TO_SEND, at, tries, _short(reason)))
+        self._verdicts.append(RowResult(row, RowStatus.TO_SEND, at, tries, _short(reason)))
         if backoff.is_late(tries):
             self.counts["late"] += 1
             log.error(
@@ -157,7 +157,7 @@ class Relay:
 
     def _fail(self, row: Row, reason: str) -> None:
         self.counts["failed"] += 1
-        self._verdicts.append(Verdict(row, Status.FAILED, self._clock.wall(), row.retry_count, _short(reason)))
+        self._verdicts.append(RowResult(row, RowStatus.FAILED, self._clock.wall(), row.retry_count, _short(reason)))
         log.error("row %s for %s can never be sent: %s", row.id, row.topic, reason)
 
     def _next_of_key(self, at: tuple[str, str]) -> None:
@@ -175,7 +175,7 @@ class Relay:
 
     def _release(self, rows: Iterable[Row]) -> None:
         now = self._clock.wall()
-        self._verdicts += [Verdict(row, Status.TO_SEND, now, row.retry_count) for row in rows]
+        self._verdicts += [RowResult(row, RowStatus.TO_SEND, now, row.retry_count) for row in rows]
 
     # ---- the database
 

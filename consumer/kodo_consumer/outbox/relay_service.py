@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kodo_consumer.outbox.outbox_store import Store
+from kodo_consumer.outbox.outbox_store import OutboxStore
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay
 
@@ -35,7 +35,7 @@ def serve(
         )
 
 
-def leave(senders: Senders, store: Store) -> None:
+def leave(senders: Senders, store: OutboxStore) -> None:
     """Closes both."""
     try:
         senders.close()

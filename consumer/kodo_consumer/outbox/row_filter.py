@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class RowStatus(StrEnum):
     """Status of a row."""
 
     TO_SEND = "to_send"
@@ -16,11 +16,11 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowFilter:
     """Rows that a person means. Everything given must hold; nothing given means all."""
 
     ids: tuple[str, ...] = ()
-    statuses: tuple[Status, ...] = ()
+    statuses: tuple[RowStatus, ...] = ()
     topic: str | None = None
     key: str | None = None
     biz_code: str | None = None
@@ -29,4 +29,4 @@ class Choice:
     @property
     def is_everything(self) -> bool:
         """True if nothing was given."""
-        return self == Choice()
+        return self == RowFilter()

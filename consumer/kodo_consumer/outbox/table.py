@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
-from kodo_consumer.outbox.row_filter import Status
+from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import Diagnostic, error
 
 NAME: Final = "kodo_outbox"
@@ -37,13 +37,13 @@ PULSAR: Final = "pulsar"
 DIALECTS: Final = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}
 
 
-SENT: Final[ColumnElement[bool]] = literal_column(f"status = '{Status.SENT}'")
+SENT: Final[ColumnElement[bool]] = literal_column(f"status = '{RowStatus.SENT}'")
 """Condition of the rows that are through. Literal, as those of `unsent`: so the partial indexes serve them."""
 
 
 def unsent(status: str = "status") -> ColumnElement[bool]:
     """Condition of the rows that are still to be sent."""
-    return literal_column(f"{status} IN ('{Status.TO_SEND}', '{Status.SENDING}')")
+    return literal_column(f"{status} IN ('{RowStatus.TO_SEND}', '{RowStatus.SENDING}')")
 
 
 def outbox_table(metadata: MetaData) -> Table:
@@ -70,7 +70,7 @@ def outbox_table(metadata: MetaData) -> Table:
             "status",
             String(10),
             nullable=False,
-            server_default=Status.TO_SEND,
+            server_default=RowStatus.TO_SEND,
             comment="to_send, sending, sent, failed",
         ),
         Column("version", Integer, nullable=False, server_default="0", comment="grows with every change"),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cached_property
 
 from kodo_consumer.core.envelope import Level
-from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.policy_builder import outlet_of
 from kodoctl.topology import defaults
@@ -14,12 +14,12 @@ from kodoctl.topology.load import LoadedTopology
 from kodoctl.topology.names import ready_name
 
 
-class Outlets:
+class OutboxTopics:
     """`orders` is the ground topic's L1, `orders-L2` its level L2."""
 
     def __init__(self, topology: LoadedTopology) -> None:
         self._topology = topology
-        self._forms: dict[str, Form] = {}
+        self._forms: dict[str, MessageValidator] = {}
         self.environment = topology.environment or ""
 
     @property
@@ -40,11 +40,11 @@ class Outlets:
         """Raises UsageError for a topic that is not in the file or takes no messages."""
         return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
-    def form(self, topic: str) -> Form:
+    def form(self, topic: str) -> MessageValidator:
         """What may be sent there. Raises UsageError."""
         if topic not in self._forms:
             outlet = self.outlet(topic)
-            self._forms[topic] = Form(check_of(outlet), outlet.properties)
+            self._forms[topic] = MessageValidator(check_of(outlet), outlet.properties)
         return self._forms[topic]
 
     @cached_property

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kodo_consumer.core.handler_executor import Desk, Runner
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome, Verdict, asked_by
+from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
+from kodo_consumer.core.outcomes import DONE, Failed, HandlerSignal, Outcome, asked_by
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.threads import begin
 
@@ -85,7 +85,7 @@ def _outcomes(result: Any, messages: Sequence[Message]) -> list[Outcome] | None:
 def _outcome(result: Any) -> Outcome | None:
     if result is None or result is True:
         return DONE
-    if isinstance(result, Verdict):
+    if isinstance(result, HandlerSignal):
         with suppress(Exception):  # a verdict of the user's own making
             return asked_by(result)
     return Failed(type(result).__name__) if isinstance(result, BaseException) else None
@@ -94,7 +94,7 @@ def _outcome(result: Any) -> Outcome | None:
 class Gatherer:
     """Desk for a runner whose units are batches: gathers them from the worker's desk. Any thread may take a turn."""
 
-    def __init__(self, desk: Desk, batching: Batching, ring: Callable[[], None]) -> None:
+    def __init__(self, desk: WorkSource, batching: Batching, ring: Callable[[], None]) -> None:
         self._desk, self._batching, self._ring = desk, batching, ring
         self._lock = threading.Condition()
         self._gathered: list[Message] = []
@@ -105,11 +105,11 @@ class Gatherer:
 
     @property
     def version(self) -> int:
-        """See Desk."""
+        """See WorkSource."""
         return self._desk.version + self._due
 
     def broke(self, problem: BaseException) -> None:
-        """See Desk."""
+        """See WorkSource."""
         self._desk.broke(problem)
 
     def turn(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
@@ -165,9 +165,9 @@ class Gatherer:
 
 
 class BatchRunner:
-    """kodo_consumer.core.handler_executor.Runner: `inner` runs batches where others run messages."""
+    """kodo_consumer.core.handler_executor.HandlerExecutor: `inner` runs batches where others run messages."""
 
-    def __init__(self, inner: Runner, batching: Batching) -> None:
+    def __init__(self, inner: HandlerExecutor, batching: Batching) -> None:
         self._inner, self._batching = inner, batching
         self._gatherer: Gatherer | None = None
         self._thread: threading.Thread | None = None
@@ -177,25 +177,25 @@ class BatchRunner:
         """The event loop of async handlers; None for others."""
         return getattr(self._inner, "loop", None)
 
-    def start(self, desk: Desk) -> None:
-        """See Runner."""
+    def start(self, desk: WorkSource) -> None:
+        """See HandlerExecutor."""
         self._gatherer = Gatherer(desk, self._batching, self._inner.wake)
         self._thread = begin(self._gatherer.keep_time, "kodo-gather", desk.broke)
-        self._inner.start(cast("Desk", self._gatherer))
+        self._inner.start(cast("WorkSource", self._gatherer))
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._inner.wake()
 
     def abandon(self, message: Message) -> None:
-        """See Runner. The batch takes too long: the others of it follow by themselves, taken as they were with it."""
+        """See HandlerExecutor. The batch takes too long: the others of it follow by themselves, taken as they were with it."""
         assert self._gatherer is not None
         batch = self._gatherer.given_up(message)
         if batch is not None:
             self._inner.abandon(cast("Message", batch))
 
     def stop(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         if self._gatherer is not None and self._thread is not None:
             self._gatherer.close()
             self._thread.join()

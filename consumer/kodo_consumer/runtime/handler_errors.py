@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kodo_consumer.core.outcomes import Failed, Outcome, Verdict, asked_by
+from kodo_consumer.core.outcomes import Failed, HandlerSignal, Outcome, asked_by
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
-class Complaints:
+class ExceptionReporter:
     """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
 
     def __init__(self, say: Callable[[BaseException], object] | None = None) -> None:
@@ -25,7 +25,7 @@ class Complaints:
 
     def outcome(self, problem: BaseException) -> Outcome:
         """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
-        if isinstance(problem, Verdict):
+        if isinstance(problem, HandlerSignal):
             try:
                 return asked_by(problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
 
@@ -48,7 +48,7 @@ class _Slot:
     replaced: bool = False
 
 
-class ThreadRunner:
+class ThreadExecutor:
     """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes
     back.
 
@@ -60,10 +60,10 @@ class ThreadRunner:
 
     def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
         self._handler, self._most = handler, slots
-        self._complaints = Complaints()
+        self._complaints = ExceptionReporter()
         self._lock = threading.Lock()
         self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._desk: Desk | None = None
+        self._desk: WorkSource | None = None
         self._slots: set[_Slot] = set()
         self._parked = 0
         self._stopping = False
@@ -75,7 +75,7 @@ class ThreadRunner:
         self._scouting = False
         self._excess = 0  # threads that are to step back
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         self._desk = desk
         self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
@@ -137,7 +137,7 @@ class ThreadRunner:
         self._slots.add(slot)
         slot.thread = begin(partial(self._live, desk, slot), "kodo-handler", desk.broke)
 
-    def _live(self, desk: Desk, slot: _Slot) -> None:
+    def _live(self, desk: WorkSource, slot: _Slot) -> None:
         try:
             self._turns(desk, slot)
         finally:
@@ -145,7 +145,7 @@ class ThreadRunner:
                 with self._lock:
                     self.hanging -= 1
 
-    def _turns(self, desk: Desk, slot: _Slot) -> None:
+    def _turns(self, desk: WorkSource, slot: _Slot) -> None:
         outcome: Outcome | None = None
         finished: Message | None = None
         while not slot.replaced:
@@ -172,7 +172,7 @@ class ThreadRunner:
             return self._complaints.outcome(problem)
         return DONE
 
-    def _park(self, seen: int, desk: Desk) -> bool:
+    def _park(self, seen: int, desk: WorkSource) -> bool:
         """Sleeps until woken; False when it is over."""
         with self._lock:
             if self._stopping:
@@ -186,7 +186,7 @@ class ThreadRunner:
             time.sleep(_BREATH)
         return not self._stopping
 
-    def _step_back(self, desk: Desk, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
+    def _step_back(self, desk: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
         """Hands the message back and sleeps until woken, where there are more threads than are of use."""
         with self._lock:
             if slot.replaced:  # it is counted no more
@@ -200,7 +200,7 @@ class ThreadRunner:
         self._bells.get()
         return True
 
-    def _scout(self, desk: Desk) -> None:
+    def _scout(self, desk: WorkSource) -> None:
         while not self._stopping:
             self._work.wait()
             self._work.clear()
@@ -209,7 +209,7 @@ class ThreadRunner:
             if desk.version != self._dry:  # somebody may have counted on it in between
                 self._work.set()
 
-    def _watch(self, desk: Desk) -> None:
+    def _watch(self, desk: WorkSource) -> None:
         """While there is work: as many threads as handlers hold up, and one."""
         pause, calm = _LOOK, 0
         busy, awake = self._look()
@@ -236,13 +236,13 @@ class ThreadRunner:
             return sum(self._in_handlers()), len(self._slots) - self._parked
 
 
-class LoopRunner:
+class AsyncExecutor:
     """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
 
     def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
         self._handler, self._slots = handler, slots
-        self._complaints = Complaints()
-        self._desk: Desk | None = None
+        self._complaints = ExceptionReporter()
+        self._desk: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -257,7 +257,7 @@ class LoopRunner:
         """Where the handlers run."""
         return self._loop
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         self._desk = desk
         self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
@@ -336,7 +336,7 @@ class LoopRunner:
         except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
             desk.broke(problem)
 
-    async def _turns(self, me: asyncio.Task[None], desk: Desk) -> None:
+    async def _turns(self, me: asyncio.Task[None], desk: WorkSource) -> None:
         finished: Message | None = None
         outcome: Outcome | None = None
         turns = 0

@@ -13,19 +13,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Duration, UnitError
-from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.handler_executor import HandlerExecutor
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Check
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
-from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
 from kodo_consumer.runtime.middleware import Hooks, is_coroutine
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.tracing.handler_spans import Runs
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
@@ -33,7 +33,7 @@ _RESTART: Final = 60_000  # ms that a process in place of another one may take t
 
 
 @dataclass(frozen=True)
-class Handling:
+class HandlerSpec:
     """A handler as declared. `processes`: how many run it, 0: none of its own."""
 
     function: Callable[..., Any]
@@ -99,7 +99,7 @@ class Handling:
             detail = f"{self.name} was typed in: put it into a file that processes can import"
             yield error("K752", "handler cannot run in a process", detail)
 
-    def check(self) -> Handling:
+    def check(self) -> HandlerSpec:
         """Itself. Raises UsageError with everything that is wrong."""
         if problems := list(self.problems()):
             raise UsageError(*problems)
@@ -123,21 +123,25 @@ class Handling:
             return replace(policy, concurrency=policy.concurrency * self.batching.most)
         return policy
 
-    def runner(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None = None) -> Runner:
+    def runner(
+        self, policy: Policy, check: Check | None, hooks: Hooks, traces: HandlerSpans | None = None
+    ) -> HandlerExecutor:
         """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
         if self.processes:
             return self._pool(policy, check, hooks, traces)
         function = self.called(hooks, traces)
-        inner = (LoopRunner if self.is_async else ThreadRunner)(function, policy.concurrency)
+        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
-    def called(self, hooks: Hooks, traces: Runs | None = None) -> Callable[[Any], Any]:
+    def called(self, hooks: Hooks, traces: HandlerSpans | None = None) -> Callable[[Any], Any]:
         """The function as runners call it: with messages, or with batches; with what the user put
         around it, and in spans.
         """
         return self._surrounded(self.function, hooks, traces)
 
-    def _surrounded(self, function: Callable[[Any], Any], hooks: Hooks, traces: Runs | None) -> Callable[[Any], Any]:
+    def _surrounded(
+        self, function: Callable[[Any], Any], hooks: Hooks, traces: HandlerSpans | None
+    ) -> Callable[[Any], Any]:
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
         function = checked_later(function, judge) if self.is_async else checked(function, judge)
@@ -148,12 +152,12 @@ class Handling:
             return function
         return traces.around(function, is_async=self.is_async, batches=batches)
 
-    def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None) -> Runner:
+    def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: HandlerSpans | None) -> HandlerExecutor:
         from kodo_consumer.runtime.process_pool.pool import ProcessRunner
-        from kodo_consumer.runtime.process_pool.worker_process import Job
+        from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
         module, _, path = self.name.partition(":")
-        job, timeout = Job(module, path, policy.lanes, check), policy.handler_timeout / 1000
+        job, timeout = ProcessTask(module, path, policy.lanes, check), policy.handler_timeout / 1000
         if hooks.any_around_handling:
             from kodo_consumer.runtime.process_pool.middleware_pool import surrounded
 

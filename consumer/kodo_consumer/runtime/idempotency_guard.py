@@ -17,11 +17,20 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Died, Outcome, Postponed, Repeated
-from kodo_consumer.core.poison import MAX_CRASHES, Judgement, Mark, SignsOfLife, Solitude, Standing, judge, reason_of
+from kodo_consumer.core.poison import (
+    MAX_CRASHES,
+    CrashMark,
+    Heartbeats,
+    Judgement,
+    PoisonState,
+    SoloRun,
+    judge,
+    reason_of,
+)
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.store import KEEP_S, Exchange, Known, Store, StoreDownError, name_of
+from kodo_consumer.core.store import KEEP_S, Exchange, Store, StoreAnswer, StoreDownError, name_of
 from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
@@ -37,7 +46,7 @@ _NOT_ALONE: Final = Postponed("it must run alone")
 
 
 @dataclass(slots=True)
-class Unsaved:
+class PendingWrites:
     """What the store has yet to be told. Bounded: of what was done the oldest is forgotten, `forgotten` counts it."""
 
     done: list[str] = field(default_factory=list)
@@ -56,7 +65,7 @@ class Unsaved:
         del self.done[:over], self.ended[: max(0, len(self.ended) - _MOST_UNSAVED)]
 
 
-class Guard:
+class IdempotencyGuard:
     """The logic, without threads. `step` and `keep_house` are each called by one thread, the rest by any.
 
     `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
@@ -74,7 +83,7 @@ class Guard:
         self._keep_s = keep
         self._grace = min(_GRACE, policy.handler_timeout / 2000)
         self._lock = threading.Lock()
-        self._desk: Desk | None = None
+        self._desk: WorkSource | None = None
         self._out: dict[Message, str] = {}  # taken from the worker and not handed back: their names
         self._names: set[str] = set()
         self._ready: deque[Message] = deque()
@@ -82,10 +91,10 @@ class Guard:
         self._asked: list[Message] = []
         self._back: list[tuple[Message, Outcome]] = []
         self._late: deque[tuple[float, Message, Outcome]] = deque()  # done, and the store does not know
-        self._unsaved = Unsaved()
+        self._unsaved = PendingWrites()
         self._buried: deque[tuple[float, str]] = deque()
-        self._solitude = Solitude(policy.concurrency)
-        self._signs = SignsOfLife()
+        self._solitude = SoloRun(policy.concurrency)
+        self._signs = Heartbeats()
         self._since_prune = 0
         self._workers = policy.expected_workers
         self._leaving = False
@@ -93,7 +102,7 @@ class Guard:
     # ---- towards the handlers: Desk
 
     def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See Desk."""
+        """See WorkSource."""
         with self._lock:
             self._ended += [(message, outcome) for message, outcome in ended if message in self._out]
             taken: list[Message] = []
@@ -106,19 +115,19 @@ class Guard:
         return taken
 
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See Desk."""
+        """See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         taken = self.exchange(ended, 1)
         return taken[0] if taken else None
 
     def broke(self, problem: BaseException) -> None:
-        """See Desk."""
+        """See WorkSource."""
         assert self._desk is not None
         self._desk.broke(problem)
 
     # ---- towards the worker
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """Begins. Raises StoreDownError unless handlers may go on without the store."""
         self._desk = desk
         try:
@@ -188,7 +197,7 @@ class Guard:
                 self._unsaved.add(ended=[self._buried.popleft()[1]])
         return bool(ended)
 
-    def _ask(self, asked: list[Message]) -> Known | None:
+    def _ask(self, asked: list[Message]) -> StoreAnswer | None:
         """What the store knows of messages about to start, and tells it the rest. None: it is down."""
         if self.down:
             return None
@@ -197,7 +206,7 @@ class Guard:
                 list(self._unsaved.done), list(self._unsaved.ended), [self._out[m] for m in asked if m in self._out]
             )
         if not (told.done or told.ended or told.starting):
-            return Known()
+            return StoreAnswer()
         try:
             known = self._store.exchange(told)
         except StoreDownError as problem:
@@ -220,7 +229,7 @@ class Guard:
             back.append((message, outcome))
         return back
 
-    def _judged(self, asked: list[Message], known: Known, now: float) -> list[tuple[Message, Outcome]]:
+    def _judged(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
         """Starts what may start; answers the others with what becomes of them."""
         back: list[tuple[Message, Outcome]] = []
         start: list[Message] = []
@@ -237,35 +246,35 @@ class Guard:
         self._start(start)
         return back
 
-    def _on_suspicion(self, name: str, mark: Mark, now: float) -> Outcome | None:
+    def _on_suspicion(self, name: str, mark: CrashMark, now: float) -> Outcome | None:
         """What becomes of a message with a mark; None: it starts."""
         judgement = _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
         run, crashes = self._store.run, judgement.crashes
         match judgement.standing:
-            case Standing.CLEAR:
+            case PoisonState.CLEAR:
                 return None
-            case Standing.ELSEWHERE:
+            case PoisonState.ELSEWHERE:
                 return _ELSEWHERE
-            case Standing.POISON:
+            case PoisonState.POISON:
                 log.error("%s is dead: it %s", name, reason_of(crashes))
                 self._solitude.settled(name)
-                if self._taken_over(name, mark, Mark(run, crashes=crashes)):
+                if self._taken_over(name, mark, CrashMark(run, crashes=crashes)):
                     if self._policy.dead_letter is not None:  # else it stays, and must never start again
                         self._buried.append((now + _BURIED, name))
                     return Died(reason_of(crashes))
                 return _ELSEWHERE
-            case Standing.SUSPECT:
+            case PoisonState.SUSPECT:
                 self._solitude.met(name, now)
                 if len(self._out) > 1:
                     return _NOT_ALONE
                 log.warning(
                     "%s was being handled when a worker ended: it runs alone (crashes while alone: %d)", name, crashes
                 )
-                return None if self._taken_over(name, mark, Mark(run, alone=True, crashes=crashes)) else _ELSEWHERE
+                return None if self._taken_over(name, mark, CrashMark(run, alone=True, crashes=crashes)) else _ELSEWHERE
             case _:
                 assert_never(judgement.standing)
 
-    def _taken_over(self, name: str, found: Mark, mark: Mark) -> bool:
+    def _taken_over(self, name: str, found: CrashMark, mark: CrashMark) -> bool:
         try:
             return self._store.take_over(name, found, mark)
         except StoreDownError as problem:
@@ -343,8 +352,8 @@ class Guard:
             log.debug("signs of life cannot be read: %s", problem)
 
 
-def _own(mark: Mark) -> Judgement:
+def _own(mark: CrashMark) -> Judgement:
     """This worker's own mark on a message it is about to start: from a commit whose answer was lost, or of a dead one."""
     if mark.crashes >= MAX_CRASHES:
-        return Judgement(Standing.POISON, mark.crashes)
-    return Judgement(Standing.SUSPECT if mark.alone or mark.crashes else Standing.CLEAR, mark.crashes)
+        return Judgement(PoisonState.POISON, mark.crashes)
+    return Judgement(PoisonState.SUSPECT if mark.alone or mark.crashes else PoisonState.CLEAR, mark.crashes)

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Final
 
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.handler_executor import Desk, Runner
+from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.store import Store, StoreDownError
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.idempotency_guard import Guard
+from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.threads import begin
 from kodo_consumer.settings import Settings
 from kodoctl.errors import KodoctlError, error
@@ -26,18 +26,18 @@ _HANGS: Final = 8.0  # seconds after which a call is ended from outside: longer 
 _JOIN: Final = 10.0
 
 
-class GuardedRunner:
-    """See Runner. Three threads: one asks the store, one gives signs of life, one ends calls that hang."""
+class IdempotentExecutor:
+    """See HandlerExecutor. Three threads: one asks the store, one gives signs of life, one ends calls that hang."""
 
-    def __init__(self, inner: Runner, guard: Guard, store: Store) -> None:
+    def __init__(self, inner: HandlerExecutor, guard: IdempotencyGuard, store: Store) -> None:
         self._inner, self.guard, self.store = inner, guard, store
         self._bell, self._over = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._calls: dict[str, float] = {}
         guard.ring, guard.wake = self._bell.set, inner.wake
 
-    def start(self, desk: Desk) -> None:
-        """See Runner. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
+    def start(self, desk: WorkSource) -> None:
+        """See HandlerExecutor. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
         try:
             self.guard.start(desk)
         except StoreDownError as problem:
@@ -47,16 +47,16 @@ class GuardedRunner:
             self._threads.append(begin(target, f"kodo-store-{name}", self.guard.broke, over=self._over.is_set))
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._bell.set()
 
     def abandon(self, message: Message) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self.guard.abandon(message)
         self._inner.abandon(message)
 
     def stop(self) -> None:
-        """See Runner. What the store does not know yet it is told, if it can be asked."""
+        """See HandlerExecutor. What the store does not know yet it is told, if it can be asked."""
         self._inner.stop()
         self._over.set()
         self._bell.set()
@@ -108,13 +108,13 @@ class GuardedRunner:
             self._calls.pop(call, None)
 
 
-def guarded(inner: Runner, policy: Policy, settings: Settings, clock: Clock) -> Runner:
+def guarded(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
     """The runner with a guard before it, or itself where neither a store nor a folder for marks is set. Raises KodoctlError."""
     store = _open(policy.lanes[0].subscription, settings)
     if store is None:
         return inner
     go_on, keep = settings.on_store_down == "go_on", settings.store_keep / 1000
-    return GuardedRunner(inner, Guard(store, policy, clock, go_on=go_on, keep=keep), store)
+    return IdempotentExecutor(inner, IdempotencyGuard(store, policy, clock, go_on=go_on, keep=keep), store)
 
 
 def _open(subscription: str, settings: Settings) -> Store | None:

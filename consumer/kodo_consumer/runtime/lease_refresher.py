@@ -7,11 +7,11 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
-from kodo_consumer.core.limits.limiters import Gate
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.store import Lender, StoreDownError
-from kodo_consumer.runtime.idempotent_executor import GuardedRunner
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
@@ -20,7 +20,7 @@ _LONGEST_NAP: Final = 0.25
 _PROBE_EVERY: Final = 1.0
 
 
-class Lessee:
+class LeaseRefresher:
     """Borrows for one worker. `step` is called by one thread."""
 
     def __init__(self, worker: Worker, store: Lender) -> None:
@@ -42,10 +42,10 @@ class Lessee:
         """One exchange with the store, if anything is to be asked. While it is down, one probe."""
         if self._borrower.down and not self._is_back():
             return
-        asks: list[Ask] = []
+        asks: list[LeaseRequest] = []
         asked = self._worker.clock.now()
 
-        def collect(now: float) -> Sequence[Gate]:
+        def collect(now: float) -> Sequence[Limiter]:
             asks.extend(self._borrower.collect(now))
             return ()
 
@@ -63,9 +63,9 @@ class Lessee:
 
     def leave(self) -> None:
         """Gives back what is left, if the store can be asked; else it comes back by itself."""
-        asks: list[Ask] = []
+        asks: list[LeaseRequest] = []
 
-        def collect(now: float) -> Sequence[Gate]:
+        def collect(now: float) -> Sequence[Limiter]:
             asks.extend(self._borrower.leave(now))
             return ()
 
@@ -76,7 +76,7 @@ class Lessee:
             except StoreDownError as problem:
                 log.debug("limits: what was borrowed could not be given back: %s", problem)
 
-    def _accept(self, loans: Sequence[Loan], asked: float) -> None:
+    def _accept(self, loans: Sequence[LeaseGrant], asked: float) -> None:
         self._worker.borrow(lambda now: self._borrower.accept(loans, asked, now))
 
     def _is_back(self) -> bool:
@@ -91,7 +91,7 @@ class Lessee:
         return True
 
 
-def lessee_of(worker: Worker, runner: Runner) -> Lessee | None:
+def lessee_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
     """Who borrows for the worker, where its runner has a store that lends."""
-    store = runner.store if isinstance(runner, GuardedRunner) else None
-    return Lessee(worker, store) if isinstance(store, Lender) else None
+    store = runner.store if isinstance(runner, IdempotentExecutor) else None
+    return LeaseRefresher(worker, store) if isinstance(store, Lender) else None

@@ -10,15 +10,15 @@ from functools import partial
 from typing import Final
 
 from kodo_consumer.core.broker import Cluster, LaneStats
-from kodo_consumer.core.broker_limits import Allowance, allowance, beyond, within
+from kodo_consumer.core.broker_limits import BrokerLimits, allowance, beyond, within
 from kodo_consumer.core.broker_window import UNLIMITED, starved, unacked_limits
-from kodo_consumer.core.clock_skew import Skew
+from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.limits.live_workers import Sharers
-from kodo_consumer.core.override_state import Orders
+from kodo_consumer.core.limits.live_workers import LiveWorkerCount
+from kodo_consumer.core.override_state import OverrideListener
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
-from kodo_consumer.core.stalled_delivery import StandStill
+from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
 from kodo_consumer.runtime.stats_poller import LOOK_EVERY, StatsReader
 from kodo_consumer.runtime.threads import begin
@@ -49,7 +49,7 @@ def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     return found
 
 
-class Service:
+class WorkerSupervisor:
     """Starts a worker, keeps its time and ends it. Thread-safe; start and stop are each called once."""
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
@@ -58,20 +58,22 @@ class Service:
         self.last_beat: float | None = None  # of the timekeeper
         # Started and ended with the worker, each a thread.
         self.companions: list[Callable[[threading.Event], None]] = []
-        self._allowed = Allowance()
+        self._allowed = BrokerLimits()
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
+        self._sharers = LiveWorkerCount(worker.policy.expected_workers, worker.clock.now())
         self.stats: StatsReader | None = None
-        self.still: StandStill | None = None
-        self.skew: Skew | None = None
-        self._orders: Orders | None = None
+        self.still: StalledDeliveryDetector | None = None
+        self.skew: ClockSkewDetector | None = None
+        self._orders: OverrideListener | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
-            self._orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
-            self.still = StandStill(worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm)
-            self.skew = Skew(worker.clock, worker.alarm)
+            self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.follow)
+            self.still = StalledDeliveryDetector(
+                worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm
+            )
+            self.skew = ClockSkewDetector(worker.clock, worker.alarm)
             self.stats.listeners += [
                 self.skew,
                 self._share_limits,

@@ -18,13 +18,14 @@ from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Alarm, Effects
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.core.limits.limiters import Gate
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.threads import leave
+from kodo_consumer.runtime.worker_sink import WorkerSink
 from kodoctl.protocol.overrides import Order
 
 log = logging.getLogger("kodo.consumer")
@@ -43,31 +44,17 @@ class _Todo:
     acks: list[tuple[int, list[object]]]
 
 
-@dataclass(slots=True)
-class _Sink:
-    """One lane's way into the worker."""
-
-    worker: Worker
-    index: int
-
-    def deliver(self, deliveries: Sequence[Delivery]) -> None:
-        self.worker.deliver(self.index, deliveries)
-
-    def room(self) -> int:
-        return self.worker.room(self.index)
-
-    def disconnected(self, partition: str | None = None) -> None:
-        self.worker.disconnected(self.index, partition)
-
-    def broke(self, problem: BaseException) -> None:
-        self.worker.broke(problem)
-
-
 class Worker:
     """One subscription's worker. `bell` is rung when the timekeeper has to come earlier than it planned."""
 
     def __init__(
-        self, policy: Policy, broker: Broker, runner: Runner, clock: Clock, rng: Random, check: Check | None = None
+        self,
+        policy: Policy,
+        broker: Broker,
+        runner: HandlerExecutor,
+        clock: Clock,
+        rng: Random,
+        check: Check | None = None,
     ) -> None:
         self.policy = policy
         self.engine = Engine(policy, clock, rng, check)
@@ -104,7 +91,7 @@ class Worker:
             self._publisher = self._broker.publisher(sorted(policy.written), self.receipts, policy.largest, local=True)
             for lane in policy.lanes:
                 request = request_of(policy, lane, consumer_name, (unacked or {}).get(lane.index, 0))
-                self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
+                self._readers.append(self._broker.open(request, WorkerSink(self, lane.index)))
         except BaseException:
             self.close()
             raise
@@ -273,7 +260,7 @@ class Worker:
                 text = f"{limit} is less than one for each of {workers} workers: each takes one, together more than declared"
                 self.alarm(Alarm("limits", text))
 
-    def borrow(self, step: Callable[[float], Sequence[Gate]]) -> None:
+    def borrow(self, step: Callable[[float], Sequence[Limiter]]) -> None:
         """A step in borrowing from a store what workers share, at a moment when nobody uses it: it is told the time and
         answers whose waiters should look again.
         """

@@ -13,11 +13,11 @@ from typing import Any, Final, cast
 from kodo_consumer.consumer import Consumer
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
-from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
@@ -27,23 +27,23 @@ Around = Callable[[Any, Callable[[], Any]], Any]
 """Called with a message (or a Batch of them) and what handles it."""
 
 
-class InlineRunner:
+class InlineExecutor:
     """Runs handlers one after the other, where `step` is called."""
 
     def __init__(
         self, handler: Callable[[Any], Any], batching: Batching | None = None, around: Around | None = None
     ) -> None:
         self._handler, self._batching, self._around = handler, batching, around
-        self._complaints = Complaints()
-        self._desk: Desk | None = None
+        self._complaints = ExceptionReporter()
+        self._desk: WorkSource | None = None
         self._finished: Message | None = None
         self._outcome: Outcome | None = None
         self.stopped = False
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         gathers = self._batching and Gatherer(desk, replace(self._batching, wait=0.0), self.wake)
-        self._desk = cast("Desk", gathers) if gathers else desk
+        self._desk = cast("WorkSource", gathers) if gathers else desk
 
     def wake(self) -> None:
         """See Runner."""
@@ -107,7 +107,7 @@ class Harness:
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineRunner(consumer.handler_function, consumer.handling.batching, around)
+        self._runner = InlineExecutor(consumer.handler_function, consumer.handling.batching, around)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, consumer.payload_check)
         consumer.attach(self.worker)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import Final
 
-from kodo_consumer.core.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.runtime.threads import log_end
-from kodo_consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
+from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
 
 _ANY_SIZE: Final = 1 << 62
@@ -42,7 +42,7 @@ class MemoryBroker:
         """A topic with subscriptions; harmless when it exists."""
         found = self._topics.setdefault(topic, Topic(topic, len(self._topics) + 1, partitions))
         for name in subscriptions:
-            found.subscriptions.setdefault(name, Subscription())
+            found.subscriptions.setdefault(name, MemorySubscription())
 
     def create_for(self, policy: Policy) -> None:
         """Every topic and subscription that a subscription's worker needs."""
@@ -77,7 +77,7 @@ class MemoryBroker:
         return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
 
     def fail_sends(self, topic: str, *receipts: Receipt) -> None:
-        """The next sends to a topic get these receipts (a `Lost` one is stored all the same), then all is well again."""
+        """The next sends to a topic get these receipts (a `Unconfirmed` one is stored all the same), then all is well again."""
         self._faults.setdefault(topic, []).extend(receipts)
 
     def disconnect(self, topic: str) -> None:
@@ -104,7 +104,7 @@ class MemoryBroker:
                     lane.close()
 
     @staticmethod
-    def _again(topic: Topic, subscription: Subscription, batch: int) -> None:
+    def _again(topic: Topic, subscription: MemorySubscription, batch: int) -> None:
         for stored in topic.messages[batch:]:
             if stored.batch != batch:
                 return
@@ -117,7 +117,7 @@ class MemoryBroker:
     def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
         """See Broker."""
         topic = self._topic(request.topic)
-        subscription = topic.subscriptions.setdefault(request.subscription, Subscription())
+        subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
         if request.type == "exclusive" and subscription.lanes:
             raise ClusterError(error("K712", "subscription is taken", f"{request.subscription} on {request.topic}"))
         lane = MemoryLane(subscription, request, sink)
@@ -183,14 +183,14 @@ class MemoryBroker:
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
         if len(message.payload or b"") > publisher.largest.get(message.topic, _ANY_SIZE):
-            receipt = NeverTaken("too big")
-        if not isinstance(receipt, NeverTaken):
+            receipt = Rejected("too big")
+        if not isinstance(receipt, Rejected):
             try:
                 stored = self.send(message)
             except TypeError as problem:
-                receipt = NeverTaken(f"TypeError: {problem}")
+                receipt = Rejected(f"TypeError: {problem}")
             else:
-                receipt = receipt or Stored(self._topic(message.topic).token(stored))
+                receipt = receipt or Confirmed(self._topic(message.topic).token(stored))
         self._receipts.append((publisher, ticket, receipt))
 
     def _topic(self, name: str) -> Topic:
@@ -235,4 +235,4 @@ class MemoryPublisher:
         self.closed = True
 
 
-__all__ = ["Lost", "MemoryBroker", "MemoryLane", "MemoryPublisher", "NeverTaken", "StoredMessage"]
+__all__ = ["MemoryBroker", "MemoryLane", "MemoryPublisher", "Rejected", "StoredMessage", "Unconfirmed"]

@@ -35,7 +35,7 @@ class StoredMessage:
 
 
 @dataclass(slots=True, eq=False)
-class Subscription:
+class MemorySubscription:
     """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was
     looked at. `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their
     `owners` (lanes, with the number of messages they hold), where lanes share by key: a key stays with its lane while
@@ -101,7 +101,7 @@ class Topic:
     ledger: int
     partitions: int = 1
     messages: list[StoredMessage] = field(default_factory=list)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, MemorySubscription] = field(default_factory=dict)
 
     def store(self, message: Outgoing, wall: int, batch: int | None = None) -> StoredMessage:
         """A message more."""
@@ -123,7 +123,7 @@ class Topic:
 class MemoryLane:
     """See LaneReader."""
 
-    def __init__(self, subscription: Subscription, request: LaneRequest, sink: LaneSink) -> None:
+    def __init__(self, subscription: MemorySubscription, request: LaneRequest, sink: LaneSink) -> None:
         self.request, self.sink = request, sink
         self._subscription = subscription
         self._stopped = False
@@ -182,7 +182,7 @@ class MemoryLane:
             subscription.lanes.remove(self)
 
 
-def hand_over(topic: Topic, subscription: Subscription, wall: float) -> bool:
+def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bool:
     """Everything due that nobody holds, to lanes with room; whether there was anything. As with the real one,
     messages are delayed where a topic is shared; where one reader gets them in order they come at once.
     """
@@ -226,7 +226,7 @@ def hand_over(topic: Topic, subscription: Subscription, wall: float) -> bool:
     return any(bundles)
 
 
-def _receiver(subscription: Subscription, stored: StoredMessage, room: Sequence[int]) -> int:
+def _receiver(subscription: MemorySubscription, stored: StoredMessage, room: Sequence[int]) -> int:
     """Index of the lane that gets the message: any with room, the owner of the key, or the first one."""
     lanes = subscription.lanes
     match lanes[0].request.type:

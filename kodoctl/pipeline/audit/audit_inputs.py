@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pipeline.audit.job import Judged, Letter, Tables, judging
+from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, judging
 from kodoctl.pipeline.audit.readings import Key
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
@@ -19,7 +19,7 @@ from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.credentials import Secret
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import Event, standings
+from kodoctl.recall.recall_ledger import RecallEvent, standings
 from kodoctl.recall.stored_message import Position
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import State
@@ -27,7 +27,7 @@ from kodoctl.topology.names import State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
+_SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 
 def judge_landing(
@@ -38,7 +38,7 @@ def judge_landing(
         return documented(judged, ledger)
 
 
-def documented(judged: Judged, ledger: str) -> dict[str, Any]:
+def documented(judged: AuditResult, ledger: str) -> dict[str, Any]:
     """The document, with a note where letters were let go and no ledger of recalls is there to say why."""
     found = judged.document()
     if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():
@@ -49,7 +49,7 @@ def documented(judged: Judged, ledger: str) -> dict[str, Any]:
 
 def judged_landing(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
-) -> AbstractContextManager[Judged]:
+) -> AbstractContextManager[AuditResult]:
     """Fates of all landed messages. Cursors count up to the last run that read everything behind them, because a run
     that was cut short has cursors whose messages it never read.
     """
@@ -60,7 +60,7 @@ def judged_landing(
     events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
-    tables = Tables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
+    tables = LandedTables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
     return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys)
 
@@ -84,14 +84,14 @@ def _rows(manifests: list[Manifest], table: Table) -> int:
     return sum(one.tables[table.name].rows for one in manifests if table.name in one.tables)
 
 
-def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
+def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
     for topic in expansion.topics:
         if topic.state is State.DEAD:
             for recall_id, one in standings(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
                     lane, _, part = one.lane.rpartition("-partition-")
-                    yield Letter(
+                    yield RecalledLetter(
                         topic.name.full,
                         *Position.parse(one.position),
                         published=one.published,

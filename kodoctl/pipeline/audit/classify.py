@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
-from kodoctl.pipeline.audit.verdict import RANKS, Cause, Fate
+from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
 from kodoctl.protocol.audit_records import Event
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
-FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)
+FINDINGS: Final = (MessageStatus.OVERDUE, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.LOST)
 _CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, and costs more than the judgement
 _AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
 _LANE: Final = (
@@ -74,11 +74,11 @@ def messages(judged: DataFrame) -> DataFrame:
     """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times
     at one, is done twice.
     """
-    twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[Fate.DONE])
+    twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
         judged.groupBy("family", "identity")
         .agg(F.max("rank").alias("worst"), F.sum("deeds").alias("deeds"))
-        .select("family", "identity", F.when(twice, RANKS[Fate.TWICE]).otherwise(F.col("worst")).alias("rank"))
+        .select("family", "identity", F.when(twice, RANKS[MessageStatus.TWICE]).otherwise(F.col("worst")).alias("rank"))
     )
 
 
@@ -141,7 +141,7 @@ def _overdue() -> Column:
     return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
 
 
-def _is(fate: Fate, cause: Cause | None = None) -> Column:
+def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
     return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
 
 
@@ -150,13 +150,13 @@ def _judgement(*, followed: bool) -> Column:
     return (
         F.when(~F.col("stored"), _of_absent())
         .when(F.col("state") == "dead", _of_dead(absent))
-        .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
+        .when(~F.col("meant"), _is(MessageStatus.NOT_FOR_ME))
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
-        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
         .when(F.col("gone"), _of_gone(followed=followed))
-        .when(_overdue(), _is(Fate.OVERDUE))
-        .when(F.col("state") == "ready", _is(Fate.OPEN))
-        .otherwise(_is(Fate.WAITING))
+        .when(_overdue(), _is(MessageStatus.OVERDUE))
+        .when(F.col("state") == "ready", _is(MessageStatus.OPEN))
+        .otherwise(_is(MessageStatus.WAITING))
     )
 
 
@@ -170,51 +170,56 @@ def _of_absent() -> Column:
     recorded = F.col("weight") > 0
     return (
         F.when(~F.col("named") & ~recorded, _AWAY)
-        .when(F.col("named") & F.col("sent"), _is(Fate.MOVING))
-        .when(before & ~recorded, _is(Fate.UNPROVED, Cause.UNCOVERED))
-        .when(outside & F.col("named"), _is(Fate.MOVING))
+        .when(F.col("named") & F.col("sent"), _is(MessageStatus.MOVING))
+        .when(before & ~recorded, _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .when(outside & F.col("named"), _is(MessageStatus.MOVING))
         .when(outside, _AWAY)
-        .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
-        .when(recorded, _is(Fate.UNKNOWN))
-        .otherwise(_is(Fate.LOST, Cause.VANISHED))
+        .when(~F.col("covered"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .when(recorded, _is(MessageStatus.UNKNOWN))
+        .otherwise(_is(MessageStatus.LOST, Cause.VANISHED))
     )
 
 
 def _of_dead(absent: Column) -> Column:
     return (
-        F.when(F.col("sent"), _is(Fate.MOVING))
-        .when(F.col("discarded"), _is(Fate.DISCARDED))
+        F.when(F.col("sent"), _is(MessageStatus.MOVING))
+        .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
         # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
-        .when(F.col("claimed") & (absent | _acknowledged() | (F.col("batch") >= 0)), _is(Fate.UNPROVED, Cause.UNMET))
-        .when(F.col("claimed"), _is(Fate.MOVING))
-        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
-        .otherwise(_is(Fate.DEAD))
+        .when(
+            F.col("claimed") & (absent | _acknowledged() | (F.col("batch") >= 0)),
+            _is(MessageStatus.UNPROVED, Cause.UNMET),
+        )
+        .when(F.col("claimed"), _is(MessageStatus.MOVING))
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged(), _is(MessageStatus.LOST, Cause.LET_GO))
+        .otherwise(_is(MessageStatus.DEAD))
     )
 
 
 def _of_recorded(absent: Column, *, followed: bool) -> Column:
     weight = F.col("weight")
     return (
-        F.when(F.col("mixed"), _is(Fate.UNPROVED, Cause.MISTAKEN))
-        .when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
-        .when(weight == WEIGHTS[Event.DISCARDED], _is(Fate.DISCARDED))
-        .when(weight == WEIGHTS[Event.SKIPPED], _is(Fate.NOT_FOR_ME))
-        .when(F.lit(followed) | ~F.col("astray"), _is(Fate.MOVING))
+        F.when(F.col("mixed"), _is(MessageStatus.UNPROVED, Cause.MISTAKEN))
+        .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
+        .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
+        .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))
+        .when(F.lit(followed) | ~F.col("astray"), _is(MessageStatus.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
-        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged() | F.col("stranded"), _is(Fate.UNPROVED, Cause.NOWHERE))
-        .otherwise(_is(Fate.MOVING))
+        .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged() | F.col("stranded"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
+        .otherwise(_is(MessageStatus.MOVING))
     )
 
 
 def _of_gone(*, followed: bool) -> Column:
     if followed:
-        return F.when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNRECORDED)).otherwise(_is(Fate.MOVING))
+        return F.when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNRECORDED)).otherwise(
+            _is(MessageStatus.MOVING)
+        )
     begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
     return (
-        F.when(begun, _is(Fate.UNPROVED, Cause.BEFORE))
-        .when(F.col("proved"), _is(Fate.LOST, Cause.GONE))
-        .when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNCOVERED))
-        .otherwise(_is(Fate.UNPROVED, Cause.NO_RECORDS))
+        F.when(begun, _is(MessageStatus.UNPROVED, Cause.BEFORE))
+        .when(F.col("proved"), _is(MessageStatus.LOST, Cause.GONE))
+        .when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_is(MessageStatus.UNPROVED, Cause.NO_RECORDS))
     )

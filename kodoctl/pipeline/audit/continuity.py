@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from kodoctl.pipeline.source.splits import nothing_deleted
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.readings import Place, Range, Reading
+    from kodoctl.pipeline.audit.readings import PartitionHistory, Place, Range
 
 
-def continues(reading: Reading, one: Range, other: Range) -> bool:
+def continues(reading: PartitionHistory, one: Range, other: Range) -> bool:
     """True if nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the
     slowest cursor. So nothing was deleted if (a) the ledger of the first range still exists, (b) some cursor was
     still at or before the end of the first range, or (c) the first range ended with the last stored entry and no
@@ -25,14 +25,14 @@ def continues(reading: Reading, one: Range, other: Range) -> bool:
     return kept(reading, other.run, one.last) or _ended(reading, other.run, one.last)
 
 
-def kept(reading: Reading, run: str, behind: Place) -> bool:
+def kept(reading: PartitionHistory, run: str, behind: Place) -> bool:
     """True if everything after a position was still stored when a run took its snapshot of the cursors."""
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
     return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
 
 
-def _ended(reading: Reading, run: str, last: Place) -> bool:
+def _ended(reading: PartitionHistory, run: str, last: Place) -> bool:
     """True if a range ended with the last stored entry at some snapshot, and no ledger was deleted from then until
     the snapshot of a run.
     """

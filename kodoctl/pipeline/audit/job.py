@@ -24,7 +24,7 @@ from kodoctl.pipeline.audit.readings import Ground, Key, read_tables, survey
 from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, weighed
 from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
 from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import Evidence, Fate, Gap, Stray, Tally, judge
+from kodoctl.pipeline.audit.verdict import AuditEvidence, Gap, MessageStatus, Misaddressed, SubscriptionTotals, judge
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.pulsar.credentials import Secret
 from kodoctl.topology.expand import Expansion
@@ -32,10 +32,10 @@ from kodoctl.topology.expand import Expansion
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-_FATES: Final = tuple(Fate)
+_FATES: Final = tuple(MessageStatus)
 
 
-class Letter(NamedTuple):
+class RecalledLetter(NamedTuple):
     """A dead letter that the ledger of recalls knows, as kodoctl.pipeline.audit.recalled.LETTERS."""
 
     msg_topic: str
@@ -53,7 +53,7 @@ class Letter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class LandedTables:
     """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
     `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
     """
@@ -66,13 +66,13 @@ class Tables:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AuditResult:
     """Classified positions of an audit, kept for several queries. `verdicts`: result of
     kodoctl.pipeline.audit.classify.judged; `lanes`: kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a
     table; `keys`: the keys that producers sign with.
     """
 
-    tables: Tables
+    tables: LandedTables
     ground: Ground
     lanes: DataFrame
     verdicts: DataFrame
@@ -88,13 +88,13 @@ class Judged:
 @contextmanager
 def judging(
     spark: SparkSession,
-    tables: Tables,
+    tables: LandedTables,
     expansion: Expansion,
     *,
-    letters: Iterable[Letter] = (),
+    letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
-) -> Iterator[Judged]:
+) -> Iterator[AuditResult]:
     """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue
     each other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed
     marks of producers are believed.
@@ -106,7 +106,7 @@ def judging(
     settled = weighed(booked, tables.events).persist() if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
-        yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
+        yield AuditResult(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
     finally:
         known.unpersist()
         settled.unpersist()
@@ -114,10 +114,10 @@ def judging(
 
 def audit(
     spark: SparkSession,
-    tables: Tables,
+    tables: LandedTables,
     expansion: Expansion,
     *,
-    letters: Iterable[Letter] = (),
+    letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
 ) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def audit(
         return found.document()
 
 
-def _surveyed(tables: Tables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:
+def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:
     """Coverage and cursors are a row for each range and subscription: small, so they are collected."""
     coverage = tables.coverage.select(
         "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
@@ -143,9 +143,9 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _evidence(of: Judged) -> Evidence:
+def _evidence(of: AuditResult) -> AuditEvidence:
     tables, ground, lanes = of.tables, of.ground, of.lanes
-    fates: dict[int, dict[Fate, int]] = defaultdict(dict)
+    fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
     for row in tallied(messages(of.verdicts)).collect():
         fates[row["family"]][_FATES[row["rank"]]] = row["messages"]
     missing = {row["family"]: row for row in missing_records(tables.transitions, lanes).collect()}
@@ -157,7 +157,7 @@ def _evidence(of: Judged) -> Evidence:
     newest, unnumbered = overview(tables.events).collect()[0]
     read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
     tallies = [
-        Tally(
+        SubscriptionTotals(
             family.topic,
             family.subscription,
             family.mode,
@@ -168,14 +168,14 @@ def _evidence(of: Judged) -> Evidence:
         )
         for family in ground.families
     ]
-    return Evidence(
+    return AuditEvidence(
         parts=ground.parts,
         tallies=tuple(tallies),
         gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
         skew=max(0, (newest or 0) - max(read_at, tables.landed_at)) if read_at else 0,
         unnumbered=unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
-        strays=tuple(Stray(*row) for row in strays(tables.events, lanes).collect()),
+        strays=tuple(Misaddressed(*row) for row in strays(tables.events, lanes).collect()),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import continues, kept
 from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
-from kodoctl.pipeline.audit.verdict import Part
+from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.source.splits import nothing_deleted
 from kodoctl.topology import defaults
@@ -44,7 +44,7 @@ class Range(NamedTuple):
     run: str
 
 
-class Mark(NamedTuple):
+class CursorSnapshot(NamedTuple):
     """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`:
     ms since the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
     """
@@ -62,13 +62,13 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PartitionHistory:
     """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`:
     something was gone before its range was planned.
     """
 
     ranges: tuple[Range, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[CursorSnapshot, ...] = ()
     stored_from: int | None = None
     holed: bool = False
 
@@ -77,7 +77,7 @@ class Reading:
         """Times of the cursor snapshots, ms since the epoch, ascending."""
         return sorted({mark.taken for mark in self.marks})
 
-    def at(self, taken: int) -> dict[str, Mark]:
+    def at(self, taken: int) -> dict[str, CursorSnapshot]:
         """The cursors of one look."""
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
 
@@ -88,7 +88,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AuditedSubscription:
     """One subscription of a ground topic."""
 
     number: int
@@ -113,8 +113,8 @@ class Ground:
     kodoctl.pipeline.audit.positions.LANES.
     """
 
-    families: tuple[Family, ...]
-    parts: tuple[Part, ...]
+    families: tuple[AuditedSubscription, ...]
+    parts: tuple[PartitionCoverage, ...]
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
 
 
@@ -128,10 +128,10 @@ def read_tables(
     coverage: Iterable[Mapping[str, Any]],
     cursors: Iterable[Mapping[str, Any]],
     stored_from: Mapping[Key, int],
-) -> dict[Key, Reading]:
+) -> dict[Key, PartitionHistory]:
     """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
     ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
-    marks: dict[Key, list[Mark]] = defaultdict(list)
+    marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
     holed: set[Key] = set()
     for row in coverage:
         if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
@@ -147,7 +147,7 @@ def read_tables(
         mark = (row["mark_ledger"], row["mark_entry"])
         taken = int(row["taken_ts"].timestamp() * 1000)
         marks[row["msg_topic"], row["msg_partition"]].append(
-            Mark(
+            CursorSnapshot(
                 row["subscription"],
                 mark,
                 acknowledged,
@@ -161,16 +161,18 @@ def read_tables(
             )
         )
     return {
-        key: Reading(tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed)
+        key: PartitionHistory(
+            tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed
+        )
         for key in {*ranges, *marks, *stored_from, *holed}
     }
 
 
-def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
+def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Ground:
     """The whole topology."""
     grounds = expansion.topology.spec.topics
     families = {
-        (topic, name): Family(number, topic, name, mode_of(spec))
+        (topic, name): AuditedSubscription(number, topic, name, mode_of(spec))
         for number, (topic, name, spec) in enumerate(
             (topic, name, spec) for topic, ground in grounds.items() for name, spec in ground.subscriptions.items()
         )
@@ -187,7 +189,7 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
     topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
     for topic in topics:
         for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
-            reading = readings.get((topic.name.full, number), Reading())
+            reading = readings.get((topic.name.full, number), PartitionHistory())
             part, covered = _part(expansion, topic, number, reading, last)
             parts.append(part)
             if topic.state is None:
@@ -226,7 +228,9 @@ def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
     return HOLDER if topic.state is State.DEAD else subscription
 
 
-def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading, last: int) -> tuple[Part, bool]:
+def _part(
+    expansion: Expansion, topic: FamilyTopic, number: int, reading: PartitionHistory, last: int
+) -> tuple[PartitionCoverage, bool]:
     """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`:
     when the last run looked. Each run looks at every partition that is there.
 
@@ -252,7 +256,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
     there = reading.at(looks[-1]) if looks else {}
     names = {_cursor_name(topic, name) for name in _answering(expansion, topic)} if topic.state is not None else set()
     full = [one for one in reading.ranges if one.full]
-    found = Part(
+    found = PartitionCoverage(
         topic=topic.name.full,
         partition=number,
         planned=sum(one.planned for one in full),
@@ -274,7 +278,7 @@ def _told(position: Place) -> str:
     return f"{position[0]}:{position[1]}"
 
 
-def _whole(reading: Reading) -> bool:
+def _whole(reading: PartitionHistory) -> bool:
     """True if the partition was read from its creation on: at the first snapshot no ledger had ever been deleted, and
     the first range continues from there.
     """
@@ -300,7 +304,7 @@ def _whole(reading: Reading) -> bool:
     return all(nothing_deleted(one[3], other[3]) for one, other in pairwise(looks[: until + 1]))
 
 
-def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
+def _lags(reading: PartitionHistory, marks: Iterable[CursorSnapshot]) -> bool:
     """True if something was acknowledged, or stored, after the end of what was read. Ends are fixed later than
     cursors are read, so in this case a part of what was read is missing here.
     """
@@ -312,7 +316,7 @@ def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
     )
 
 
-def _unheard(reading: Reading) -> set[str]:
+def _unheard(reading: PartitionHistory) -> set[str]:
     """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of
     what they read elsewhere may have been deleted unread.
     """
@@ -326,10 +330,10 @@ def _unheard(reading: Reading) -> set[str]:
 def _lane(  # what a row is made of
     expansion: Expansion,
     topic: FamilyTopic,
-    family: Family,
+    family: AuditedSubscription,
     number: int,
-    reading: Reading,
-    part: Part,
+    reading: PartitionHistory,
+    part: PartitionCoverage,
     heard: Heard,
 ) -> dict[str, Any]:
     spec = expansion.topology.spec.topics[topic.ground]
@@ -362,7 +366,7 @@ def _lane(  # what a row is made of
     }  # fmt: skip
 
 
-def _aged(reading: Reading, horizon: int) -> Place | None:
+def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
     """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a
     run read was stored when the next one looked.
     """
@@ -373,7 +377,7 @@ def _aged(reading: Reading, horizon: int) -> Place | None:
     )
 
 
-def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: Reading) -> Place | None:
+def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: PartitionHistory) -> Place | None:
     """First known cursor of a subscription that starts at the latest message of a ready topic on L1, else None.
     Messages up to it may never have belonged to the subscription.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kodoctl.pipeline.audit.verdict import Evidence, Fate, Outcome, Part, Verdict
+from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
 from kodoctl.pipeline.rollup.report import moment
 
 FORMAT_VERSION: Final = 1
@@ -25,7 +25,7 @@ class Finding(NamedTuple):
     id: str
 
 
-def document(verdict: Verdict, evidence: Evidence, findings: Iterable[Finding]) -> dict[str, Any]:
+def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Finding]) -> dict[str, Any]:
     """For machines. Times are ms."""
     found = list(findings)
     return {
@@ -38,7 +38,7 @@ def document(verdict: Verdict, evidence: Evidence, findings: Iterable[Finding]) 
                 "topic": tally.topic,
                 "subscription": tally.subscription,
                 "audit": tally.mode,
-                "messages": {fate.value: tally.count(fate) for fate in Fate if tally.count(fate)},
+                "messages": {fate.value: tally.count(fate) for fate in MessageStatus if tally.count(fate)},
                 "missing_records": tally.missing,
             }
             for tally in evidence.tallies
@@ -49,7 +49,7 @@ def document(verdict: Verdict, evidence: Evidence, findings: Iterable[Finding]) 
     }
 
 
-def _coverage(part: Part) -> dict[str, Any]:
+def _coverage(part: PartitionCoverage) -> dict[str, Any]:
     return {
         "topic": part.topic,
         "partition": part.partition,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.readings import Place, Reading
+    from kodoctl.pipeline.audit.readings import PartitionHistory, Place
 
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 
@@ -21,7 +21,7 @@ def heard_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
     return min((look for look in waited if look > without), default=None)
 
 
-def begun(reading: Reading, cursor: str, since: int | None) -> Place | None:
+def begun(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
     """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its
     first look `since` then; all that was read, where that is None. None: a partition that was made later.
     """

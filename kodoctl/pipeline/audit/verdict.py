@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
-class Fate(StrEnum):
+class MessageStatus(StrEnum):
     """Fate of one message for one subscription. In the order of `RANKS`: of the positions of a message the worst one
     counts.
     """
@@ -46,7 +46,7 @@ class Fate(StrEnum):
     LOST = "lost"
 
 
-RANKS: Final[Mapping[Fate, int]] = {fate: rank for rank, fate in enumerate(Fate)}
+RANKS: Final[Mapping[MessageStatus, int]] = {fate: rank for rank, fate in enumerate(MessageStatus)}
 
 
 class Cause(StrEnum):
@@ -66,7 +66,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionCoverage:
     """One partition of one topic as far as it was read, over all runs. Times are ms.
 
     `planned`, `seen`: entries. `problems`: what the reading says of itself, such as splits that ended early or ranges
@@ -101,7 +101,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SubscriptionTotals:
     """Messages of one subscription by fate, and what its records say of themselves.
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
@@ -111,7 +111,7 @@ class Tally:
     topic: str
     subscription: str
     mode: Literal["wait", "best_effort", "none"]
-    fates: Mapping[Fate, int] = field(default_factory=dict)
+    fates: Mapping[MessageStatus, int] = field(default_factory=dict)
     missing: int = 0
     contradictions: int = 0
     runs: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Tally:
         """All of its messages."""
         return sum(self.fates.values())
 
-    def count(self, fate: Fate) -> int:
+    def count(self, fate: MessageStatus) -> int:
         """Messages with this fate."""
         return self.fates.get(fate, 0)
 
@@ -148,7 +148,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class Misaddressed:
     """Messages that a producer meant for a subscription which the file does not have on that topic."""
 
     topic: str
@@ -157,16 +157,16 @@ class Stray:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class AuditEvidence:
     """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock."""
 
-    parts: tuple[Part, ...]
-    tallies: tuple[Tally, ...]
+    parts: tuple[PartitionCoverage, ...]
+    tallies: tuple[SubscriptionTotals, ...]
     gaps: tuple[Gap, ...] = ()
     skew: int = 0
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
-    strays: tuple[Stray, ...] = ()
+    strays: tuple[Misaddressed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge(evidence: AuditEvidence) -> Verdict:
     """The verdict, with its reasons: losses first."""
     found = [
         *_short(_unread(evidence.parts)),
@@ -208,7 +208,7 @@ def _doubt(kind: str, text: str) -> Reason:
     return Reason(kind, Outcome.INCONCLUSIVE, text)
 
 
-def _unread(parts: Iterable[Part]) -> Iterator[Reason]:
+def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
     for part in parts:
         if not part.read:
             yield _doubt("never read", f"{part.name} was never read")
@@ -233,7 +233,7 @@ def _unread(parts: Iterable[Part]) -> Iterator[Reason]:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 
 
-def _expired(parts: Iterable[Part]) -> Iterator[Reason]:
+def _expired(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
     """A TTL makes readers skip, and what it deletes between two readings is never seen."""
     for part in parts:
         if part.ttl and (part.unread is None or part.unread >= part.ttl - DAY):
@@ -242,8 +242,8 @@ def _expired(parts: Iterable[Part]) -> Iterator[Reason]:
             yield _doubt("ttl", f"{text}: messages may have expired unseen (read a day before the TTL ends)")
 
 
-def _of_tally(tally: Tally) -> Iterator[Reason]:
-    lost = tally.count(Fate.LOST)
+def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
+    lost = tally.count(MessageStatus.LOST)
     if lost > tally.missing:
         yield Reason("lost", Outcome.LOSS, f"{tally.name}: {many(lost, 'message')} lost")
     elif lost:
@@ -264,13 +264,13 @@ def _of_tally(tally: Tally) -> Iterator[Reason]:
 
 
 _DOUBTS: Final = {
-    Fate.UNPROVED: "acknowledged, not proved done",
-    Fate.UNKNOWN: "recorded that no topic has where the record says",
-    Fate.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
+    MessageStatus.UNPROVED: "acknowledged, not proved done",
+    MessageStatus.UNKNOWN: "recorded that no topic has where the record says",
+    MessageStatus.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
 }
 
 
-def _mode(tally: Tally) -> Iterator[Reason]:
+def _mode(tally: SubscriptionTotals) -> Iterator[Reason]:
     if tally.mode == "none":
         text = f"{tally.name} keeps no audit records: say `audit: true` in the file, and restart its workers"
         yield _doubt("no records", text)
@@ -296,7 +296,7 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
             yield _doubt("producer", text)
 
 
-def _of_strays(strays: Iterable[Stray]) -> Iterator[Reason]:
+def _of_strays(strays: Iterable[Misaddressed]) -> Iterator[Reason]:
     for one in sorted(strays, key=lambda stray: (stray.topic, stray.subscription)):
         text = "which the file does not have: every worker acknowledges such a message unhandled"
         yield _doubt(
@@ -304,21 +304,23 @@ def _of_strays(strays: Iterable[Stray]) -> Iterator[Reason]:
         )
 
 
-def _clocks(evidence: Evidence) -> Iterator[Reason]:
+def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
     """Doubt about the clocks of broker and pipeline. Overdue messages are detected with both, so a difference matters
     only while messages are open.
     """
-    open_ones = sum(tally.count(fate) for tally in evidence.tallies for fate in (Fate.OPEN, Fate.WAITING))
+    open_ones = sum(
+        tally.count(fate) for tally in evidence.tallies for fate in (MessageStatus.OPEN, MessageStatus.WAITING)
+    )
     if evidence.skew > SKEW and open_ones:
         text = f"this clock is {Duration(evidence.skew)} behind the broker's: what is overdue cannot be told"
         yield _doubt("clock", text)
 
 
-def _notes(evidence: Evidence) -> Iterator[str]:
+def _notes(evidence: AuditEvidence) -> Iterator[str]:
     for tally in evidence.tallies:
-        if twice := tally.count(Fate.TWICE):
+        if twice := tally.count(MessageStatus.TWICE):
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
-        if dead := tally.count(Fate.DEAD):
+        if dead := tally.count(MessageStatus.DEAD):
             yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
     if evidence.numbered_twice:
         yield f"{evidence.numbered_twice:,} messages were stored twice with one producer's number"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kodoctl.pipeline.audit.readings import NAMELESS, mode_of
 from kodoctl.pipeline.ingest.landing_store import Landing, read_at
 from kodoctl.pipeline.ingest.tables import CURSORS
-from kodoctl.pipeline.source.partition_stats import History, histories, internal_stats
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats
 from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.message_reader import cursor_of
@@ -48,14 +48,14 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     return rows
 
 
-def last_looks(landing: Landing) -> dict[str, History]:
+def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
     """Histories of partitions, by full name, as the last run that ended by itself saw them before it read."""
     manifests = landing.manifests()
     at = read_at(manifests)
     looked = [one for one in manifests if one.batch is None and one.at == at and CURSORS.name in one.tables]
     rows = [row for one in looked for row in landing.read_rows(one.tables[CURSORS.name])]
     return {
-        part_name(row["msg_topic"], row["msg_partition"]): History(row["created_ts"], row["rewrites"])
+        part_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
         for row in rows
         if row["subscription"] == NAMELESS
     }

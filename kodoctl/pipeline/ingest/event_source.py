@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
 from pyspark.sql.types import StructType
 
-from kodoctl.pipeline.ingest.events import Role, events, of_text
+from kodoctl.pipeline.ingest.events import TopicRole, events, of_text
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
@@ -49,7 +49,7 @@ class EventSource(DataSource):
 class EventStream(PulsarStream):
     """Offsets and splits are those of the Pulsar source."""
 
-    def __init__(self, options: Options, roles: Mapping[str, Role], run: str, looks: str) -> None:
+    def __init__(self, options: Options, roles: Mapping[str, TopicRole], run: str, looks: str) -> None:
         super().__init__(options)
         self.roles, self.run = roles, run
         self.declared, self.looks = roles, partition_stats.of_text(looks)

@@ -40,7 +40,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _INT: Final = 2**31 - 1
 
 
-class Role(NamedTuple):
+class TopicRole(NamedTuple):
     """Role of a topic in its topology: columns of kodoctl.pipeline.ingest.tables.EVENTS, and the property that names
     the tenant.
     """
@@ -52,11 +52,11 @@ class Role(NamedTuple):
     fair_by: str | None
 
 
-def roles(expansion: Expansion) -> dict[str, Role]:
+def roles(expansion: Expansion) -> dict[str, TopicRole]:
     """By the full name of the topic."""
     grounds = expansion.topology.spec.topics
     return {
-        one.name.full: Role(
+        one.name.full: TopicRole(
             one.ground,
             one.level.value if one.level else None,
             one.state.value if one.state else AUDIT,
@@ -67,24 +67,24 @@ def roles(expansion: Expansion) -> dict[str, Role]:
     }
 
 
-def to_text(known: Mapping[str, Role]) -> str:
+def to_text(known: Mapping[str, TopicRole]) -> str:
     """For an option of Spark's."""
     return json.dumps(known, separators=(",", ":"))
 
 
-def of_text(text: str) -> dict[str, Role]:
+def of_text(text: str) -> dict[str, TopicRole]:
     """The inverse."""
-    return {name: Role(*one) for name, one in json.loads(text).items()}
+    return {name: TopicRole(*one) for name, one in json.loads(text).items()}
 
 
-def events(batch: pa.RecordBatch, role: Role, run: str) -> pa.RecordBatch:
+def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
     """The rows of a batch of kodoctl.pipeline.ingest.tables.MESSAGES, all of one topic, as
     kodoctl.pipeline.ingest.tables.EVENTS.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    said, schema = _Said(batch.column("properties")), EVENTS.arrow()
+    said, schema = _BatchProperties(batch.column("properties")), EVENTS.arrow()
     places = [batch.column(name).cast(pa.string()) for name in ("ledger", "entry")]
     partition = pc.max_element_wise(batch.column("partition"), 0).cast(pa.string())
     own = pc.binary_join_element_wise(*places, partition, batch.column("batch_index").cast(pa.string()), ":")
@@ -117,7 +117,7 @@ def events(batch: pa.RecordBatch, role: Role, run: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)
 
 
-class _Said:
+class _BatchProperties:
     """Properties of a batch's messages."""
 
     def __init__(self, properties: pa.MapArray) -> None:
@@ -176,7 +176,7 @@ def _each(texts: pa.Array, does: Callable[[str], Any], kind: pa.DataType) -> pa.
     return pa.array([does(one) for one in coded.dictionary.to_pylist()], kind).take(coded.indices)
 
 
-def _tenants(keys: pa.Array, said: _Said, role: Role) -> pa.Array:
+def _tenants(keys: pa.Array, said: _BatchProperties, role: TopicRole) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -186,7 +186,7 @@ def _tenants(keys: pa.Array, said: _Said, role: Role) -> pa.Array:
     return pc.if_else(pc.fill_null(pc.not_equal(found, ""), fill_value=False), found, NOBODY)
 
 
-def _attempts(said: _Said) -> pa.Array:
+def _attempts(said: _BatchProperties) -> pa.Array:
     """A map of the counters that are there."""
     import pyarrow as pa
     import pyarrow.compute as pc

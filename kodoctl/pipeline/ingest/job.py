@@ -11,10 +11,10 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.ingest import events, transitions
 from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
-from kodoctl.pipeline.source.partition_stats import History, internal_stats, to_text
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -34,7 +34,7 @@ told); to try again does.
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class IngestRequest:
     """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and
     write down that they are.
     """
@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class LandingResult:
     """A batch, or all of a run: rows of each table, bytes of payloads, seconds; `holes`: ranges that are not full;
     `unreadable`: messages on audit topics that hold no records.
     """
@@ -63,7 +63,7 @@ class Landed:
     unreadable: int = 0
 
 
-def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
+def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
     """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
     admin = HttpAdmin(request.connection)
     try:
@@ -75,8 +75,8 @@ def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
 
 
 def ingest(
-    request: Request, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[Landed], None]
-) -> list[Landed]:
+    request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[LandingResult], None]
+) -> list[LandingResult]:
     """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is
     complete by then stays.
     """
@@ -97,7 +97,7 @@ def ingest(
     return writer.done
 
 
-def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
+def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
     """Cursors first: what they say is acknowledged must be found in what is cut later."""
     admin = HttpAdmin(request.connection)
     try:
@@ -110,7 +110,11 @@ def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
 
 
 def _stream(
-    request: Request, topics: list[FamilyTopic], looks: Mapping[str, History], spark: SparkSession, writer: _Writer
+    request: IngestRequest,
+    topics: list[FamilyTopic],
+    looks: Mapping[str, PartitionMetadata],
+    spark: SparkSession,
+    writer: _Writer,
 ) -> None:
     from pyspark.errors import PySparkException
 
@@ -147,15 +151,15 @@ def _stream(
 class _Writer:
     """Lands one batch after another."""
 
-    def __init__(self, request: Request, spark: SparkSession, told: Callable[[Landed], None]) -> None:
+    def __init__(self, request: IngestRequest, spark: SparkSession, told: Callable[[LandingResult], None]) -> None:
         self._request, self._told = request, told
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
         self._starts = 0
-        self._done: dict[int, Landed] = {}
+        self._done: dict[int, LandingResult] = {}
 
     @property
-    def done(self) -> list[Landed]:
+    def done(self) -> list[LandingResult]:
         """Each batch once, as it was landed last."""
         return [self._done[batch] for batch in sorted(self._done)]
 
@@ -188,7 +192,7 @@ class _Writer:
         facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
         landing.commit(Manifest(request.run, int(time.time() * 1000), batch, tables, facts))
         work.remove()
-        landed = Landed(
+        landed = LandingResult(
             batch,
             stored.rows,
             moved.rows if moved else 0,
@@ -200,11 +204,11 @@ class _Writer:
         )
         self._finish(landed)
 
-    def _finish(self, landed: Landed) -> None:
+    def _finish(self, landed: LandingResult) -> None:
         self._done[landed.batch] = landed
         self._told(landed)
 
-    def _landed(self, batch: int) -> Landed | None:
+    def _landed(self, batch: int) -> LandingResult | None:
         """Batch that a run landed completely before it was killed, unknown to Spark; None if there is none. Some of
         it may not be on the cluster any more.
         """
@@ -213,9 +217,9 @@ class _Writer:
             return None
         rows = {table.name: one.tables[table.name].rows for table in TABLES if table.name in one.tables}
         counts = rows[EVENTS.name], rows.get(TRANSITIONS.name, 0), one.facts["bytes"], 0.0, rows[COVERAGE.name]
-        return Landed(batch, *counts, unreadable=one.facts["unreadable"])
+        return LandingResult(batch, *counts, unreadable=one.facts["unreadable"])
 
-    def _transitions(self, spark: SparkSession, name: str) -> tuple[Part, int]:
+    def _transitions(self, spark: SparkSession, name: str) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -228,7 +232,7 @@ class _Writer:
         return _part(below, seen.get), int(bad.get["unreadable"])
 
 
-def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[Part, int]:
+def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[TableFiles, int]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
@@ -248,5 +252,5 @@ def _bounds(f: Any) -> list[Any]:
     ]
 
 
-def _part(below: str, found: dict[str, Any]) -> Part:
-    return Part(below, int(found["rows"]), found["since"], found["until"])
+def _part(below: str, found: dict[str, Any]) -> TableFiles:
+    return TableFiles(below, int(found["rows"]), found["since"], found["until"])

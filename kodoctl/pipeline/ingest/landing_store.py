@@ -41,7 +41,7 @@ _OLD: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TableFiles:
     """Entry of one manifest for one table: its folder below the landing, its rows, and the bounds of `publish_ts` in
     ms.
     """
@@ -67,7 +67,7 @@ class Manifest:
     run: str
     at: int
     batch: int | None = None
-    tables: Mapping[str, Part] = field(default_factory=dict)
+    tables: Mapping[str, TableFiles] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -96,7 +96,7 @@ class Manifest:
         try:
             if form["format"] != FORMAT:
                 raise ValueError(f"a manifest of format {form['format']!r}: a newer kodoctl wrote it")
-            tables = {name: Part(**one) for name, one in form["tables"].items()}
+            tables = {name: TableFiles(**one) for name, one in form["tables"].items()}
             return cls(form["run"], form["at"], form["batch"], tables, form["facts"])
         except (KeyError, TypeError, AttributeError):
             raise ValueError("no manifest of kodoctl's: something else wrote, or changed, it") from None
@@ -142,7 +142,7 @@ class Landing:
         """From now on, what it names counts."""
         self._manifests.write(manifest.file, manifest.to_json())
 
-    def write_rows(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> Part:
+    def write_rows(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
         """A few rows, without Spark."""
         import pyarrow as pa
         from pyarrow import parquet
@@ -151,9 +151,9 @@ class Landing:
         made = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow())
         with (self.root / below).output(_FILE) as out:
             parquet.write_table(made, out)
-        return Part(below, len(rows))
+        return TableFiles(below, len(rows))
 
-    def read_rows(self, part: Part) -> list[dict[str, Any]]:
+    def read_rows(self, part: TableFiles) -> list[dict[str, Any]]:
         """The inverse, likewise."""
         from pyarrow import parquet
 

@@ -16,14 +16,14 @@ from pyspark.sql.pandas.functions import arrow_udf
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as control
-from kodoctl.recall.destinations import Family
+from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.filter.ast import named
 from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 from kodoctl.recall.filter.spark_fallback import doubt_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.recall.recall_plan import RECALL_ID
-from kodoctl.recall.stored_message import DIGEST, Letter, Position, tenant_of
+from kodoctl.recall.stored_message import DIGEST, DeadLetter, Position, tenant_of
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
 _RAW: Final = (
@@ -49,7 +49,7 @@ def check_facts(condition: Condition) -> None:
 
 
 def slips(
-    messages: DataFrame, held: DataFrame, booked: DataFrame, condition: Condition, family: Family, *, whole: bool
+    messages: DataFrame, held: DataFrame, booked: DataFrame, condition: Condition, family: RecallSource, *, whole: bool
 ) -> DataFrame:
     """Facts for a plan about each dead letter that its holder still has: `chosen`, `settled` according to the recall
     ledger, and the `mark` of an earlier recall. For chosen ones also properties, and the digest, size and beginning
@@ -112,11 +112,11 @@ def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Col
     return asked
 
 
-def letter_of_row(row: dict[str, Any], fair_by: str | None) -> Letter:
+def letter_of_row(row: dict[str, Any], fair_by: str | None) -> DeadLetter:
     """A row of the columns above; moments in ms since the epoch."""
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
-    return Letter(
+    return DeadLetter(
         row["topic"],
         place,
         row["payload"],

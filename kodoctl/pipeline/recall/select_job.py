@@ -21,10 +21,10 @@ from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.protocol import properties as control
 from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.destinations import Family
+from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.recall_planner import no_holder
-from kodoctl.recall.selection import Asked, Selection
-from kodoctl.recall.stored_message import Letter, Position, tenant_of
+from kodoctl.recall.selection import LetterSelection, SelectionRequest
+from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Choosing:
     landing: Landing | None = None
     unseen: int = field(default=0, init=False)
 
-    def __call__(self, asked: Asked, selection: Selection) -> None:
+    def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
         """See kodoctl.recall.recall_planner.Fill. Raises KodoctlError."""
         from pyspark.errors import PySparkException
 
@@ -60,7 +60,9 @@ class Choosing:
                 text = str(problem)
                 raise failed(text, error("K821", "Spark could not choose the letters", words(text))) from None
 
-    def _fill(self, spark: SparkSession, asked: Asked, selection: Selection, keeping: _Keeping) -> None:
+    def _fill(
+        self, spark: SparkSession, asked: SelectionRequest, selection: LetterSelection, keeping: _Keeping
+    ) -> None:
         from pyspark import StorageLevel
         from pyspark.sql import functions as f
 
@@ -84,7 +86,7 @@ class Choosing:
         finally:
             slips.unpersist()
 
-    def _messages(self, spark: SparkSession, family: Family) -> DataFrame:
+    def _messages(self, spark: SparkSession, family: RecallSource) -> DataFrame:
         from kodoctl.pipeline.recall.dead_letter_rows import stored_in
         from kodoctl.pipeline.source.data_source import PulsarSource
 
@@ -106,7 +108,7 @@ class _Keeping:
     entries: int
 
 
-def _keeping(session: Session, family: Family) -> _Keeping:
+def _keeping(session: Session, family: RecallSource) -> _Keeping:
     topic = TopicName.parse(family.dead_topic)
     stats = internal_stats(session.admin, topic)
     if stats is None:
@@ -124,7 +126,7 @@ def _keeping(session: Session, family: Family) -> _Keeping:
 
 
 @dataclass(frozen=True)
-class Slip(Letter):
+class CandidateRow(DeadLetter):
     """A letter without (all of) its payload: what a plan needs of it came along. `fingerprint` stands for the digest,
     `length` in bytes for the size.
     """
@@ -149,11 +151,11 @@ class Slip(Letter):
         return (self.payload or b"").decode(errors="ignore") if self.is_text else None
 
 
-def slip_of(row: Row, family: Family) -> Slip:
+def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     """A row of kodoctl.pipeline.recall.dead_letter_rows.slips."""
     properties = row["properties"] or ({control.RECALL: row["mark"]} if row["mark"] is not None else {})
     key = row["key"] or ""
-    return Slip(
+    return CandidateRow(
         family.dead_topic,
         Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"]),
         None if row["payload"] is None else bytes(row["payload"]),

@@ -26,14 +26,14 @@ from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import Secret
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.partitioning import crews
 from kodoctl.recall.payload_patch import Edit
-from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_plan import RecallPlan
-from kodoctl.recall.sender import Carrier
-from kodoctl.recall.sends_in_flight import Orders, Report
+from kodoctl.recall.sender import RecallSender
+from kodoctl.recall.sends_in_flight import Report, SendOptions
 from kodoctl.recall.stored_message import Position
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _REPORTS: Final = "crew bigint, report string"
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class SendTask:
     """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`:
     see Cluster.
     """
@@ -63,10 +63,12 @@ class Errand:
     def run(self) -> Report:
         """In a process of Spark's. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
-        pace = Pace(self.per_second)
-        orders = Orders(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
+        pace = RateLimit(self.per_second)
+        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
         with Session(self.connection) as session:
-            return Carrier(self.plan, Cluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders).run()
+            return RecallSender(
+                self.plan, RecallCluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders
+            ).run()
 
 
 def _now() -> int:
@@ -78,7 +80,7 @@ def _untold(done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Sending:
+class ParallelSender:
     """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where
     every task reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks
     to make theirs.
@@ -89,7 +91,7 @@ class Sending:
     ledger: str
     edit: Edit | None
     per_second: float
-    orders: Orders
+    orders: SendOptions
     open_spark: Callable[[], AbstractContextManager[SparkSession]]
     told: Callable[[str], None]
     keys: Secret | None = None
@@ -121,11 +123,11 @@ class Sending:
                     otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
                     raise failed(text, otherwise) from None
 
-    def _errands(self, plans: list[RecallPlan]) -> list[Errand]:
+    def _errands(self, plans: list[RecallPlan]) -> list[SendTask]:
         ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
         letters = sum(len(one.letters) for one in plans)
         return [
-            Errand(
+            SendTask(
                 plan,
                 self.connection,
                 ledger,
@@ -175,7 +177,7 @@ def _interrupts_to(handler: Any) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _reports(spark: SparkSession, errands: list[Errand]) -> list[Report]:
+def _reports(spark: SparkSession, errands: list[SendTask]) -> list[Report]:
     """One task for each errand."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from kodoctl.pipeline.source.splits import Piece, clip
+from kodoctl.pipeline.source.splits import LedgerRange, clip
 from kodoctl.pulsar.message_reader import Cursor
-from kodoctl.pulsar.undeliverable_entries import Run
+from kodoctl.pulsar.undeliverable_entries import EntryRun
 
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
 
 
-def held(pieces: Sequence[Piece], cursor: Cursor) -> Iterator[Run]:
+def held(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
     """In order. Of a batch that is acknowledged in part, the whole entry."""
     done = sorted(cursor.ranges)
     begin = 0
@@ -29,13 +29,13 @@ def held(pieces: Sequence[Piece], cursor: Cursor) -> Iterator[Run]:
                 continue
             upto = first[1] - 1 if first[0] == piece.ledger else piece.first - 1
             if upto >= at:
-                yield Run(piece.ledger, at, upto)
+                yield EntryRun(piece.ledger, at, upto)
             at = max(at, last[1] + 1 if last[0] == piece.ledger else piece.last + 1)
         if at <= piece.last:
-            yield Run(piece.ledger, at, piece.last)
+            yield EntryRun(piece.ledger, at, piece.last)
 
 
-def rows(partition: int, runs: Iterable[Run]) -> Iterator[tuple[int, int, int, int, int]]:
+def rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
     """(partition, ledger, stride, first, last): an entry is looked for among the rows of its stride alone."""
     for run in runs:
         for stride in range(run.first // STRIDE, run.last // STRIDE + 1):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.events import NOBODY
-from kodoctl.pipeline.recommend.noisy_neighbours import CALM, RECENT, Case, Load, Move, Slice, decide, unmovable
+from kodoctl.pipeline.recommend.noisy_neighbours import CALM, RECENT, Case, LevelMove, Load, Slice, decide, unmovable
 from kodoctl.pipeline.recommend.report import Victim
 from kodoctl.pipeline.recommend.yaml_patch import Ours, others, ours
 from kodoctl.pipeline.rollup.histogram import BASE, percentiles
-from kodoctl.pipeline.rollup.job import Tables
+from kodoctl.pipeline.rollup.job import CountedTables
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.defaults import active_levels
 from kodoctl.topology.expand import Expansion
@@ -34,7 +34,7 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubscriptionRoutes:
     """Settings of one subscription in the file. `ladder`: levels below L1, best first; `adds`: B1 would have to be
     added.
     """
@@ -58,15 +58,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class RecommendationResult:
     """`moves` by subscription, `victims` of each move, and what could not be judged or moved (`notes`)."""
 
-    moves: tuple[tuple[Place, tuple[Move, ...]], ...]
-    victims: dict[Move, tuple[Victim, ...]]
+    moves: tuple[tuple[SubscriptionRoutes, tuple[LevelMove, ...]], ...]
+    victims: dict[LevelMove, tuple[Victim, ...]]
     notes: tuple[str, ...]
 
 
-def survey(expansion: Expansion) -> tuple[list[Place], list[str]]:
+def survey(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
     """Subscriptions whose tenants can be told apart and moved, and why the others' cannot."""
     places, notes = [], []
     for topic, ground in expansion.topology.spec.topics.items():
@@ -88,12 +88,12 @@ def survey(expansion: Expansion) -> tuple[list[Place], list[str]]:
             else:
                 known = (subscription.routes, ground.fair_by, ladder)
                 fixed = others(*known) | {NOBODY}
-                place = Place(topic, name, ground.fair_by, ladder, not below, tuple(ours(*known)), fixed)
+                place = SubscriptionRoutes(topic, name, ground.fair_by, ladder, not below, tuple(ours(*known)), fixed)
                 places.append(place)
     return places, notes
 
 
-def recommend(spark: SparkSession, tables: Tables, expansion: Expansion, goal: int) -> Advice:
+def recommend(spark: SparkSession, tables: CountedTables, expansion: Expansion, goal: int) -> RecommendationResult:
     """Recommended moves after which the messages of quiet tenants are done within `goal` ms."""
     places, notes = survey(expansion)
     cases = _cases(spark, tables, places, goal) if places else []
@@ -104,10 +104,10 @@ def recommend(spark: SparkSession, tables: Tables, expansion: Expansion, goal: i
             notes.append(f"{case.topic} / {case.subscription}: {tenant} harms others, but {why}")
     blaming = [move for _, some in moves for move in some if move.action != "upgrade"]
     victims = _victims(spark, tables, blaming, goal) if blaming else {}
-    return Advice(tuple((place, some) for place, some in moves if some), victims, tuple(notes))
+    return RecommendationResult(tuple((place, some) for place, some in moves if some), victims, tuple(notes))
 
 
-def _cases(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: int) -> list[Case]:
+def _cases(spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int) -> list[Case]:
     found: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in _loads(spark, tables, places, goal).collect():
         found[row["topic"], row["subscription"]][row["window"]].append(row.asDict())
@@ -147,7 +147,7 @@ def _slice(at: int, rows: Sequence[dict[str, Any]]) -> Slice:
     )
 
 
-def _loads(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: int) -> DataFrame:
+def _loads(spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int) -> DataFrame:
     """(topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: of tenants
     that bring a share of CALM or are moved by routes; all others of a window in one row without a name. So few rows
     leave Spark.
@@ -216,7 +216,9 @@ def _late(latencies: DataFrame, pairs: DataFrame, goal: int) -> DataFrame:
     )
 
 
-def _victims(spark: SparkSession, tables: Tables, moves: Sequence[Move], goal: int) -> dict[Move, tuple[Victim, ...]]:
+def _victims(
+    spark: SparkSession, tables: CountedTables, moves: Sequence[LevelMove], goal: int
+) -> dict[LevelMove, tuple[Victim, ...]]:
     """Tenants with the most late messages in the windows of each move, and their latency in these and in all other
     windows.
     """

@@ -70,7 +70,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class LevelMove:
     """`action`: isolate, degrade or upgrade; `source` and `target`: levels, L1 where no route moves it. `windows`:
     beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares
     of what others had done later than the goal, in these windows and in all others (None: nothing was done).
@@ -88,7 +88,7 @@ class Move:
     late_else: float | None
 
 
-def decide(case: Case) -> list[Move]:
+def decide(case: Case) -> list[LevelMove]:
     """Moves of one subscription: who leaves, most guilty first, then who comes back."""
     if not case.slices:
         return []
@@ -197,25 +197,25 @@ def _calm(tenant: str, recent: Sequence[Slice]) -> bool:
     return all(one.tenants[tenant].volume < CALM * one.volume for one in recent if tenant in one.tenants)
 
 
-def _leaving(case: Case, tenant: str, guilt: Sequence[Slice]) -> Move:
+def _leaving(case: Case, tenant: str, guilt: Sequence[Slice]) -> LevelMove:
     place, target = case.routed.get(tenant), _next(case, tenant)
     assert target is not None  # else nothing would be blamed on it
     action = "isolate" if place is None else "degrade"
     return _move(case, tenant, action, (place or "L1", target), guilt)
 
 
-def _back(case: Case, tenant: str, recent: Sequence[Slice]) -> Move:
+def _back(case: Case, tenant: str, recent: Sequence[Slice]) -> LevelMove:
     return _move(case, tenant, "upgrade", (case.routed[tenant], "L1"), recent)
 
 
-def _move(case: Case, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[Slice]) -> Move:
+def _move(case: Case, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[Slice]) -> LevelMove:
     at = {one.at for one in windows}
     volume = sum(one.tenants[tenant].volume for one in windows if tenant in one.tenants)
     late, late_else = (
         _late(tenant, [one for one in case.slices if (one.at in at) is inside]) for inside in (True, False)
     )
     share = volume / max(1, sum(one.volume for one in windows))
-    return Move(case.topic, case.subscription, tenant, action, *levels, tuple(sorted(at)), share, late, late_else)
+    return LevelMove(case.topic, case.subscription, tenant, action, *levels, tuple(sorted(at)), share, late, late_else)
 
 
 def _late(tenant: str, windows: Sequence[Slice]) -> float | None:

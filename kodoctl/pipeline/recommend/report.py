@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.recommend.noisy_neighbours import CALM, Move
+from kodoctl.pipeline.recommend.noisy_neighbours import CALM, LevelMove
 from kodoctl.pipeline.rollup.report import moment
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
@@ -31,8 +31,8 @@ class Victim(NamedTuple):
 def document(
     window: int,
     goal: int,
-    moves: Sequence[Move],
-    victims: Mapping[Move, Sequence[Victim]],
+    moves: Sequence[LevelMove],
+    victims: Mapping[LevelMove, Sequence[Victim]],
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """For machines. Times are ms."""

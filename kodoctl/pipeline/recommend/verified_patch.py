@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path as FilePath
 
 from kodoctl.errors import KodoctlError, Severity, Where, error
-from kodoctl.pipeline.recommend.job import Place
-from kodoctl.pipeline.recommend.noisy_neighbours import Move
+from kodoctl.pipeline.recommend.job import SubscriptionRoutes
+from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, Text, moved, rewritten
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.fmt.tree import CannotFormatError, Path
@@ -19,7 +19,7 @@ from kodoctl.topology.model.topology import Topology
 _BOM = "\ufeff"
 
 
-def patched(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]]) -> tuple[str, str]:
+def patched(expansion: Expansion, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]) -> tuple[str, str]:
     """(text of the file, text with the moves). Raises KodoctlError where the result would say anything else than
     meant.
     """
@@ -37,7 +37,7 @@ def patched(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]])
     return before, after
 
 
-def _moved(text: str, environment: str | None, place: Place, moves: Sequence[Move]) -> str:
+def _moved(text: str, environment: str | None, place: SubscriptionRoutes, moves: Sequence[LevelMove]) -> str:
     """One subscription. Where an overlay has its routes, there; else in the base, which every environment reads."""
     tree, overlay = Text(text), ("environments", environment or "", "topics", place.topic)
     topic: Path = ("topics", place.topic)
@@ -49,11 +49,11 @@ def _moved(text: str, environment: str | None, place: Place, moves: Sequence[Mov
     return rewritten(text, over if own else path, place.fair_by, place.routes, _places(moves), backup)
 
 
-def _places(moves: Sequence[Move]) -> dict[str, str | None]:
+def _places(moves: Sequence[LevelMove]) -> dict[str, str | None]:
     return {one.tenant: None if one.action == "upgrade" else one.target for one in moves}
 
 
-def _verify(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]], after: str) -> None:
+def _verify(expansion: Expansion, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]], after: str) -> None:
     """Read as every command would read it: no error in any environment, the routes that were meant, nothing else
     changed.
     """
@@ -70,7 +70,9 @@ def _verify(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]],
             )
 
 
-def _rest(spec: Topology, moves: Sequence[tuple[Place, Sequence[Move]]]) -> tuple[object, list[object]]:
+def _rest(
+    spec: Topology, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
+) -> tuple[object, list[object]]:
     """(everything but the routes, the routes) as data."""
     data = spec.model_dump(by_alias=True, mode="json")
     routes: list[object] = []
@@ -83,7 +85,9 @@ def _rest(spec: Topology, moves: Sequence[tuple[Place, Sequence[Move]]]) -> tupl
     return data, routes
 
 
-def _expected(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]]) -> tuple[object, list[object]]:
+def _expected(
+    expansion: Expansion, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
+) -> tuple[object, list[object]]:
     data, routes = _rest(expansion.topology.spec, moves)
     for (place, some), listed in zip(moves, routes, strict=True):
         assert isinstance(listed, list)
@@ -96,14 +100,14 @@ def _expected(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]
     return data, routes
 
 
-def _route(place: Place, one: Ours) -> object:
+def _route(place: SubscriptionRoutes, one: Ours) -> object:
     if not one.tenants:
         return None
     written = {"when": {"property": place.fair_by, "in": list(one.tenants)}, "to": one.to}
     return Route.model_validate(written).model_dump(by_alias=True, mode="json")
 
 
-def _refused(name: str, moves: Sequence[tuple[Place, Sequence[Move]]], why: str) -> KodoctlError:
+def _refused(name: str, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]], why: str) -> KodoctlError:
     listed = [
         f"{place.topic} / {place.subscription}: {one.tenant} from {one.source} to {one.target}"
         for place, some in moves

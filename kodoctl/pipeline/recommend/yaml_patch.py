@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from kodoctl.topology.fmt.tree import Entry, Item, Path, canonical_keys, read_tree
+from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, canonical_keys, read_tree
 from kodoctl.topology.model.subscription import Route
 from kodoctl.topology.route_conditions import as_property
 
@@ -73,7 +73,7 @@ def moved(before: Sequence[Ours], places: Mapping[str, str | None]) -> tuple[lis
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """Characters from `start` to before `end` become `text`."""
 
     start: int
@@ -91,7 +91,7 @@ class Text:
         for line in _LINE.findall(text):
             self._starts.append(self._starts[-1] + len(line))
         self.tree = read_tree(text)
-        self.edits: list[Edit] = []
+        self.edits: list[TextEdit] = []
 
     def find(self, path: Path) -> Item | None:
         """Item at the path; None if there is none."""
@@ -112,7 +112,7 @@ class Text:
 
     def replace(self, item: Item, text: str) -> None:
         """Another value in the same place."""
-        self.edits.append(Edit(self._offset(item.start), self._offset(item.end), text))
+        self.edits.append(TextEdit(self._offset(item.start), self._offset(item.end), text))
 
     def set_key(self, path: Path, key: str, value: Sequence[str]) -> None:
         """A key that is not there yet: one line of value, or several that stand below it, indented."""
@@ -123,7 +123,7 @@ class Text:
             if value[0].startswith("- "):
                 value = [f"[{', '.join(line.removeprefix('- ') for line in value)}]"]
             at = self._offset(owner.end) - 1
-            self.edits.append(Edit(at, at, f", {key}: {value[0]}"))
+            self.edits.append(TextEdit(at, at, f", {key}: {value[0]}"))
             return
         indent = " " * owner.start[1]
         several = value[0].startswith("- ")
@@ -144,7 +144,7 @@ class Text:
         assert owner is not None
         if owner.flow:
             at = self._offset(owner.end) - 1
-            self.edits.append(Edit(at, at, f", {line}" if owner.entries else line))
+            self.edits.append(TextEdit(at, at, f", {line}" if owner.entries else line))
         else:
             self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
 
@@ -165,26 +165,26 @@ class Text:
         for at in sorted(indexes):
             entry = owner.entries[at]
             if not owner.flow:
-                self.edits.append(Edit(self._starts[entry.start[0]], self._starts[_last_line(entry.value) + 1], ""))
+                self.edits.append(TextEdit(self._starts[entry.start[0]], self._starts[_last_line(entry.value) + 1], ""))
             elif any(before not in indexes for before in range(at)):
                 before = max(one for one in range(at) if one not in indexes or one == at - 1)
                 self.edits.append(
-                    Edit(self._offset(owner.entries[before].value.end), self._offset(entry.value.end), "")
+                    TextEdit(self._offset(owner.entries[before].value.end), self._offset(entry.value.end), "")
                 )
             else:
-                self.edits.append(Edit(self._offset(entry.start), self._offset(owner.entries[at + 1].start), ""))
+                self.edits.append(TextEdit(self._offset(entry.start), self._offset(owner.entries[at + 1].start), ""))
 
     def _insert_below(self, line: int, lines: Sequence[str]) -> None:
         at = self._starts[line + 1]
         open_end = at > 0 and not self.text[:at].endswith("\n")
         text = self.newline.join(lines)
-        self.edits.append(Edit(at, at, f"{self.newline}{text}" if open_end else f"{text}{self.newline}"))
+        self.edits.append(TextEdit(at, at, f"{self.newline}{text}" if open_end else f"{text}{self.newline}"))
 
     def _offset(self, place: tuple[int, int]) -> int:
         return self._starts[place[0]] + place[1]
 
 
-def _entry(item: Item, step: str | int) -> Entry | None:
+def _entry(item: Item, step: str | int) -> FormatEntry | None:
     if isinstance(step, int):
         return item.entries[step] if item.is_list and step < len(item.entries) else None
     return next((entry for entry in item.entries if entry.key == step and not item.is_list), None)

@@ -45,7 +45,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ReportOrigin:
     """Identity of a report: the run that made it, its topology, and the names of the same
     tables on a command line.
     """
@@ -58,7 +58,7 @@ class About:
     typed: str
 
 
-def document(about: About, facts: Facts) -> Row:
+def document(about: ReportOrigin, facts: Facts) -> Row:
     """For machines, and for what draws."""
     made: Row = {
         "format_version": FORMAT_VERSION,

@@ -14,7 +14,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
-from kodoctl.pipeline.rollup.job import Book, counted
+from kodoctl.pipeline.rollup.job import RollupManifest, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 from kodoctl.pulsar.admin import Admin
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Counts(NamedTuple):
+class RollupTables(NamedTuple):
     """Tables as kodoctl.pipeline.rollup.transforms makes them, in windows of `width` ms."""
 
     rollup: DataFrame
@@ -59,24 +59,24 @@ def gather(
 
 
 @contextmanager
-def counts(spark: SparkSession, landing: Landing) -> Iterator[Counts]:
+def counts(spark: SparkSession, landing: Landing) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
     made now, and not kept.
     """
     parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
     times = [at for part in parts for at in (part.since, part.until) if at is not None]
     width = fitting(max(times) - min(times) if times else 0)
-    book = Book.read(landing)
+    book = RollupManifest.read(landing)
     if book.window and book.window <= width and {part.folder for part in parts if part.rows} <= book.batches:
         known = counted(spark, landing)
-        yield Counts(known.rollup, known.latencies, known.window)
+        yield RollupTables(known.rollup, known.latencies, known.window)
         return
     events, window = landing.read(spark, EVENTS), f"{width} milliseconds"
     with once(landing.read(spark, TRANSITIONS)) as transitions:
         made = rollup(events, transitions, window=window).persist()
         late = latencies(events, transitions, window=window).persist()
         try:
-            yield Counts(made, late, width)
+            yield RollupTables(made, late, width)
         finally:
             made.unpersist()
             late.unpersist()

@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class NextStep:
     """`title` says what, `why` why, `commands` are to be copied, in order; none where a command cannot help."""
 
     title: str
@@ -101,7 +101,7 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def advice(document: Row, file: str, typed: str) -> list[Advice]:
+def advice(document: Row, file: str, typed: str) -> list[NextStep]:
     """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be
     copied.
     """
@@ -115,17 +115,17 @@ def advice(document: Row, file: str, typed: str) -> list[Advice]:
     return found or [_again(words)]
 
 
-def _again(words: Mapping[str, str]) -> Advice:
+def _again(words: Mapping[str, str]) -> NextStep:
     why = "Nothing needs you. Read again regularly: a report shows what was read."
     commands = ("kodoctl pipeline ingest {typed}", "kodoctl pipeline report {typed}")
-    return Advice("Come back tomorrow", why, _filled(commands, words))
+    return NextStep("Come back tomorrow", why, _filled(commands, words))
 
 
 def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(one.format(**words) for one in commands)
 
 
-def _losses(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+def _losses(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
     lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
     if document["audit"]["verdict"] == "loss":
         commands = [f"kodoctl pipeline audit {words['typed']} --format json"]
@@ -138,17 +138,17 @@ def _losses(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
             "The audit lists their places and the queries that show what they were. "
             "While the landing has them, producers can send them again."
         )
-        yield Advice("Find the lost messages and send them again", why, tuple(commands))
+        yield NextStep("Find the lost messages and send them again", why, tuple(commands))
 
 
-def _doubts(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+def _doubts(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
     kinds = {one["kind"] for one in document["audit"]["reasons"] if one["proves"] == "inconclusive"}
     for some, (title, why, commands) in _DOUBTS.items():
         if kinds & set(some):
-            yield Advice(title, why, _filled(commands, words))
+            yield NextStep(title, why, _filled(commands, words))
 
 
-def _letters(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+def _letters(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Dead letters wait until somebody decides."""
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
@@ -161,7 +161,7 @@ def _letters(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
         number = one["messages"]
         many = f"{number:,} message{' waits' if number == 1 else 's wait'}"
         why = f"{many} in the dead letters of {one['topic']} / {one['subscription']} until somebody mends the cause and sends them again."
-        yield Advice("Decide about the dead letters", why, commands)
+        yield NextStep("Decide about the dead letters", why, commands)
 
 
 def _condition(document: Row, lane: Row) -> str:
@@ -183,7 +183,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if plain else shlex.quote(text)
 
 
-def _noise(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+def _noise(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Somebody floods, and others wait for it."""
     for one in document["fairness"]:
         if harmed(one):
@@ -192,7 +192,7 @@ def _noise(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
                 "a rate, `isolate` moves a flood aside; write them into the file and plan."
             )
             commands = _filled(("kodoctl pipeline recommend {typed}", "kodoctl plan {file}"), words)
-            yield Advice("Keep a noisy tenant from delaying the others", why, commands)
+            yield NextStep("Keep a noisy tenant from delaying the others", why, commands)
 
 
 def harmed(fairness: Row) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.audit.deduplicate import once
-from kodoctl.pipeline.audit.verdict import RANKS, Fate
+from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import FAILED
@@ -19,7 +19,7 @@ from kodoctl.topology.names import State
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 REASONS: Final = 50  # told one by one
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
-_HELD: Final = (Fate.OPEN, Fate.WAITING, Fate.OVERDUE, Fate.DEAD)
+_HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE, MessageStatus.DEAD)
 Row = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
         .join(F.broadcast(named), "lane", how="inner")
         .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - F.col("published")).alias("age"))
     )
-    overdue = F.count_if(F.col("rank") == RANKS[Fate.OVERDUE]).alias("overdue")
+    overdue = F.count_if(F.col("rank") == RANKS[MessageStatus.OVERDUE]).alias("overdue")
     found = held.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
     ages = (
         held.select(*_LANE, bucket("age").alias("bucket")).groupBy(*_LANE, "bucket").agg(F.count("*").alias("messages"))

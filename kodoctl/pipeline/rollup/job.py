@@ -19,7 +19,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part, must_hold
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, must_hold
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.spark.spark_session import small_table
@@ -36,7 +36,7 @@ Place = tuple[str | None, str | None]  # level, state
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class RollupManifest:
     """Index of the counted tables. `window`: ms; 0: nothing was counted yet. `batches`: folders of landed batches
     that are counted. `days`: by table and day (2026-01-31) the folder, below the landing, of its rows. `left`:
     folders of runs that no longer count; the next run removes them, so that current readers can finish. `topics`:
@@ -77,7 +77,7 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RollupScope:
     """Work of a run. `fresh`: batches that are not counted yet; `anew`: all are counted again, because windows have
     another width.
     """
@@ -88,7 +88,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class RollupResult:
     """Result of a run: its batches, and the days (2026-01-31) it counted anew."""
 
     window: int
@@ -97,7 +97,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class CountedTables:
     """Everything counted so far; `window`: the width of its windows in ms."""
 
     window: int
@@ -108,15 +108,15 @@ class Tables:
 def check_counted(landing: Landing) -> None:
     """Raises UsageError when nothing was counted, or not even landed. Starts no Spark, makes no folder."""
     must_hold(landing, "TOPOLOGY", messages=True)
-    if not Book.read(landing).window:
+    if not RollupManifest.read(landing).window:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
 
-def counted(spark: SparkSession, landing: Landing) -> Tables:
+def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
-    book = Book.read(landing)
-    return Tables(book.window, _read(spark, landing, ROLLUP, book), _read(spark, landing, LATENCIES, book))
+    book = RollupManifest.read(landing)
+    return CountedTables(book.window, _read(spark, landing, ROLLUP, book), _read(spark, landing, LATENCIES, book))
 
 
 def count(
@@ -125,15 +125,15 @@ def count(
     expansion: Expansion,
     run: str,
     window: int | None = None,
-    told: Callable[[Work], None] = lambda _: None,
-) -> Counted:
+    told: Callable[[RollupScope], None] = lambda _: None,
+) -> RollupResult:
     """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5
     minutes. Another width counts everything anew. Raises UsageError when nothing was landed, LockedError while
     another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(_RUN) as alone:
-        book, manifests = Book.read(landing), landing.manifests()
+        book, manifests = RollupManifest.read(landing), landing.manifests()
         _sweep(landing, book, alone=alone)
         parts = {table: _parts(manifests, table) for table in (EVENTS, TRANSITIONS)}
         wide = window or book.window or WINDOW
@@ -141,18 +141,18 @@ def count(
         fresh = {
             table: [one for one in found if anew or one.folder not in book.batches] for table, found in parts.items()
         }
-        told(Work(wide, len(fresh[EVENTS]), anew and bool(book.window)))
+        told(RollupScope(wide, len(fresh[EVENTS]), anew and bool(book.window)))
         happened = _happened(spark, landing, fresh)
         topics = {**book.topics, **happened.topics, **_declared(expansion)}
         days = happened.days
         kept: Mapping[str, Mapping[str, str]] = {} if anew else book.days
         made = {**kept, **_write(spark, landing, parts, topics, days, wide, run, kept)} if days else kept
         batches = frozenset(part.folder for found in parts.values() for part in found)
-        _commit(landing, book, Book(wide, batches, made, topics=topics), run)
-    return Counted(wide, len(fresh[EVENTS]), tuple(days))
+        _commit(landing, book, RollupManifest(wide, batches, made, topics=topics), run)
+    return RollupResult(wide, len(fresh[EVENTS]), tuple(days))
 
 
-def _parts(manifests: Iterable[Manifest], table: Table) -> list[Part]:
+def _parts(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
     named = [one.tables[table.name] for one in manifests if table.name in one.tables]
     return [part for part in named if part.rows]
 
@@ -168,7 +168,7 @@ class _Happened:
     topics: dict[str, Place]
 
 
-def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[Part]]) -> _Happened:
+def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[TableFiles]]) -> _Happened:
     """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows.
     What an ingest before LATEST was its bound landed without a day, is counted on none.
     """
@@ -198,7 +198,9 @@ def _declared(expansion: Expansion) -> dict[str, Place]:
     }
 
 
-def _of_days(spark: SparkSession, landing: Landing, table: Table, parts: Iterable[Part], days: list[str]) -> DataFrame:
+def _of_days(
+    spark: SparkSession, landing: Landing, table: Table, parts: Iterable[TableFiles], days: list[str]
+) -> DataFrame:
     """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name,
     files by their own.
     """
@@ -226,7 +228,7 @@ def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
 def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     spark: SparkSession,
     landing: Landing,
-    parts: Mapping[Table, list[Part]],
+    parts: Mapping[Table, list[TableFiles]],
     places: Mapping[str, Place],
     days: list[str],
     window: int,
@@ -256,19 +258,19 @@ def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     return made
 
 
-def _commit(landing: Landing, before: Book, after: Book, run: str) -> None:
+def _commit(landing: Landing, before: RollupManifest, after: RollupManifest, run: str) -> None:
     live = _runs(after)
     left = tuple(sorted(_runs(before) - live))
     if (before.window, before.batches, before.days) != (after.window, after.batches, after.days):
-        Book(after.window, after.batches, after.days, left, after.topics).write(landing, run)
+        RollupManifest(after.window, after.batches, after.days, left, after.topics).write(landing, run)
 
 
-def _runs(book: Book) -> set[str]:
+def _runs(book: RollupManifest) -> set[str]:
     """Folders of runs below the landing, such as rollup/RUN, that have a day which counts."""
     return {folder.rpartition("/")[0] for folders in book.days.values() for folder in folders.values()}
 
 
-def _sweep(landing: Landing, book: Book, *, alone: bool) -> None:
+def _sweep(landing: Landing, book: RollupManifest, *, alone: bool) -> None:
     """Removes what counts no more, and where no other run can be under way (`alone`), what killed runs left."""
     gone = set(book.left)
     if alone:
@@ -277,7 +279,7 @@ def _sweep(landing: Landing, book: Book, *, alone: bool) -> None:
         (landing.root / below).remove()
 
 
-def _read(spark: SparkSession, landing: Landing, table: Table, book: Book) -> DataFrame:
+def _read(spark: SparkSession, landing: Landing, table: Table, book: RollupManifest) -> DataFrame:
     return _folders(spark, landing, table, book.folders(table).values())
 
 

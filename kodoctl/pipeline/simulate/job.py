@@ -54,7 +54,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SimulationRequest:
     """`newest`: arrivals of each subscription; `handler_ms`, `slots`: instead of what records and the file say."""
 
     newest: int
@@ -101,7 +101,7 @@ def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def trials(
-    spark: SparkSession, landing: Landing, today: Side, then: Side, asked: Asked
+    spark: SparkSession, landing: Landing, today: Side, then: Side, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Subscriptions to replay, and the reasons for those that are left out. Raises UsageError if none can be
     replayed.

@@ -27,10 +27,10 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source import offsets
 from kodoctl.pipeline.source.options import Options, read_options
-from kodoctl.pipeline.source.partition_stats import History, Part, histories, place_at, read_stored
+from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, place_at, read_stored
 from kodoctl.pipeline.source.predicates import Pruning
 from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import Piece, Split, Stored, clip, part_name, splits_each, splits_of
+from kodoctl.pipeline.source.splits import LedgerRange, Split, StoredPartition, clip, part_name, splits_each, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
@@ -96,7 +96,7 @@ class _Planner:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def ask(self, pruning: Pruning | None = None) -> dict[Part, Stored]:
+    def ask(self, pruning: Pruning | None = None) -> dict[Part, StoredPartition]:
         admin = HttpAdmin(self.options.connection)
         try:
             topics = self.options.topics
@@ -111,7 +111,7 @@ class _Planner:
         finally:
             admin.close()
 
-    def splits(self, pieces: Mapping[Part, list[Piece]]) -> Iterator[Split]:
+    def splits(self, pieces: Mapping[Part, list[LedgerRange]]) -> Iterator[Split]:
         full = {part: one for part, one in pieces.items() if one}
         for (topic, number), one in full.items():
             size = sum(piece.size for piece in one)
@@ -136,7 +136,7 @@ class PulsarReader(DataSourceReader, _Planner):
         pieces = {part: self._clipped(part, one) for part, one in self.ask(self.pruning).items()}
         return [InputPartition(split) for split in self.splits(pieces)]
 
-    def _clipped(self, part: Part, there: Stored) -> list[Piece]:
+    def _clipped(self, part: Part, there: StoredPartition) -> list[LedgerRange]:
         since, until = self.pruning.moments(self.options.skew)
         if not there.pieces or (since is None and until is None):
             return list(there.pieces)
@@ -161,15 +161,15 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
     batch that is read again says that they were left out. None: all.
     """
 
-    looks: Mapping[str, History] = MappingProxyType({})
+    looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
     declared: Container[str] | None = None
 
     def __init__(self, options: Options) -> None:
         _Planner.__init__(self, options)
-        self.now: dict[str, Stored] | None = None  # fixed when everything that is there now is asked for
+        self.now: dict[str, StoredPartition] | None = None  # fixed when everything that is there now is asked for
         self.parts: dict[str, Part] = {}
 
-    def _stored(self) -> dict[str, Stored]:
+    def _stored(self) -> dict[str, StoredPartition]:
         if self.now is not None:
             return self.now
         found = self.ask()
@@ -203,7 +203,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         """The splits of a batch. After a restart the range is planned again from what is stored now."""
         now = self.now or self._stored()
         gone, left = self._gone(now, start), {}
-        pieces: dict[Part, list[Piece]] = {}
+        pieces: dict[Part, list[LedgerRange]] = {}
         for part, there in now.items():
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
             within = pieces[self.parts[part]] = clip(there.pieces, begin.place, finish.place)
@@ -220,7 +220,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         holes = [Split(*_named(part), (), why) for part, why in (gone | left).items()]
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
 
-    def _gone(self, now: Mapping[str, Stored], start: Mapping[str, str]) -> dict[str, str]:
+    def _gone(self, now: Mapping[str, StoredPartition], start: Mapping[str, str]) -> dict[str, str]:
         """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted
         since an earlier reading, which went on behind its look or told what was gone: brokers replace an empty ledger
         when they load it.
@@ -236,7 +236,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def _follows(self, admin: HttpAdmin, part: str) -> bool:
         topic, number = self.parts[part]
-        return histories(admin, topic, [number])[number].follows(self.looks.get(part, History()))
+        return histories(admin, topic, [number])[number].follows(self.looks.get(part, PartitionMetadata()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split."""

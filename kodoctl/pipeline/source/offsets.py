@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kodoctl.pipeline.source.splits import START, Piece, Place, Stored, clip, share, within
+from kodoctl.pipeline.source.splits import START, LedgerRange, Place, StoredPartition, clip, share, within
 
 
-class Mark(NamedTuple):
+class StreamOffset(NamedTuple):
     """Everything up to the position is read: `entries` entries since the stream began."""
 
     ledger: int
@@ -29,25 +29,25 @@ class Mark(NamedTuple):
         return f"{self.ledger}:{self.entry}:{self.entries}"
 
 
-BEGIN = Mark(*START, 0)
+BEGIN = StreamOffset(*START, 0)
 Offset = dict[str, str]
 
 
-def mark(offset: Mapping[str, str], part: str) -> Mark:
+def mark(offset: Mapping[str, str], part: str) -> StreamOffset:
     """Of one partition; its beginning where the offset does not know it (partitions that came later)."""
     text = offset.get(part)
     if text is None:
         return BEGIN
     ledger, entry, count = map(int, text.split(":"))
-    return Mark(ledger, entry, count)
+    return StreamOffset(ledger, entry, count)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartitionBatch:
     """Entries of one partition for the next batch."""
 
-    since: Mark
-    pieces: tuple[Piece, ...]
+    since: StreamOffset
+    pieces: tuple[LedgerRange, ...]
     tip: Place
 
     @property
@@ -56,32 +56,32 @@ class Wanted:
         return sum(piece.size for piece in self.pieces)
 
 
-def wanted(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, Wanted]:
+def wanted(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, PartitionBatch]:
     """Entries stored after an offset, by partition."""
     found = {}
     for part, there in now.items():
         begin = mark(since, part)
         # The open ledger of a partition where nothing was ever read may be replaced by another: that is no place to stand at.
         stands = there.tip if there.tip != START or begin.place == START else there.opened
-        found[part] = Wanted(begin, tuple(clip(there.pieces, begin.place)), stands)
+        found[part] = PartitionBatch(begin, tuple(clip(there.pieces, begin.place)), stands)
     return found
 
 
-def advanced(waiting: Mapping[str, Wanted], limit: int | None) -> Offset:
+def advanced(waiting: Mapping[str, PartitionBatch], limit: int | None) -> Offset:
     """The next offset: everything, or about `limit` bytes dealt out to the partitions. Never behind where it was."""
     parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
     return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}
 
 
-def _next(one: Wanted, size: int | None) -> Mark:
+def _next(one: PartitionBatch, size: int | None) -> StreamOffset:
     taken = list(one.pieces) if size is None else within(one.pieces, size)
     count = one.since.entries + sum(piece.entries for piece in taken)
     if taken == list(one.pieces):
-        return Mark(*max(one.since.place, one.tip), count)
-    return Mark(taken[-1].ledger, taken[-1].last, count)
+        return StreamOffset(*max(one.since.place, one.tip), count)
+    return StreamOffset(taken[-1].ledger, taken[-1].last, count)
 
 
-def holes(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, str]:
+def holes(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict[str, str]:
     """Partitions in which what came right behind the offset may be gone, and why."""
     return {
         part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone: what came behind may be gone unread"
@@ -90,6 +90,6 @@ def holes(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, str]
     }
 
 
-def missing(pieces: list[Piece], begin: Mark, end: Mark) -> int:
+def missing(pieces: list[LedgerRange], begin: StreamOffset, end: StreamOffset) -> int:
     """Entries of a range that were stored when its end was fixed, and are not any more."""
     return end.entries - begin.entries - sum(piece.entries for piece in pieces)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.source.splits import Place, Stored, nothing_deleted, stored
+from kodoctl.pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored
 from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
 from kodoctl.pulsar.omitted_partitions import ask_each
 from kodoctl.topology.names import TopicName
@@ -21,7 +21,7 @@ Part = tuple[TopicName, int]
 """A topic and the number of its partition; -1: the topic has none."""
 
 
-class History(NamedTuple):
+class PartitionMetadata(NamedTuple):
     """Creation time of a partition, and the number of writes of its metadata, less its ledgers. None: not known from
     the broker.
     """
@@ -29,13 +29,13 @@ class History(NamedTuple):
     created: datetime | None = None
     rewrites: int | None = None
 
-    def follows(self, earlier: History) -> bool:
+    def follows(self, earlier: PartitionMetadata) -> bool:
         """True if it is the same partition as in an earlier snapshot, and no ledger of it was deleted since then."""
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
 
-def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
+def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
     """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic
     that is not there.
     """
@@ -67,7 +67,7 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
     return dict(sorted({**told, **ask_each(admin, topic, lacking, "internalStats")}.items()))
 
 
-def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, History]:
+def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
     """Of each partition of a topic."""
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
     told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
@@ -75,26 +75,29 @@ def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int,
     return {part: _history(told if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
 
 
-def _history(info: Mapping[str, Any]) -> History:
+def _history(info: Mapping[str, Any]) -> PartitionMetadata:
     """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a
     ledger that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty
     ledger: one writing more only.
     """
     try:
-        return History(datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"]))
+        return PartitionMetadata(
+            datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"])
+        )
     except (KeyError, TypeError, ValueError):
-        return History()
+        return PartitionMetadata()
 
 
-def to_text(looks: Mapping[str, History]) -> str:
+def to_text(looks: Mapping[str, PartitionMetadata]) -> str:
     """For an option of Spark's: histories by the full names of partitions."""
     return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
 
 
-def of_text(text: str) -> dict[str, History]:
+def of_text(text: str) -> dict[str, PartitionMetadata]:
     """The inverse; those that nothing is known of are left out."""
     return {
-        part: History(datetime.fromisoformat(made), rewrites) for part, (made, rewrites) in json.loads(text).items()
+        part: PartitionMetadata(datetime.fromisoformat(made), rewrites)
+        for part, (made, rewrites) in json.loads(text).items()
     }
 
 

@@ -21,7 +21,15 @@ from kodoctl.pipeline.source.splits import START, Place, Split
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.message_decoding import Content, as_they_are, content
-from kodoctl.pulsar.undeliverable_entries import UNREAD, Expected, Run, ledgers_of, stored_of, varint, without_message
+from kodoctl.pulsar.undeliverable_entries import (
+    UNREAD,
+    EntryRun,
+    Expected,
+    ledgers_of,
+    stored_of,
+    varint,
+    without_message,
+)
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.units import LATEST
 
@@ -96,8 +104,8 @@ class _Missing:
     """Entries of a split that did not come, each with the publish time of a message beside it, in ms."""
 
     def __init__(self, split: Split) -> None:
-        self.expected = Expected(Run(piece.ledger, piece.first, piece.last) for piece in split.pieces)
-        self.times: dict[Run, int] = {}
+        self.expected = Expected(EntryRun(piece.ledger, piece.first, piece.last) for piece in split.pieces)
+        self.times: dict[EntryRun, int] = {}
         self._published = int(time.time() * 1000)
 
     def met(self, place: Place, message: Any) -> None:

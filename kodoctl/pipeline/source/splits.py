@@ -16,7 +16,7 @@ START: Final[Place] = (-1, -1)  # before everything
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LedgerRange:
     """Consecutive entries of one ledger, both ends included; `size` in bytes."""
 
     ledger: int
@@ -29,23 +29,25 @@ class Piece:
         """Number of entries."""
         return self.last - self.first + 1
 
-    def until(self, entries: int) -> Piece:
+    def until(self, entries: int) -> LedgerRange:
         """Its first so many entries."""
-        return Piece(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
+        return LedgerRange(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
 
-    def beyond(self, entries: int) -> Piece:
+    def beyond(self, entries: int) -> LedgerRange:
         """All but its first so many entries."""
-        return Piece(self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries)
+        return LedgerRange(
+            self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredPartition:
     """One partition when it was asked. `ledgers`: every id there is; `last`: the last confirmed entry, which may lie
     in a ledger that is gone; `tip`: where one stands who has read everything, the beginning of the open ledger if
     nothing is in it.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LedgerRange, ...]
     ledgers: tuple[int, ...]
     last: Place
     tip: Place
@@ -70,7 +72,7 @@ def nothing_deleted(before: int | None, after: int | None) -> bool:
     return before is not None and after is not None and after - before <= 1
 
 
-def stored(stats: Mapping[str, Any]) -> Stored:
+def stored(stats: Mapping[str, Any]) -> StoredPartition:
     """Of the admin API's `internalStats`. The open ledger is the last one; its figures stand beside the list."""
     last = place(str(stats.get("lastConfirmedEntry", "-1:-1")))
     rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
@@ -82,11 +84,11 @@ def stored(stats: Mapping[str, Any]) -> Stored:
     for ledger, entries, size in rows:
         kept = min(entries, last[1] + 1) if ledger == last[0] else entries
         if kept > 0 and ledger <= last[0]:
-            pieces.append(Piece(ledger, 0, kept - 1, size * kept // entries))
+            pieces.append(LedgerRange(ledger, 0, kept - 1, size * kept // entries))
     tip = (pieces[-1].ledger, pieces[-1].last) if pieces else START
     if rows and rows[-1][1] == 0 and rows[-1][0] > last[0] and (tip == last or not pieces):
         tip = (rows[-1][0], -1)
-    return Stored(tuple(pieces), tuple(ledger for ledger, _, _ in rows), last, tip)
+    return StoredPartition(tuple(pieces), tuple(ledger for ledger, _, _ in rows), last, tip)
 
 
 def place(text: str) -> Place:
@@ -95,25 +97,25 @@ def place(text: str) -> Place:
     return int(ledger), int(entry)
 
 
-def clip(pieces: Iterable[Piece], after: Place = START, upto: Place | None = None) -> list[Piece]:
+def clip(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
     """Entries after `after` and not after `upto`."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
         last = min(piece.last, upto[1]) if upto is not None and piece.ledger == upto[0] else piece.last
         if first <= last and piece.ledger >= after[0] and (upto is None or piece.ledger <= upto[0]):
-            found.append(Piece(piece.ledger, first, last, piece.size * (last - first + 1) // piece.entries))
+            found.append(LedgerRange(piece.ledger, first, last, piece.size * (last - first + 1) // piece.entries))
     return found
 
 
-def cut(pieces: Sequence[Piece], most: int) -> list[tuple[Piece, ...]]:
+def cut(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerRange, ...]]:
     """At most so many runs of about as many bytes each, in order; entries stay whole."""
     goal = max(1, -(-sum(piece.size for piece in pieces) // max(1, most)))
-    runs: list[tuple[Piece, ...]] = []
-    run: list[Piece] = []
+    runs: list[tuple[LedgerRange, ...]] = []
+    run: list[LedgerRange] = []
     have = 0
     for whole in pieces:
-        piece: Piece | None = whole
+        piece: LedgerRange | None = whole
         while piece is not None:
             taken, piece = _taken(piece, goal - have if len(runs) < most - 1 else None)
             run.append(taken)
@@ -124,7 +126,7 @@ def cut(pieces: Sequence[Piece], most: int) -> list[tuple[Piece, ...]]:
     return [*runs, tuple(run)] if run else runs
 
 
-def _taken(piece: Piece, room: int | None) -> tuple[Piece, Piece | None]:
+def _taken(piece: LedgerRange, room: int | None) -> tuple[LedgerRange, LedgerRange | None]:
     """Its entries up to `room` bytes, at least one, and the rest."""
     if room is None:
         return piece, None
@@ -143,9 +145,9 @@ def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
     return found
 
 
-def within(pieces: Iterable[Piece], size: int) -> list[Piece]:
+def within(pieces: Iterable[LedgerRange], size: int) -> list[LedgerRange]:
     """The first entries of about `size` bytes: none beyond it, but at least one."""
-    found: list[Piece] = []
+    found: list[LedgerRange] = []
     left = size
     for piece in pieces:
         entries = min(piece.entries, left * piece.entries // max(1, piece.size)) if left > 0 else 0
@@ -176,7 +178,7 @@ class Split:
 
     topic: str
     partition: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LedgerRange, ...]
     hole: str = ""
 
     @property
@@ -216,6 +218,6 @@ def part_name(topic: str, partition: int) -> str:
     return topic if partition < 0 else f"{topic}-partition-{partition}"
 
 
-def splits_of(topic: str, partition: int, pieces: Sequence[Piece], most: int) -> list[Split]:
+def splits_of(topic: str, partition: int, pieces: Sequence[LedgerRange], most: int) -> list[Split]:
     """The pieces of one partition as at most so many splits."""
     return [Split(topic, partition, run) for run in cut(pieces, most)]

@@ -25,7 +25,7 @@ def told_of_waiting(spark: SparkSession, tell: Callable[[str], None]) -> Iterato
     """For the length of a block; on this machine alone there is nothing to wait for."""
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()
-    waiting = Waiting(master, context.getConf().get("spark.executor.memory") or "1g")
+    waiting = ExecutorWait(master, context.getConf().get("spark.executor.memory") or "1g")
     watching = threading.Thread(target=_watch, args=(context, waiting, tell, over), name="kodo-waiting", daemon=True)
     if not master.startswith("local"):
         watching.start()
@@ -37,7 +37,7 @@ def told_of_waiting(spark: SparkSession, tell: Callable[[str], None]) -> Iterato
             watching.join()
 
 
-def _watch(context: SparkContext, waiting: Waiting, tell: Callable[[str], None], over: threading.Event) -> None:
+def _watch(context: SparkContext, waiting: ExecutorWait, tell: Callable[[str], None], over: threading.Event) -> None:
     from py4j.protocol import Py4JError
 
     while not over.wait(_LOOK):
@@ -56,7 +56,7 @@ def _stands(context: SparkContext) -> bool:
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) <= 1  # noqa: SLF001 - Python has no other way to ask
 
 
-class Waiting:
+class ExecutorWait:
     """Notices about a wait for an executor, and their times. `memory`: the memory that an executor requests, as Spark
     writes it.
     """

@@ -10,7 +10,7 @@ from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Change, Delete, Update
 from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.plan.inventory import Desired, Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.topology.resources import Address
 
 LARGEST: Final = 0.2  # of the owned topics and subscriptions, without --allow-share
@@ -44,7 +44,7 @@ def _owned(desired: Desired, live: Live) -> frozenset[Address]:
         for name, entry in entries.items()
         if name in desired.all_names
         for address, holding in entry.owned.items()
-        if holding is not Holding.INTENT and address.startswith(_COUNTED)
+        if holding is not OwnershipKind.INTENT and address.startswith(_COUNTED)
     )
 
 

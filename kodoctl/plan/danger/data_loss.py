@@ -37,23 +37,23 @@ K405 = "partitions grown under an ordered subscription"
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class OtherDeletions:
     """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
 
     gone: frozenset[Address]
     own: frozenset[tuple[Address, str | None]]
 
 
-def _rest_of(changes: Iterable[Change]) -> Rest:
+def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
     updates = [change for change in changes if isinstance(change, Update) and isinstance(change.after, TopicResource)]
-    return Rest(
+    return OtherDeletions(
         frozenset(change.address for change in changes if isinstance(change, Delete)),
         frozenset((update.address, field.policy) for update in updates for field in update.fields),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class DangerRules:
     """Everything the rules may look at."""
 
     ordered: frozenset[Address]
@@ -68,7 +68,7 @@ class Judge:
         rest = _rest_of(all_changes)
         return tuple(self._judged(change, rest) for change in all_changes)
 
-    def _judged(self, change: Change, rest: Rest) -> Change:
+    def _judged(self, change: Change, rest: OtherDeletions) -> Change:
         dangers: list[Diagnostic] = []
         match change:
             case Delete(before=TopicResource()):
@@ -128,7 +128,7 @@ class Judge:
 
     # --- K402, K405
 
-    def _updated(self, change: Update, rest: Rest) -> Iterator[Diagnostic]:
+    def _updated(self, change: Update, rest: OtherDeletions) -> Iterator[Diagnostic]:
         for field in change.fields:
             if field.name == "partitions":
                 if change.address in self.ordered:
@@ -137,7 +137,7 @@ class Judge:
             elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
                 yield from self._lowered(change, field, rest)
 
-    def _lowered(self, change: Update, field: FieldChange, rest: Rest) -> Iterator[Diagnostic]:
+    def _lowered(self, change: Update, field: FieldChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
         assert field.policy is not None
         before, after = (self._effective(field, after=False), self._effective(field, after=True))
         losses = [
@@ -157,7 +157,7 @@ class Judge:
         value = effective.value if effective else (field.after if after else field.before)
         return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
 
-    def _affected(self, change: Update, policy: str, rest: Rest) -> Iterator[Address]:
+    def _affected(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
         """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
         plan changes are judged there.
         """

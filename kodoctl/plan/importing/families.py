@@ -21,7 +21,7 @@ from kodoctl.topology.resources import TopicResource
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ImportedSubscription:
     """One subscription of an imported family."""
 
     states: tuple[State, ...] = ()
@@ -30,17 +30,17 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ImportedFamily:
     """One imported ground topic: its levels, its subscriptions, and every member by local name."""
 
     topic: TopicResource
     levels: tuple[Level, ...]
-    readers: Mapping[str, Reader]
+    readers: Mapping[str, ImportedSubscription]
     members: Mapping[str, TopicResource]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class UnownedObjects:
     """What nobody owns in a namespace: partitioned topics and the subscriptions on them, by local name."""
 
     namespace: NamespaceName
@@ -51,7 +51,7 @@ class Seen:
     cluster: str
 
 
-def recognise(seen: Seen) -> dict[str, Family]:
+def recognise(seen: UnownedObjects) -> dict[str, ImportedFamily]:
     """Every topic whose name is no level's or state's begins a family."""
     return {
         local: _family(local, seen)
@@ -60,14 +60,14 @@ def recognise(seen: Seen) -> dict[str, Family]:
     }
 
 
-def _family(ground: str, seen: Seen) -> Family:
+def _family(ground: str, seen: UnownedObjects) -> ImportedFamily:
     topic = seen.topics[ground]
     names = sorted(s for s in seen.subscriptions.get(ground, frozenset()) if _importable(s))
     levels = tuple(level for level in Level if _fits(seen, ready_name(ground, level), topic.partitions, names))
-    family = Family(
+    family = ImportedFamily(
         topic, levels, {}, {ready_name(ground, level): seen.topics[ready_name(ground, level)] for level in levels}
     )
-    readers: dict[str, Reader] = {}
+    readers: dict[str, ImportedSubscription] = {}
     members = dict(family.members)
     for name in names:
         readers[name], more = _reader(ground, name, family, seen)
@@ -80,13 +80,15 @@ def _importable(subscription: str) -> bool:
     return fits and not subscription.startswith("kodo-")
 
 
-def _fits(seen: Seen, local: str, partitions: int, subscriptions: list[str]) -> bool:
+def _fits(seen: UnownedObjects, local: str, partitions: int, subscriptions: list[str]) -> bool:
     """The topic is there, with the family's partitions, and all its subscriptions are on it."""
     there = seen.subscriptions.get(local, frozenset())
     return local in seen.topics and seen.topics[local].partitions == partitions and there.issuperset(subscriptions)
 
 
-def _reader(ground: str, name: str, family: Family, seen: Seen) -> tuple[Reader, dict[str, TopicResource]]:
+def _reader(
+    ground: str, name: str, family: ImportedFamily, seen: UnownedObjects
+) -> tuple[ImportedSubscription, dict[str, TopicResource]]:
     """A state belongs to the family when every level has it: one that some levels lack would be a creation."""
     members: dict[str, TopicResource] = {}
     states = []
@@ -100,10 +102,10 @@ def _reader(ground: str, name: str, family: Family, seen: Seen) -> tuple[Reader,
     if audit is not None and audit.partitions != family.topic.partitions:
         audit = None
     members.update({topic.name.local: topic for topic in (dead, audit) if topic is not None})
-    return Reader(tuple(states), dead, audit), members
+    return ImportedSubscription(tuple(states), dead, audit), members
 
 
-def expected_readers(ground: str, local: str, family: Family) -> Iterator[str]:
+def expected_readers(ground: str, local: str, family: ImportedFamily) -> Iterator[str]:
     """Subscriptions that a family explains on one of its topics."""
     if local in {ready_name(ground, level) for level in family.levels}:
         yield from family.readers

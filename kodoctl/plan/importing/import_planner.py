@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
-from kodoctl.plan.importing.families import Family, Seen, expected_readers, recognise
+from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import Live, desired
 from kodoctl.plan.ownership import claim
@@ -100,7 +100,7 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
             yield address, f"the format cannot say its {', '.join(foreign)}"
 
 
-def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> Seen:
+def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
     ledgers = dict(live.ledgers.get(namespace, {}))
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
@@ -121,7 +121,7 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> Seen:
             case _:
                 pass
     held = {local: frozenset(names) for local, names in subscriptions.items()}
-    return Seen(namespace, topics, held, policies, grants, live.identity.cluster)
+    return UnownedObjects(namespace, topics, held, policies, grants, live.identity.cluster)
 
 
 def _why_not(local: str) -> str:
@@ -131,7 +131,7 @@ def _why_not(local: str) -> str:
     return f"its name: {why_not_pulsar_name(local)}"
 
 
-def _odd_subscriptions(seen: Seen, families: Mapping[str, Family]) -> Iterator[tuple[Address, str]]:
+def _odd_subscriptions(seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Iterator[tuple[Address, str]]:
     """Subscriptions on imported topics that their family does not explain stay, unmanaged."""
     for ground, family in families.items():
         expected = {local: set(expected_readers(ground, local, family)) for local in family.members}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kodoctl.plan.field_diff import ALWAYS_SET, same
-from kodoctl.plan.importing.families import Family, Reader, Seen
+from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
 from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merged
@@ -21,7 +21,7 @@ _HEAD = """\
 """
 
 
-def document(name: str, seen: Seen, families: Mapping[str, Family]) -> Json:
+def document(name: str, seen: UnownedObjects, families: Mapping[str, ImportedFamily]) -> Json:
     """The file as plain data, in the order of the format."""
     found: Json = {"version": 1, "name": name, "tenant": seen.namespace.tenant, "namespace": seen.namespace.namespace}
     if policies := _namespace(seen):
@@ -32,7 +32,7 @@ def document(name: str, seen: Seen, families: Mapping[str, Family]) -> Json:
     return found
 
 
-def _namespace(seen: Seen) -> Json:
+def _namespace(seen: UnownedObjects) -> Json:
     """Set policies, without what every namespace answers."""
     kept = {
         n: v
@@ -42,7 +42,7 @@ def _namespace(seen: Seen) -> Json:
     return {name: to_json(value) for name, value in sorted(kept.items())}
 
 
-def _ground(ground: str, family: Family) -> Json:
+def _ground(ground: str, family: ImportedFamily) -> Json:
     found: Json = {}
     if family.topic.partitions != 1:
         found["partitions"] = family.topic.partitions
@@ -103,7 +103,7 @@ def _derived(state: State) -> Layer:
     return Layer((), values)
 
 
-def _reader(reader: Reader, ground: Policies) -> Json:
+def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
     found: Json = {}
     if reader.states != WAITING_STATES:
         found["states"] = [state.value for state in reader.states]

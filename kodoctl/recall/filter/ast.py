@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class ValueKind(StrEnum):
     """Kind of a value. LOOSE: a property or a JSON value, which takes the kind of the value it is compared with."""
 
     TEXT = "text"
@@ -29,7 +29,7 @@ class Constant:
     """A value written in the text."""
 
     value: Value
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Field:
     """A named fact of the message; the table of fields says how it is read."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Property:
     """A message property."""
 
     name: str
-    kind: Kind = Kind.LOOSE
+    kind: ValueKind = ValueKind.LOOSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Json:
     """A value inside the JSON payload; keys are texts, places in a list numbers from 0."""
 
     path: tuple[str | int, ...]
-    kind: Kind = Kind.LOOSE
+    kind: ValueKind = ValueKind.LOOSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Compare:
     operator: str
     left: Node
     right: Node
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Logic:
 
     operator: str
     parts: tuple[Node, ...]
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Not:
     """NOT."""
 
     part: Node
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class IsNull:
     """IS NULL: never NULL itself."""
 
     part: Node
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class In:
 
     part: Node
     values: tuple[Constant, ...]
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Like:
     part: Node
     pattern: str
     fold: bool = False
-    kind: Kind = Kind.TRUTH
+    kind: ValueKind = ValueKind.TRUTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Arithmetic:
     operator: str
     left: Node
     right: Node
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Call:
 
     function: str
     arguments: tuple[Node, ...]
-    kind: Kind
+    kind: ValueKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Cast:
     """A text or loose value as another kind; NULL where it does not read as one."""
 
     part: Node
-    kind: Kind
+    kind: ValueKind
 
 
 Node = (

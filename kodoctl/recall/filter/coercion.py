@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kodoctl.recall.filter.ast import Kind, Value
+from kodoctl.recall.filter.ast import Value, ValueKind
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
 _OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further, and Spark reads none
@@ -22,14 +22,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
 
 
-def cast(text: str, kind: Kind) -> Value | None:
+def cast(text: str, kind: ValueKind) -> Value | None:
     """A text as another kind. Moments without an offset are UTC."""
     match kind:
-        case Kind.NUMBER:
+        case ValueKind.NUMBER:
             return number(text)
-        case Kind.MOMENT:
+        case ValueKind.MOMENT:
             return moment(text)
-        case Kind.TRUTH:
+        case ValueKind.TRUTH:
             return TRUTHS.get(text)
         case _:
             return text

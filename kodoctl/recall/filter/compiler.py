@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Constant, Kind, Node
+from kodoctl.recall.filter.ast import Constant, Node, ValueKind
 from kodoctl.recall.filter.coercion import TRUTHS, moment, number
 from kodoctl.recall.filter.fields import FACTS
 from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
@@ -19,8 +19,8 @@ from kodoctl.recall.filter.parser import MAX_DEPTH
 _COMPARE: Final = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
 _KINDS: Final = {
-    "TEXT": Kind.TEXT, "VARCHAR": Kind.TEXT, "DOUBLE": Kind.NUMBER, "FLOAT": Kind.NUMBER, "INT": Kind.NUMBER,
-    "BIGINT": Kind.NUMBER, "TIMESTAMP": Kind.MOMENT, "TIMESTAMPTZ": Kind.MOMENT, "DATE": Kind.MOMENT, "BOOLEAN": Kind.TRUTH,
+    "TEXT": ValueKind.TEXT, "VARCHAR": ValueKind.TEXT, "DOUBLE": ValueKind.NUMBER, "FLOAT": ValueKind.NUMBER, "INT": ValueKind.NUMBER,
+    "BIGINT": ValueKind.NUMBER, "TIMESTAMP": ValueKind.MOMENT, "TIMESTAMPTZ": ValueKind.MOMENT, "DATE": ValueKind.MOMENT, "BOOLEAN": ValueKind.TRUTH,
 }  # fmt: skip
 _UNITS: Final = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
                  "WEEK": 604_800_000}  # fmt: skip
@@ -29,10 +29,10 @@ _LONGEST: Final = 36_500 * 86_400_000  # ms
 _BAD_KEYS: Final = frozenset("'?*`")  # what a path in Spark cannot say
 _FUNCTIONS: Final = "now, lower, upper, length, coalesce and cast"
 _STRAY: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")  # a backslash that Spark refuses in a pattern
-POISON: Final = Constant(False, Kind.LOOSE)  # stands for what was refused, so that the rest is still looked at
+POISON: Final = Constant(False, ValueKind.LOOSE)  # stands for what was refused, so that the rest is still looked at
 
 
-class Reader:
+class Compiler:
     """Turns one tree; `now` is ms since the epoch, the moment the text's now() stands for."""
 
     def __init__(self, text: str, now: int) -> None:
@@ -81,7 +81,7 @@ class Reader:
             case exp.Literal():
                 return self._literal(tree)
             case exp.Boolean():
-                return Constant(bool(tree.this), Kind.TRUTH)
+                return Constant(bool(tree.this), ValueKind.TRUTH)
             case exp.Neg():
                 return self._negative(tree, below)
             case exp.Interval():
@@ -89,15 +89,15 @@ class Reader:
             case exp.Cast() | exp.TryCast():
                 return self._cast(tree, below)
             case exp.CurrentTimestamp() if not tree.this:
-                return Constant(self._now, Kind.MOMENT)
+                return Constant(self._now, ValueKind.MOMENT)
             case exp.Lower() | exp.Upper() | exp.Length():
-                kind = Kind.NUMBER if isinstance(tree, exp.Length) else Kind.TEXT
-                argument = self._as(tree.this, self._node(tree.this, below), Kind.TEXT)
+                kind = ValueKind.NUMBER if isinstance(tree, exp.Length) else ValueKind.TEXT
+                argument = self._as(tree.this, self._node(tree.this, below), ValueKind.TEXT)
                 return ast.Call(type(tree).__name__.lower(), (argument,), kind)
             case exp.Coalesce():
                 return self._coalesce(tree, below)
             case exp.Anonymous() if str(tree.this).lower() == "now" and not tree.expressions:
-                return Constant(self._now, Kind.MOMENT)
+                return Constant(self._now, ValueKind.MOMENT)
             case exp.Func() | exp.Anonymous():
                 return self._fault(tree, f"this function is not allowed: only {_FUNCTIONS} are")
             case exp.Null():
@@ -109,7 +109,7 @@ class Reader:
 
     def _truth(self, tree: Any, depth: int) -> Node:
         """A node in a place where only true or false makes sense."""
-        return self._as(tree, self._node(tree, depth), Kind.TRUTH)
+        return self._as(tree, self._node(tree, depth), ValueKind.TRUTH)
 
     def _logic(self, tree: Any, depth: int) -> Node:
         """A chain of ANDs leans to the left, one level a word: it is one node here."""
@@ -126,21 +126,21 @@ class Reader:
             return POISON
         kind = self._common(left, right)
         if kind is None and operator in ("=", "!="):
-            kind = Kind.TEXT
+            kind = ValueKind.TEXT
         elif kind is None:
             detail = "neither side says what it is: write CAST(… AS DOUBLE), or AS TIMESTAMP, on one of them"
             return self._fault(tree, detail, "K553", "kinds that do not fit")
-        if kind is Kind.TRUTH and operator not in ("=", "!="):
+        if kind is ValueKind.TRUTH and operator not in ("=", "!="):
             return self._fault(tree, "true and false have no order", "K553", "kinds that do not fit")
         return ast.Compare(operator, self._as(left_tree, left, kind), self._as(right_tree, right, kind))
 
-    def _common(self, left: Node, right: Node) -> Kind | None:
+    def _common(self, left: Node, right: Node) -> ValueKind | None:
         """The kind both sides are read as; None: neither says. A quoted moment follows the other side."""
         if left.kind is right.kind:
-            return None if left.kind is Kind.LOOSE else left.kind
+            return None if left.kind is ValueKind.LOOSE else left.kind
         sides = ((left, right), (right, left))
-        loose = next((other.kind for one, other in sides if one.kind is Kind.LOOSE), None)
-        quoted = (other.kind for one, other in sides if isinstance(one, Constant) and one.kind is Kind.TEXT)
+        loose = next((other.kind for one, other in sides if one.kind is ValueKind.LOOSE), None)
+        quoted = (other.kind for one, other in sides if isinstance(one, Constant) and one.kind is ValueKind.TEXT)
         return loose or next(quoted, left.kind)
 
     def _between(self, tree: Any, depth: int) -> Node:
@@ -160,7 +160,7 @@ class Reader:
             if not isinstance(value, Constant):
                 return self._fault(one, "IN takes values, not what must be computed")
             values.append(value)
-        kind = part.kind if part.kind is not Kind.LOOSE else values[0].kind
+        kind = part.kind if part.kind is not ValueKind.LOOSE else values[0].kind
         fitted = [self._as(one, value, kind) for one, value in zip(listed, values, strict=True)]
         constants = tuple(one for one in fitted if isinstance(one, Constant))
         return ast.In(self._as(tree.this, part, kind), constants)
@@ -171,7 +171,7 @@ class Reader:
         return ast.IsNull(self._node(tree.this, depth))
 
     def _like(self, tree: Any, depth: int) -> Node:
-        part = self._as(tree.this, self._node(tree.this, depth), Kind.TEXT)
+        part = self._as(tree.this, self._node(tree.this, depth), ValueKind.TEXT)
         pattern = tree.expression
         if not (isinstance(pattern, exp.Literal) and pattern.is_string):
             return self._fault(pattern, "LIKE takes a quoted pattern: '%' is any text, '_' any character")
@@ -187,16 +187,16 @@ class Reader:
         left, right = self._node(tree.this, depth), self._node(tree.expression, depth)
         if POISON in (left, right):
             return POISON
-        shapes: dict[tuple[str, Kind, Kind], Kind] = {
-            ("+", Kind.MOMENT, Kind.SPAN): Kind.MOMENT,
-            ("+", Kind.SPAN, Kind.MOMENT): Kind.MOMENT,
-            ("-", Kind.MOMENT, Kind.SPAN): Kind.MOMENT,
-            ("-", Kind.MOMENT, Kind.MOMENT): Kind.SPAN,
-            ("+", Kind.SPAN, Kind.SPAN): Kind.SPAN,
-            ("-", Kind.SPAN, Kind.SPAN): Kind.SPAN,
+        shapes: dict[tuple[str, ValueKind, ValueKind], ValueKind] = {
+            ("+", ValueKind.MOMENT, ValueKind.SPAN): ValueKind.MOMENT,
+            ("+", ValueKind.SPAN, ValueKind.MOMENT): ValueKind.MOMENT,
+            ("-", ValueKind.MOMENT, ValueKind.SPAN): ValueKind.MOMENT,
+            ("-", ValueKind.MOMENT, ValueKind.MOMENT): ValueKind.SPAN,
+            ("+", ValueKind.SPAN, ValueKind.SPAN): ValueKind.SPAN,
+            ("-", ValueKind.SPAN, ValueKind.SPAN): ValueKind.SPAN,
         }
         sides = self._sides(left, right)
-        kind = Kind.NUMBER if sides == (Kind.NUMBER, Kind.NUMBER) else shapes.get((operator, *sides))
+        kind = ValueKind.NUMBER if sides == (ValueKind.NUMBER, ValueKind.NUMBER) else shapes.get((operator, *sides))
         if kind is None:
             detail = f"{left.kind} {operator} {right.kind} means nothing"
             return self._fault(tree, detail, "K553", "kinds that do not fit")
@@ -205,40 +205,40 @@ class Reader:
         )
 
     @staticmethod
-    def _sides(left: Node, right: Node) -> tuple[Kind, Kind]:
+    def _sides(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
         """A loose side is a number, beside a duration or a moment a moment."""
-        times = (Kind.SPAN, Kind.MOMENT)
-        loose_left = Kind.MOMENT if right.kind in times else Kind.NUMBER
-        loose_right = Kind.MOMENT if left.kind in times else Kind.NUMBER
+        times = (ValueKind.SPAN, ValueKind.MOMENT)
+        loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
+        loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
         return (
-            loose_left if left.kind is Kind.LOOSE else left.kind,
-            loose_right if right.kind is Kind.LOOSE else right.kind,
+            loose_left if left.kind is ValueKind.LOOSE else left.kind,
+            loose_right if right.kind is ValueKind.LOOSE else right.kind,
         )
 
     def _coalesce(self, tree: Any, depth: int) -> Node:
         trees = [tree.this, *tree.expressions]
         found = [self._node(one, depth) for one in trees]
-        kind = next((one.kind for one in found if one.kind is not Kind.LOOSE), Kind.LOOSE)
+        kind = next((one.kind for one in found if one.kind is not ValueKind.LOOSE), ValueKind.LOOSE)
         fitted = tuple(self._as(one, node, kind) for one, node in zip(trees, found, strict=True))
         return ast.Call("coalesce", fitted, kind)
 
     def _literal(self, tree: Any) -> Node:
         if tree.is_string:
-            return Constant(str(tree.this), Kind.TEXT)
+            return Constant(str(tree.this), ValueKind.TEXT)
         value = number(str(tree.this))
         if value is None:
             return self._fault(tree, "this is no number a double can hold")
         if abs(value) >= _EXACT and value.is_integer():
             detail = "a whole number of this size is not told apart from its neighbours: compare it as text, in quotes"
             return self._fault(tree, detail)
-        return Constant(value, Kind.NUMBER)
+        return Constant(value, ValueKind.NUMBER)
 
     def _negative(self, tree: Any, depth: int) -> Node:
         part = self._node(tree.this, depth)
-        if isinstance(part, Constant) and part.kind in (Kind.NUMBER, Kind.SPAN):
+        if isinstance(part, Constant) and part.kind in (ValueKind.NUMBER, ValueKind.SPAN):
             return Constant(-part.value, part.kind)  # type: ignore[operator]
-        zero = Constant(0.0, Kind.NUMBER)
-        return ast.Arithmetic("-", zero, self._as(tree.this, part, Kind.NUMBER), Kind.NUMBER)
+        zero = Constant(0.0, ValueKind.NUMBER)
+        return ast.Arithmetic("-", zero, self._as(tree.this, part, ValueKind.NUMBER), ValueKind.NUMBER)
 
     def _interval(self, tree: Any) -> Node:
         amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
@@ -248,7 +248,7 @@ class Reader:
             return self._fault(tree, detail)
         if abs(amount * unit) > _LONGEST:
             return self._fault(tree, "longer than a hundred years")
-        return Constant(round(amount * unit), Kind.SPAN)
+        return Constant(round(amount * unit), ValueKind.SPAN)
 
     def _cast(self, tree: Any, depth: int) -> Node:
         name = tree.to.this.name if hasattr(tree.to.this, "name") else ""
@@ -309,25 +309,27 @@ class Reader:
 
     # --- kinds and faults
 
-    def _as(self, tree: Any, node: Node, kind: Kind, *, asked: bool = False) -> Node:
+    def _as(self, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
         """A node as a kind: as it is, cast where it is loose (or a cast was `asked` for), a fault where it does not
         fit.
         """
         if node is POISON or node.kind is kind:
             return node
-        if isinstance(node, Constant) and node.kind is Kind.TEXT and kind in (Kind.MOMENT, Kind.TRUTH):
+        if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
             return self._quoted(tree, str(node.value), kind)
-        if node.kind is Kind.LOOSE or (asked and node.kind is Kind.TEXT):
+        if node.kind is ValueKind.LOOSE or (asked and node.kind is ValueKind.TEXT):
             return ast.Cast(node, kind)
         detail = f"this is a {node.kind}, needed is a {kind}"
         return self._fault(tree, detail, "K553", "kinds that do not fit")
 
-    def _quoted(self, tree: Any, text: str, kind: Kind) -> Node:
-        parse: Callable[[str], Any] = moment if kind is Kind.MOMENT else TRUTHS.get
+    def _quoted(self, tree: Any, text: str, kind: ValueKind) -> Node:
+        parse: Callable[[str], Any] = moment if kind is ValueKind.MOMENT else TRUTHS.get
         value = parse(text)
         if value is None:
             example = (
-                "'2026-01-31 14:00:00' (UTC) or '2026-01-31T14:00:00+01:00'" if kind is Kind.MOMENT else "true or false"
+                "'2026-01-31 14:00:00' (UTC) or '2026-01-31T14:00:00+01:00'"
+                if kind is ValueKind.MOMENT
+                else "true or false"
             )
             return self._fault(tree, f"{text!r} is no {kind}: write {example}", "K553", "kinds that do not fit")
         return Constant(value, kind)

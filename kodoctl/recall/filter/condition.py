@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from kodoctl.recall.filter.ast import Node
 from kodoctl.recall.filter.evaluator import evaluate
 from kodoctl.recall.filter.parser import read
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.stored_message import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Condition:
     now: int
     root: Node
 
-    def chooses(self, letter: Letter) -> bool:
+    def chooses(self, letter: DeadLetter) -> bool:
         """True if the condition is true for a message; False if its value is unknown."""
         return evaluate(self.root, letter) is True
 
@@ -37,6 +37,6 @@ class Condition:
 def parse(text: str, now: int) -> Condition:
     """Raises ConditionError with every finding, each pointing at its character."""
     tree = read(text)
-    from kodoctl.recall.filter.compiler import Reader
+    from kodoctl.recall.filter.compiler import Compiler
 
-    return Condition(text, now, Reader(text, now).condition(tree))
+    return Condition(text, now, Compiler(text, now).condition(tree))

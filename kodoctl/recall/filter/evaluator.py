@@ -23,24 +23,24 @@ from kodoctl.recall.filter.ast import (
     In,
     IsNull,
     Json,
-    Kind,
     Like,
     Logic,
     Node,
     Not,
     Property,
     Value,
+    ValueKind,
 )
 from kodoctl.recall.filter.coercion import cast, finite
 from kodoctl.recall.filter.fields import FACTS
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.stored_message import DeadLetter
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
-def evaluate(node: Node, letter: Letter) -> Value | None:
+def evaluate(node: Node, letter: DeadLetter) -> Value | None:
     """The value of a node for a message; None is NULL."""
     match node:
         case Constant(value=value):
@@ -105,7 +105,7 @@ def _arithmetic(node: Arithmetic, left: Any, right: Any) -> Value | None:
                 found = _remainder(left, right)
     except ZeroDivisionError:
         return None
-    return finite(found) if node.kind is Kind.NUMBER else found
+    return finite(found) if node.kind is ValueKind.NUMBER else found
 
 
 def _remainder(left: float, right: float) -> float:
@@ -114,7 +114,7 @@ def _remainder(left: float, right: float) -> float:
     return -found if left < 0 else found
 
 
-def _call(node: Call, letter: Letter) -> Value | None:
+def _call(node: Call, letter: DeadLetter) -> Value | None:
     if node.function == "coalesce":
         return next((found for part in node.arguments if (found := evaluate(part, letter)) is not None), None)
     text = evaluate(node.arguments[0], letter)
@@ -129,7 +129,7 @@ def _call(node: Call, letter: Letter) -> Value | None:
             return float(len(str(text)))
 
 
-def _cast(value: Value | None, kind: Kind) -> Value | None:
+def _cast(value: Value | None, kind: ValueKind) -> Value | None:
     return None if value is None else cast(str(value), kind)
 
 

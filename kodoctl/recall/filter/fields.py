@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.filter.ast import Kind, Value
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.filter.ast import Value, ValueKind
+from kodoctl.recall.stored_message import DeadLetter
 from kodoctl.topology.units import LATEST
 
 
@@ -18,53 +18,53 @@ from kodoctl.topology.units import LATEST
 class Fact:
     """`read` answers None for NULL."""
 
-    kind: Kind
+    kind: ValueKind
     meaning: str
-    read: Callable[[Letter], Value | None]
+    read: Callable[[DeadLetter], Value | None]
 
 
-def _moment(name: str) -> Callable[[Letter], Value | None]:
+def _moment(name: str) -> Callable[[DeadLetter], Value | None]:
     return lambda letter: letter.number(name)
 
 
-def _count(name: str) -> Callable[[Letter], Value | None]:
+def _count(name: str) -> Callable[[DeadLetter], Value | None]:
     return lambda letter: float(letter.number(name) or 0)
 
 
-def _text(name: str) -> Callable[[Letter], Value | None]:
+def _text(name: str) -> Callable[[DeadLetter], Value | None]:
     return lambda letter: letter.properties.get(name)
 
 
 # fmt: off
 FACTS: Final[dict[str, Fact]] = {
-    "id": Fact(Kind.TEXT, "identity over all hops", lambda letter: letter.identity),
-    "position": Fact(Kind.TEXT, "ledger:entry:partition:batch in this topic", lambda letter: str(letter.position)),
-    "topic": Fact(Kind.TEXT, "the topic it is stored in", lambda letter: letter.topic),
-    "partition": Fact(Kind.NUMBER, "its partition", lambda letter: float(letter.position.partition)),
-    "key": Fact(Kind.TEXT, "message key", lambda letter: letter.key or None),
-    "ordering_key": Fact(Kind.TEXT, "ordering key", lambda letter: letter.ordering_key or None),
-    "tenant": Fact(Kind.TEXT, "value of fair_by, (none) where it is missing", lambda letter: letter.tenant),
-    "reason": Fact(Kind.TEXT, "why it died", lambda letter: letter.reason),
-    "level": Fact(Kind.TEXT, "level it died in", lambda letter: letter.level),
-    "attempts": Fact(Kind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts)),
-    "attempts_retrying": Fact(Kind.NUMBER, "failed handler runs", _count(properties.ATTEMPTS_RETRYING)),
-    "attempts_pending": Fact(Kind.NUMBER, "waits for a rate", _count(properties.ATTEMPTS_PENDING)),
-    "attempts_blocking": Fact(Kind.NUMBER, "waits for a quota", _count(properties.ATTEMPTS_BLOCKING)),
-    "attempts_backup": Fact(Kind.NUMBER, "failed runs in a backup level", _count(properties.ATTEMPTS_BACKUP)),
-    "hops": Fact(Kind.NUMBER, "moves so far", _count(properties.HOP)),
-    "recall": Fact(Kind.TEXT, "id of the recall that sent it before", _text(properties.RECALL)),
-    "origin_id": Fact(Kind.TEXT, "where it was first stored", _text(properties.ORIGIN_ID)),
-    "origin_topic": Fact(Kind.TEXT, "the topic it was first stored in", _text(properties.ORIGIN_TOPIC)),
-    "dead_at": Fact(Kind.MOMENT, "when it was stored here: for a dead letter, when it died",
+    "id": Fact(ValueKind.TEXT, "identity over all hops", lambda letter: letter.identity),
+    "position": Fact(ValueKind.TEXT, "ledger:entry:partition:batch in this topic", lambda letter: str(letter.position)),
+    "topic": Fact(ValueKind.TEXT, "the topic it is stored in", lambda letter: letter.topic),
+    "partition": Fact(ValueKind.NUMBER, "its partition", lambda letter: float(letter.position.partition)),
+    "key": Fact(ValueKind.TEXT, "message key", lambda letter: letter.key or None),
+    "ordering_key": Fact(ValueKind.TEXT, "ordering key", lambda letter: letter.ordering_key or None),
+    "tenant": Fact(ValueKind.TEXT, "value of fair_by, (none) where it is missing", lambda letter: letter.tenant),
+    "reason": Fact(ValueKind.TEXT, "why it died", lambda letter: letter.reason),
+    "level": Fact(ValueKind.TEXT, "level it died in", lambda letter: letter.level),
+    "attempts": Fact(ValueKind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts)),
+    "attempts_retrying": Fact(ValueKind.NUMBER, "failed handler runs", _count(properties.ATTEMPTS_RETRYING)),
+    "attempts_pending": Fact(ValueKind.NUMBER, "waits for a rate", _count(properties.ATTEMPTS_PENDING)),
+    "attempts_blocking": Fact(ValueKind.NUMBER, "waits for a quota", _count(properties.ATTEMPTS_BLOCKING)),
+    "attempts_backup": Fact(ValueKind.NUMBER, "failed runs in a backup level", _count(properties.ATTEMPTS_BACKUP)),
+    "hops": Fact(ValueKind.NUMBER, "moves so far", _count(properties.HOP)),
+    "recall": Fact(ValueKind.TEXT, "id of the recall that sent it before", _text(properties.RECALL)),
+    "origin_id": Fact(ValueKind.TEXT, "where it was first stored", _text(properties.ORIGIN_ID)),
+    "origin_topic": Fact(ValueKind.TEXT, "the topic it was first stored in", _text(properties.ORIGIN_TOPIC)),
+    "dead_at": Fact(ValueKind.MOMENT, "when it was stored here: for a dead letter, when it died",
                     lambda letter: letter.publish_time or None),
-    "published_at": Fact(Kind.MOMENT, "when it was first published",
+    "published_at": Fact(ValueKind.MOMENT, "when it was first published",
                          lambda letter: letter.number(properties.ORIGIN_TIME) or letter.publish_time or None),
-    "event_at": Fact(Kind.MOMENT, "event time of its producer",
+    "event_at": Fact(ValueKind.MOMENT, "event time of its producer",
                      lambda letter: letter.event_time if 0 < letter.event_time <= LATEST else None),
-    "due_at": Fact(Kind.MOMENT, "not before", _moment(properties.DUE)),
-    "payload": Fact(Kind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
+    "due_at": Fact(ValueKind.MOMENT, "not before", _moment(properties.DUE)),
+    "payload": Fact(ValueKind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
                     lambda letter: letter.text),
-    "payload_size": Fact(Kind.NUMBER, "bytes of payload",
+    "payload_size": Fact(ValueKind.NUMBER, "bytes of payload",
                          lambda letter: None if letter.payload is None else float(len(letter.payload))),
 }
 # fmt: on

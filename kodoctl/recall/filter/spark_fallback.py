@@ -10,7 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kodoctl.recall.filter.ast import Arithmetic, Call, Cast, Compare, In, IsNull, Json, Kind, Like, Logic, Node, Not
+from kodoctl.recall.filter.ast import (
+    Arithmetic,
+    Call,
+    Cast,
+    Compare,
+    In,
+    IsNull,
+    Json,
+    Like,
+    Logic,
+    Node,
+    Not,
+    ValueKind,
+)
 from kodoctl.recall.filter.spark_sql import ended, quoted, to_spark_sql
 from kodoctl.recall.stored_message import MAX_DEPTH
 
@@ -40,7 +53,7 @@ def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterato
             if as_text:
                 yield f"coalesce({to_spark_sql(node, columns)} RLIKE {quoted(_UNLIKE)}, false)"
         case Cast(part=part, kind=kind):
-            yield from _doubts(part, columns, as_text=kind is Kind.TEXT)
+            yield from _doubts(part, columns, as_text=kind is ValueKind.TEXT)
         case IsNull(part=part):
             yield from _doubts(part, columns, as_text=False)
         case Like(part=part, fold=fold, pattern=pattern):

@@ -23,12 +23,12 @@ from kodoctl.recall.filter.ast import (
     In,
     IsNull,
     Json,
-    Kind,
     Like,
     Logic,
     Node,
     Not,
     Property,
+    ValueKind,
 )
 from kodoctl.recall.filter.coercion import LONGEST, MOMENT, NUMBER
 
@@ -66,7 +66,7 @@ class _Writer:
             case IsNull(part=part):
                 return f"({self.sql(part)} IS NULL)"
             case In(part=part, values=values):
-                zero = " + 0D" if part.kind is Kind.NUMBER else ""  # Spark's sets tell 0 from -0
+                zero = " + 0D" if part.kind is ValueKind.NUMBER else ""  # Spark's sets tell 0 from -0
                 return f"(({self.sql(part)}{zero}) IN ({', '.join(map(_constant, values))}))"
             case Like(part=part, pattern=pattern, fold=fold):
                 return f"({self.sql(part)} {'ILIKE' if fold else 'LIKE'} {quoted(pattern)})"
@@ -74,7 +74,7 @@ class _Writer:
                 return self._arithmetic(node)
             case Call(function=function, arguments=arguments):
                 called = f"{function}({', '.join(map(self.sql, arguments))})"
-                return f"CAST({called} AS DOUBLE)" if node.kind is Kind.NUMBER and function == "length" else called
+                return f"CAST({called} AS DOUBLE)" if node.kind is ValueKind.NUMBER and function == "length" else called
             case Cast():
                 return self._cast(node)
             case _:
@@ -82,7 +82,7 @@ class _Writer:
 
     def _arithmetic(self, node: Arithmetic) -> str:
         left, right = self.sql(node.left), self.sql(node.right)
-        if node.kind is not Kind.NUMBER:
+        if node.kind is not ValueKind.NUMBER:
             return f"({left} {node.operator} {right})"
         if node.operator in "/%":
             right = f"get(filter(array({right}), v -> v != 0D), 0)"
@@ -91,13 +91,13 @@ class _Writer:
     def _cast(self, node: Cast) -> str:
         part = self.sql(node.part)
         match node.kind:
-            case Kind.TRUTH:
+            case ValueKind.TRUTH:
                 return f"(CASE {part} WHEN 'true' THEN true WHEN 'false' THEN false END)"
-            case Kind.NUMBER:
+            case ValueKind.NUMBER:
                 read = f"filter(array({part}), v -> length(v) <= {LONGEST} AND v RLIKE {quoted(ended(NUMBER))})"
                 made = f"transform({read}, v -> try_cast(v AS DOUBLE))"
                 return f"get(filter({made}, v -> abs(v) < double('Infinity')), 0)"
-            case Kind.MOMENT:
+            case ValueKind.MOMENT:
                 read = f"filter(array({part}), v -> v RLIKE {quoted(ended(MOMENT))})"
                 whole = f"regexp_replace(v, {quoted(_NO_SECONDS)}, '$1:00$2')"
                 return f"get(transform({read}, v -> date_trunc('MILLISECOND', try_cast({whole} AS TIMESTAMP))), 0)"
@@ -107,13 +107,13 @@ class _Writer:
 
 def _constant(node: Constant) -> str:
     match node.kind:
-        case Kind.TRUTH:
+        case ValueKind.TRUTH:
             return "true" if node.value else "false"
-        case Kind.NUMBER:
+        case ValueKind.NUMBER:
             return f"double('{float(node.value) + 0.0!r}')"
-        case Kind.MOMENT:
+        case ValueKind.MOMENT:
             return f"timestamp_millis({node.value})"
-        case Kind.SPAN:
+        case ValueKind.SPAN:
             return f"make_dt_interval(0, 0, 0, {int(node.value) / 1000!r})"
         case _:
             return quoted(str(node.value))

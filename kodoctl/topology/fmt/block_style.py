@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kodoctl.topology.fmt.tree import CannotFormatError, Entry, Item
+from kodoctl.topology.fmt.tree import CannotFormatError, FormatEntry, Item
 
 INDENT = 2
 
 
 @dataclass
-class _Part:
+class _EntryLines:
     """An entry with its lines: those above it (comments, blanks) and its own, from its key to the end of its value."""
 
-    entry: Entry
+    entry: FormatEntry
     above: list[str]
     own: list[str]
     first: int  # the line of the text that `own` begins with
@@ -68,9 +68,9 @@ class _Layout:
         following = next(text for text in self.lines[line + 1 :] if text.lstrip().startswith("-"))
         return following.index("-")  # an anchor stood before the list
 
-    def split(self, item: Item, first: int, stop: int, column: int) -> tuple[list[_Part], list[str]]:
+    def split(self, item: Item, first: int, stop: int, column: int) -> tuple[list[_EntryLines], list[str]]:
         """The parts of a collection, and the comment lines at its end."""
-        parts: list[_Part] = []
+        parts: list[_EntryLines] = []
         begin = first
         for entry in item.entries:
             start = self.first_line(item, entry, column)
@@ -80,21 +80,21 @@ class _Layout:
                 tail = _tail(above, column)
                 parts[-1].own += above[:tail]
                 above = above[tail:]
-            parts.append(_Part(entry, above, self.lines[start : last + 1], start))
+            parts.append(_EntryLines(entry, above, self.lines[start : last + 1], start))
             begin = last + 1
         below = _stripped(self.lines[begin:stop])
         tail = _tail(below, column)
         parts[-1].own += below[:tail]
         return parts, below[tail:]
 
-    def first_line(self, item: Item, entry: Entry, column: int) -> int:
+    def first_line(self, item: Item, entry: FormatEntry, column: int) -> int:
         """The line an entry begins on: that of its key, or of its dash."""
         line = entry.start[0]
         while item.is_list and (self.lines[line][column : column + 1] != "-" or self.lines[line][:column].strip(" -")):
             line -= 1
         return line
 
-    def entry(self, parent: Item, part: _Part, column: int, target: int) -> list[str]:
+    def entry(self, parent: Item, part: _EntryLines, column: int, target: int) -> list[str]:
         """An entry's own lines at column `target`."""
         value, head = part.entry.value, part.own[0]
         if head[:column].strip(" -"):
@@ -111,7 +111,7 @@ class _Layout:
             nested = _shift(part.own[1:], target - column, 0)
         return [" " * target + head, *nested]
 
-    def item_with_dash(self, part: _Part, target: int) -> list[str]:
+    def item_with_dash(self, part: _EntryLines, target: int) -> list[str]:
         """`- key: …`: the entries of the collection in the list begin on the line of the dash."""
         value = part.entry.value
         column = self.column(value)

@@ -28,14 +28,14 @@ class Item:
     path: Path
     flow: bool = True
     is_list: bool = False
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[FormatEntry] = field(default_factory=list)
 
     @property
     def is_block(self) -> bool:
         """A collection written over several lines by indentation."""
         return not self.flow
 
-    def in_order(self) -> list[Entry]:
+    def in_order(self) -> list[FormatEntry]:
         """The entries as they should stand: a list and a map of the user's names keep their order."""
         order = [] if self.is_list else canonical_keys(self.path)
         places = {key: place for place, key in enumerate(order)}
@@ -43,7 +43,7 @@ class Item:
 
 
 @dataclass
-class Entry:
+class FormatEntry:
     """One entry of a collection; in a list, `key` is "" and `start` is where the value begins."""
 
     key: str
@@ -78,9 +78,9 @@ def _item(event: yaml.Event, events: Iterator[yaml.Event], path: Path) -> Item:
         begin, key, step = _place(event.start_mark), "", len(item.entries)
         if isinstance(event, yaml.ScalarEvent) and not item.is_list:
             key, event = event.value, next(events)
-            item.entries.append(Entry(key, begin, _item(event, events, (*path, key))))
+            item.entries.append(FormatEntry(key, begin, _item(event, events, (*path, key))))
         else:
-            item.entries.append(Entry(key, begin, _item(event, events, (*path, step))))
+            item.entries.append(FormatEntry(key, begin, _item(event, events, (*path, step))))
     item.end = _place(event.end_mark) if item.flow else max((entry.value.end for entry in item.entries), default=end)
     return item
 

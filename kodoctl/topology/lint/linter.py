@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.environments import changes_nothing
 from kodoctl.topology.expand import Expansion, expand
-from kodoctl.topology.lint.registry import RULES, Judged, Scope
+from kodoctl.topology.lint.registry import RULES, LintFinding, LintScope
 from kodoctl.topology.lint.rules import flow, lanes, naming, payloads, retention
 from kodoctl.topology.lint.suppressions import apply_allows
 from kodoctl.topology.load import LoadedTopology, SourceFile, TopologySet, environments_of, load_set
@@ -39,11 +39,11 @@ class LintReport:
 Earlier = Mapping[tuple[str, str], PayloadFile]
 
 
-def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[Judged]]:
+def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[LintFinding]]:
     """Expansions of one environment and what every rule finds in them; allow-comments are not applied yet."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
-    scope = Scope(expansions, earlier or {})
-    loading = [Judged(finding, finding.detail) for finding in topologies.findings]
+    scope = LintScope(expansions, earlier or {})
+    loading = [LintFinding(finding, finding.detail) for finding in topologies.findings]
     return expansions, [*loading, *(judged for rule in RULES for judged in rule.run(scope))]
 
 
@@ -59,7 +59,7 @@ def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
     return _allowed(judged, [topology.source])
 
 
-def _allowed(judged: Iterable[Judged], files: Sequence[SourceFile]) -> list[Diagnostic]:
+def _allowed(judged: Iterable[LintFinding], files: Sequence[SourceFile]) -> list[Diagnostic]:
     allowed, _ = apply_allows([one.finding for one in judged], [allow for file in files for allow in file.allows])
     return in_order(allowed)
 
@@ -84,7 +84,7 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintRep
     return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds)
 
 
-def _key(judged: Judged) -> tuple[Where | None, str, str]:
+def _key(judged: LintFinding) -> tuple[Where | None, str, str]:
     return judged.finding.where, judged.finding.code, judged.cause
 
 

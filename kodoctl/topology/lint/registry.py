@@ -17,7 +17,7 @@ from kodoctl.topology.resources import NamespaceResource
 
 
 @dataclass(frozen=True)
-class Scope:
+class LintScope:
     """All expansions of one environment, with what several rules want to know about them.
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review, where somebody looked it up.
@@ -70,20 +70,20 @@ class Rule:
     code: str
     severity: Severity
     summary: str
-    check: Callable[[Scope], Iterator[Found]]
+    check: Callable[[LintScope], Iterator[RuleMatch]]
 
-    def run(self, scope: Scope) -> Iterator[Judged]:
+    def run(self, scope: LintScope) -> Iterator[LintFinding]:
         """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
         together: dict[tuple[Where, str], list[str]] = {}
         for found in self.check(scope):
             together.setdefault((found.where, found.detail), []).append(found.topic)
         for (where, detail), topics in together.items():
             finding = Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
-            yield Judged(finding, detail)
+            yield LintFinding(finding, detail)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LintFinding:
     """A finding, and its `cause` without the names of topics: in another environment it may concern others."""
 
     finding: Diagnostic
@@ -91,7 +91,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RuleMatch:
     """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about."""
 
     where: Where
@@ -111,14 +111,14 @@ RULES: Final[list[Rule]] = []
 
 def rule(
     code: str, severity: Severity, summary: str
-) -> Callable[[Callable[[Scope], Iterator[Found]]], Callable[[Scope], Iterator[Found]]]:
+) -> Callable[[Callable[[LintScope], Iterator[RuleMatch]]], Callable[[LintScope], Iterator[RuleMatch]]]:
     """Registers the function below as a check of `code`, which stands in kodoctl.diagnostic_codes with this summary."""
 
-    def register(check: Callable[[Scope], Iterator[Found]]) -> Callable[[Scope], Iterator[Found]]:
+    def register(check: Callable[[LintScope], Iterator[RuleMatch]]) -> Callable[[LintScope], Iterator[RuleMatch]]:
         RULES.append(Rule(code, severity, summary, check))
         return check
 
     return register
 
 
-__all__ = ["RULES", "Found", "Judged", "Rule", "Scope", "rule"]
+__all__ = ["RULES", "LintFinding", "LintScope", "Rule", "RuleMatch", "rule"]

@@ -84,12 +84,12 @@ class Node:
         return twin
 
 
-class _Mark(Protocol):
+class _EventMark(Protocol):
     line: int
     column: int
 
 
-def _place(mark: _Mark | None) -> tuple[int, int]:
+def _place(mark: _EventMark | None) -> tuple[int, int]:
     """Line and column from 1; libyaml gives every event a mark, its stubs do not know."""
     return (mark.line + 1, mark.column + 1) if mark else (0, 0)
 

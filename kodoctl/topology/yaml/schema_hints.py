@@ -8,7 +8,7 @@ from typing import Any, Final
 from kodoctl.topology.json_schema.file_schema import JsonObject, topology_schema
 
 
-class Kind(str):
+class VariantStep(str):
     """A step of a path that chooses among alternatives by their `kind`: limits of a rate, a concurrency, a quota."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ def _declared(path: Path) -> list[JsonObject]:
     here = [root]
     for step in path:
         above = [alternative for schema in here for alternative in _alternatives(schema, root)]
-        if isinstance(step, Kind):
+        if isinstance(step, VariantStep):
             here = [one for one in above if one.get("properties", {}).get("kind", {}).get("const") == step]
             continue
         here = []

@@ -10,7 +10,7 @@ from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.names import Level
 from kodoctl.topology.yaml.error_hints import glued
 from kodoctl.topology.yaml.nodes import Node
-from kodoctl.topology.yaml.schema_hints import Kind, advise_on_key, all_optional, describe_expected
+from kodoctl.topology.yaml.schema_hints import VariantStep, advise_on_key, all_optional, describe_expected
 
 Path = tuple[str | int, ...]
 LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
@@ -112,7 +112,7 @@ def _with_kinds(path: Path, root: Node) -> Path:
         steps.append(step)
         node, _ = node_at(root, path[:number])
         if isinstance(step, int) and isinstance(node.value, dict) and (kind := node.value.get("kind")) is not None:
-            steps.append(Kind(kind.value))
+            steps.append(VariantStep(kind.value))
     return tuple(steps)
 
 

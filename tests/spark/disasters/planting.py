@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kodoctl.pipeline.audit.verdict import Fate, Outcome
+from kodoctl.pipeline.audit.verdict import MessageStatus, Outcome
 from tests.spark.world import World
 
 CLEAN, LOSS, DOUBT = Outcome.NO_LOSS, Outcome.LOSS, Outcome.INCONCLUSIVE
@@ -18,7 +18,7 @@ class Disaster:
     title: str
     world: World
     outcome: Outcome
-    fates: dict[Fate, int]
+    fates: dict[MessageStatus, int]
     says: str = ""
 
 
@@ -32,7 +32,7 @@ def case(title: str, outcome: Outcome, says: str = "", /, mode: str = "wait", **
         world = World(what.__name__.replace("_", "-"), mode)
         world.done()
         what(world)
-        found = {Fate[name.upper()]: count for name, count in fates.items()}
-        ALL.append(Disaster(title, world, outcome, {Fate.DONE: 1} | found, says))
+        found = {MessageStatus[name.upper()]: count for name, count in fates.items()}
+        ALL.append(Disaster(title, world, outcome, {MessageStatus.DONE: 1} | found, says))
 
     return plant

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kodoctl.apply.barrier import ALONE, Meeting
+from kodoctl.apply.barrier import ALONE, ClusterBarrier
 from kodoctl.errors import RefusedError
 
 
@@ -17,7 +17,7 @@ def test_alone_nobody_is_waited_for() -> None:
 
 
 def test_deletes_begin_when_all_that_comes_before_is_done_everywhere() -> None:
-    meeting = Meeting(["eu", "us"])
+    meeting = ClusterBarrier(["eu", "us"])
     eu, us = meeting.seat("eu"), meeting.seat("us")
     with ThreadPoolExecutor() as pool:
         begun = pool.submit(eu.may_begin)
@@ -33,7 +33,7 @@ def test_deletes_begin_when_all_that_comes_before_is_done_everywhere() -> None:
 
 
 def test_a_cluster_that_refuses_stops_all_before_they_begin() -> None:
-    meeting = Meeting(["eu", "us"])
+    meeting = ClusterBarrier(["eu", "us"])
     meeting.seat("us").leave(refusing=True)
     with pytest.raises(RefusedError, match="us did; nothing was written to any cluster"):
         meeting.seat("eu").may_begin()
@@ -41,7 +41,7 @@ def test_a_cluster_that_refuses_stops_all_before_they_begin() -> None:
 
 @pytest.mark.parametrize("half", [True, False])
 def test_a_cluster_that_is_away_or_does_half_holds_up_deletes_only(half: bool) -> None:
-    meeting = Meeting(["eu", "us"])
+    meeting = ClusterBarrier(["eu", "us"])
     eu, us = meeting.seat("eu"), meeting.seat("us")
     if half:
         with ThreadPoolExecutor() as pool:

@@ -12,7 +12,7 @@ import pytest
 from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_topic
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
-from kodoctl.plan.changes import About, Delete, FieldChange
+from kodoctl.plan.changes import ChangeContext, Delete, FieldChange
 from kodoctl.pulsar import confirmed_write, wait_monitor
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
@@ -81,12 +81,12 @@ def _admin(cluster: Cluster) -> Iterator[HttpAdmin]:
 
 
 def _topic(admin: HttpAdmin, *, allowed: bool = False, clients: bool = False) -> None:
-    about = About("trade", "no longer declared", evidence={"clients": 1} if clients else {})
+    about = ChangeContext("trade", "no longer declared", evidence={"clients": 1} if clients else {})
     delete_topic(admin, Delete(TopicResource(TOPIC, 1, {}), about), marker="trade", allowed=allowed)
 
 
 def _subscription(admin: HttpAdmin, *, allowed: bool = False) -> None:
-    change = Delete(SubscriptionResource(TOPIC, "s"), About("trade", "no longer declared"))
+    change = Delete(SubscriptionResource(TOPIC, "s"), ChangeContext("trade", "no longer declared"))
     delete_subscription(admin, change, marker="trade", allowed=allowed)
 
 

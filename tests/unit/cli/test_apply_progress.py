@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from kodoctl.apply.report import Event
-from kodoctl.cli.apply_progress import Progress
+from kodoctl.apply.report import ApplyEvent
+from kodoctl.cli.apply_progress import ApplyProgress
 from kodoctl.console import tell_wait
-from kodoctl.plan.changes import About, Forget
+from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.topology.resources import Address
 
 LONG = Address(f"topic.persistent://acme/trade/{'orders-' * 12}billing-RETRYING")
@@ -27,8 +27,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def event(kind: str, address: Address, number: int, detail: str = "") -> Event:
-    return Event(kind, Forget(address, None, About("trade")), number, 12, detail)
+def event(kind: str, address: Address, number: int, detail: str = "") -> ApplyEvent:
+    return ApplyEvent(kind, Forget(address, None, ChangeContext("trade")), number, 12, detail)
 
 
 def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
@@ -39,7 +39,7 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def refreshed(progress: Progress, screen: Terminal) -> list[str]:
+def refreshed(progress: ApplyProgress, screen: Terminal) -> list[str]:
     """The lines of the table as it is drawn now."""
     assert progress._live is not None
     before = screen.tell()
@@ -49,7 +49,7 @@ def refreshed(progress: Progress, screen: Terminal) -> list[str]:
 
 def test_a_terminal_shows_what_runs_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
-    with Progress() as progress:
+    with ApplyProgress() as progress:
         progress(event("started", LONG, 0))
         progress(event("started", SHORT, 0))
         first, second, last = refreshed(progress, terminal)
@@ -65,7 +65,7 @@ def test_a_terminal_shows_what_runs_and_for_how_long(monkeypatch: pytest.MonkeyP
 
 def test_many_that_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
-    with Progress() as progress:
+    with ApplyProgress() as progress:
         for number in range(11):
             progress(event("started", Address(f"topic.persistent://acme/trade/t{number}"), 0))
         lines = refreshed(progress, terminal)
@@ -76,7 +76,7 @@ def test_many_that_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_clusters_side_by_side_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = a_terminal(monkeypatch)
-    with Progress() as progress:
+    with ApplyProgress() as progress:
         east, west = progress.of("east"), progress.of("west")
         east(event("started", SHORT, 0))
         west(event("failed", SHORT, 3, "403: not allowed"))
@@ -88,7 +88,7 @@ def test_clusters_side_by_side_have_their_names(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_elsewhere_it_is_a_line_for_what_is_over(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as progress:
+    with ApplyProgress() as progress:
         progress(event("started", LONG, 0))
         progress(event("done", LONG, 1))
     assert capsys.readouterr().err == f"[1/12] forgot {LONG}\n"
@@ -98,7 +98,7 @@ def test_machines_get_a_json_line_for_each_event(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal = a_terminal(monkeypatch)
-    with Progress(stream_json=True) as progress:
+    with ApplyProgress(stream_json=True) as progress:
         progress.of("east")(event("started", SHORT, 0))
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) | {"status": "started", "context": "east", "action": "forget"} == json.loads(line)

@@ -10,11 +10,11 @@ import sys
 import pytest
 import typer
 
-from kodoctl.apply.report import ApplyReport, Event, Listener, Outcome, Status
+from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listener
 from kodoctl.cli import apply_flow
 from kodoctl.cli.terminal import show_report
 from kodoctl.console import command, judging, reading, say, tell
-from kodoctl.plan.changes import About, Create
+from kodoctl.plan.changes import ChangeContext, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 
@@ -96,7 +96,7 @@ def test_a_failure_keeps_its_own_code() -> None:
 def test_a_view_that_fails_stops_nothing_and_is_noted() -> None:
     heard = []
 
-    def listen(event: Event) -> None:
+    def listen(event: ApplyEvent) -> None:
         heard.append(event)
         raise ValueError("a view's defect")
 
@@ -107,17 +107,17 @@ def test_a_view_that_fails_stops_nothing_and_is_noted() -> None:
     assert listener.notes == ("what was done was not shown to its end: ValueError: a view's defect",)
 
 
-def _event(number: int) -> Event:
-    return Event("done", _create(number), number, 3)
+def _event(number: int) -> ApplyEvent:
+    return ApplyEvent("done", _create(number), number, 3)
 
 
 def _create(number: int) -> Create:
-    return Create(TopicResource(TopicName.parse(f"persistent://acme/ns/t{number:03}"), 1, {}), About("trade"))
+    return Create(TopicResource(TopicName.parse(f"persistent://acme/ns/t{number:03}"), 1, {}), ChangeContext("trade"))
 
 
 def test_what_was_not_started_is_two_lines_whatever_its_number(capsys) -> None:
-    lost = [Outcome(_create(number), Status.NOT_STARTED, "the lease was lost") for number in range(2, 185)]
-    failed = [Outcome(_create(number), Status.FAILED, "no rights") for number in range(2)]
+    lost = [ChangeOutcome(_create(number), ChangeStatus.NOT_STARTED, "the lease was lost") for number in range(2, 185)]
+    failed = [ChangeOutcome(_create(number), ChangeStatus.FAILED, "no rights") for number in range(2)]
     show_report(ApplyReport((*failed, *lost)))
     assert capsys.readouterr().out.splitlines()[:6] == [
         "  failed: create topic.persistent://acme/ns/t000",

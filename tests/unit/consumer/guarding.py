@@ -7,14 +7,14 @@ from typing import Any
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.store import Exchange, Known, StoreDownError
+from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.idempotency_guard import Guard
+from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
-from kodo_consumer.testing.harness import InlineRunner
+from kodo_consumer.testing.harness import InlineExecutor
 
 from tests.unit.consumer.making import policy
 
@@ -36,7 +36,7 @@ class FragileStore(MemoryStore):
     def create(self) -> None:
         self._or_down()
 
-    def exchange(self, told: Exchange) -> Known:
+    def exchange(self, told: Exchange) -> StoreAnswer:
         self._or_down()
         return super().exchange(told)
 
@@ -56,10 +56,10 @@ class FragileStore(MemoryStore):
 class _Inline:
     """The guard before handlers that run where they are called, `slots` of them at once: each ends when the test says so."""
 
-    def __init__(self, guard: Guard, inner: InlineRunner) -> None:
+    def __init__(self, guard: IdempotencyGuard, inner: InlineExecutor) -> None:
         self.guard, self.inner = guard, inner
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         self.guard.start(desk)
         self.inner.start(self.guard)
 
@@ -93,8 +93,8 @@ class Bench:
         self.broker = broker or MemoryBroker(self.clock)
         self.broker.create_for(self.policy)
         self.store = FragileStore(run, shelf)
-        self.guard = Guard(self.store, self.policy, self.clock, go_on=go_on)
-        self.runner = _Inline(self.guard, InlineRunner(handler))
+        self.guard = IdempotencyGuard(self.store, self.policy, self.clock, go_on=go_on)
+        self.runner = _Inline(self.guard, InlineExecutor(handler))
         self.worker = Worker(self.policy, self.broker, self.runner, self.clock, Random(1))
         self.topic = next(lane.topic for lane in self.policy.lanes if lane.level == "L1" and lane.state == "ready")
 

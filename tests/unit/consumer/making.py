@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.envelope import Delivery, Level, State
 from kodo_consumer.core.outcomes import Failed
-from kodo_consumer.core.policy import Lane, Policy, Target, Waits
+from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -18,11 +18,11 @@ from kodo_consumer.testing.manual_clock import START_WALL
 L1, L2, B1 = Level.L1, Level.L2, Level.B1
 FAILED = Failed("ValueError")
 STATES = (State.RETRYING, State.PENDING, State.BLOCKING)
-WAITS: Mapping[State | None, Waits] = {
-    State.RETRYING: Waits((10_000, 60_000, 300_000), 3),
-    State.PENDING: Waits((60_000,), 2),
-    State.BLOCKING: Waits((3_600_000,), 2),
-    None: Waits((1_000, 60_000), 3),
+WAITS: Mapping[State | None, DelaySchedule] = {
+    State.RETRYING: DelaySchedule((10_000, 60_000, 300_000), 3),
+    State.PENDING: DelaySchedule((60_000,), 2),
+    State.BLOCKING: DelaySchedule((3_600_000,), 2),
+    None: DelaySchedule((1_000, 60_000), 3),
 }
 
 
@@ -120,5 +120,5 @@ def store_all(bench: Bench) -> list[str]:
     """The broker stores everything that is out; answers the topics."""
     out = bench.published()
     for ticket, _ in out:
-        bench.engine.receipt(ticket, Stored("x"))
+        bench.engine.receipt(ticket, Confirmed("x"))
     return [message.topic for _, message in out]

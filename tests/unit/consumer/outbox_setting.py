@@ -9,14 +9,14 @@ from random import Random
 from typing import Any
 
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.message import payload_check
 from kodo_consumer.outbox import TABLE, Outbox
-from kodo_consumer.outbox.outbox_store import Scope, Store
+from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay, RelayOptions
-from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import ManualClock, MemoryBroker
@@ -45,7 +45,7 @@ class Setting:
         self.clock = ManualClock()
         (folder / "order.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
         self.topology = load(write(folder, TOPICS), None)
-        self.outlets = Outlets(self.topology)
+        self.outlets = OutboxTopics(self.topology)
         self.engine = create_engine(url)
         TABLE.create(self.engine)
         self.broker = MemoryBroker(self.clock)
@@ -61,16 +61,16 @@ class Setting:
         with self.engine.begin() as connection:
             return self.unchecked.add(connection, topic=topic, payload=payload, **more)
 
-    def store(self, scope: Scope | None = None) -> Store:
-        return Store(self.engine, scope)
+    def store(self, scope: OutboxScope | None = None) -> OutboxStore:
+        return OutboxStore(self.engine, scope)
 
-    def relay(self, scope: Scope | None = None, **options: Any) -> Relay:
+    def relay(self, scope: OutboxScope | None = None, **options: Any) -> Relay:
         senders = Senders(self.outlets, self._producer)
         return Relay(self.store(scope), senders, self.clock, Random(1), replace(RelayOptions(), **options))
 
     def _producer(self, outlet: Outlet) -> Producer:
         check = payload_check(outlet.schema)
-        return Producer(outlet.topic, self.broker, form=Form(check, outlet.properties))
+        return Producer(outlet.topic, self.broker, form=MessageValidator(check, outlet.properties))
 
     def turn(self, *relays: Relay, times: int = 6) -> None:
         """Turns of each relay, and what the broker has to say in between."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
-from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.settings import Settings, read_settings
@@ -106,14 +106,14 @@ def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) 
         async def __call__(self, message: kodo_consumer.Message) -> None:
             pass
 
-    def runner_of(handler: object) -> Runner:
+    def runner_of(handler: object) -> HandlerExecutor:
         loaded.handler(handler)
         return loaded.handling.runner(loaded.policy, None, Hooks())
 
-    assert isinstance(runner_of(lambda message: None), ThreadRunner)
+    assert isinstance(runner_of(lambda message: None), ThreadExecutor)
     for handler in (later, Callable()):
         runner = runner_of(handler)
-        assert isinstance(runner, LoopRunner)
+        assert isinstance(runner, AsyncExecutor)
         runner.stop()
     assert loaded.handler(later) is later
     assert loaded.summary() == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.message_history import DEAD_LETTERS, Place, Search, Seen, lines, to_json
+from kodo_consumer.message_history import DEAD_LETTERS, FoundMessage, Search, SearchedTopic, lines, to_json
 from kodo_consumer.testing import Harness
 
 from tests.unit.consumer.topologies import write
@@ -18,7 +18,7 @@ TOPICS = """
 """
 
 
-def followed(folder: Path, audit: str, name: str, *, trimmed: bool = False) -> tuple[Search, list[Place]]:
+def followed(folder: Path, audit: str, name: str, *, trimmed: bool = False) -> tuple[Search, list[SearchedTopic]]:
     """A message that failed twice, among others; `trimmed`: only records and dead letters are stored still."""
     consumer = Consumer.load(write(folder, TOPICS.format(audit)), topic="orders", subscription="billing", environ={})
 
@@ -34,17 +34,20 @@ def followed(folder: Path, audit: str, name: str, *, trimmed: bool = False) -> t
     harness.advance("1m")
     policy = harness.policy
     assert policy.dead_letter is not None
-    places = [*(Place(lane.topic, lane.name) for lane in policy.lanes), Place(policy.dead_letter.topic, DEAD_LETTERS)]
+    places = [
+        *(SearchedTopic(lane.topic, lane.name) for lane in policy.lanes),
+        SearchedTopic(policy.dead_letter.topic, DEAD_LETTERS),
+    ]
     audit_topic = policy.audit.topic if policy.audit else ""
     search = Search(name, places)
     for _ in range(3):
-        for place in [*places, *([Place(audit_topic, "audit")] if audit_topic else [])]:
+        for place in [*places, *([SearchedTopic(audit_topic, "audit")] if audit_topic else [])]:
             if trimmed and place.name not in (DEAD_LETTERS, "audit"):
                 continue
             ledger = list(harness.broker._topics).index(place.topic) + 1
             for stored in harness.broker.messages(place.topic):
                 id_, is_gone = f"{ledger}:{stored.number}:-1:-1", place.name != DEAD_LETTERS
-                seen = Seen(place.topic, id_, stored.payload, stored.properties, stored.publish_time, is_gone)
+                seen = FoundMessage(place.topic, id_, stored.payload, stored.properties, stored.publish_time, is_gone)
                 (search.records if place.topic == audit_topic else search.message)(seen)
     harness.close()
     return search, places
@@ -92,17 +95,17 @@ def test_others_are_not_mistaken_for_it_and_nothing_found_is_nothing(tmp_path: P
 
 
 def test_a_message_with_one_name_is_known_by_no_other() -> None:
-    search = Search("1:1:0:-1", [Place("t", "L1/ready")])
-    search.message(Seen("t", "1:1:0:-1", b"", {}, 7, acknowledged=False))
+    search = Search("1:1:0:-1", [SearchedTopic("t", "L1/ready")])
+    search.message(FoundMessage("t", "1:1:0:-1", b"", {}, 7, acknowledged=False))
     assert list(lines(to_json("1:1:0:-1", search, []), str)) == ["7  L1/ready  1:1:0:-1 (is here now)"]
 
 
 def test_hostile_properties_and_records_end_no_search() -> None:
-    search = Search("order-1", [Place("t", "L1/ready")])
+    search = Search("order-1", [SearchedTopic("t", "L1/ready")])
     hostile = {"kodo-id": "order-1", "kodo-hop": "x", "kodo-due": "9" * 40, "kodo-attempts-retrying": "-1"}
-    search.message(Seen("t", "1:1:0:-1", b"", {**hostile, "kodo-recall": "again"}, 7, acknowledged=False))
-    search.records(Seen("a", "2:1:0:-1", b"{", {"kodo-audit": "1"}, 7, acknowledged=False))
-    search.records(Seen("a", "2:2:0:-1", None, {}, 7, acknowledged=False))
+    search.message(FoundMessage("t", "1:1:0:-1", b"", {**hostile, "kodo-recall": "again"}, 7, acknowledged=False))
+    search.records(FoundMessage("a", "2:1:0:-1", b"{", {"kodo-audit": "1"}, 7, acknowledged=False))
+    search.records(FoundMessage("a", "2:2:0:-1", None, {}, 7, acknowledged=False))
     [hop] = search.hops()
     assert (hop.hop, hop.due, hop.attempts) == (0, None, {})
     assert "because: no reason given (recall again)" in "\n".join(lines(to_json("order-1", search, []), str))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
+from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolicy, Pace, Policy, Quota, Rate
 from kodo_consumer.policy_builder import load, outlet_of, policy_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
@@ -63,8 +63,8 @@ def test_weights_of_nothing_at_all_are_no_error(tmp_path: Path) -> None:
 
 def test_defaults_are_those_of_the_topology(tmp_path: Path) -> None:
     policy = _policy(tmp_path, "  J: {subscriptions: {s: {}}}\n")
-    assert policy.waits[State.RETRYING] == Waits((10_000, 60_000, 300_000), 12)
-    assert policy.waits[None] == Waits((60_000, 300_000, 1_800_000, 3_600_000), 24)
+    assert policy.waits[State.RETRYING] == DelaySchedule((10_000, 60_000, 300_000), 12)
+    assert policy.waits[None] == DelaySchedule((60_000, 300_000, 1_800_000, 3_600_000), 24)
     assert (policy.in_place, policy.concurrency, policy.handler_timeout) == ((2_000, 3_000, 5_000), 32, 30_000)
     assert (policy.lookahead_messages, policy.lookahead_bytes) == (50_000, 128 << 20)
     assert (policy.fair_by, policy.subscription_type, policy.horizon) == (None, "shared", 3_600_000)
@@ -173,7 +173,12 @@ def test_isolation_is_as_declared_and_names_where_to(tmp_path: Path) -> None:
     subscriptions: {s: {}, r: {isolate: 'off'}, t: {isolate: {share: 12.5%, min: 10}}, n: {states: [retrying]}}
 """
     found = {name: _policy(tmp_path, topics, "J", name).isolate for name in "srtn"}
-    assert found == {"s": Isolate(0.25, 1000, "pending"), "r": None, "t": Isolate(0.125, 10, "pending"), "n": None}
+    assert found == {
+        "s": IsolationPolicy(0.25, 1000, "pending"),
+        "r": None,
+        "t": IsolationPolicy(0.125, 10, "pending"),
+        "n": None,
+    }
 
 
 def test_producers_send_to_levels_that_take_messages(tmp_path: Path) -> None:
@@ -224,5 +229,5 @@ def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
 
 
 def test_an_avro_payload_is_encoded_by_its_form() -> None:
-    form = Form(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
+    form = MessageValidator(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
     assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)

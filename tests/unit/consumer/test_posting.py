@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from kodo_consumer import producer as module
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError
-from kodoctl.protocol.sequence_numbers import Mark, Number, read_number
+from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
 
@@ -97,7 +97,7 @@ def numbers(broker: MemoryBroker) -> list[Any]:
         match read_number(stored.properties["kodo-seq"]):
             case Number(number=number):
                 found.append(number)
-            case Mark(high=high, void=void, end=end):
+            case ProducerWatermark(high=high, void=void, end=end):
                 assert (stored.payload, stored.properties["kodo-for"]) == (b"", "(mark)")
                 found.append((high, void, end))
     return found
@@ -106,7 +106,7 @@ def numbers(broker: MemoryBroker) -> list[Any]:
 def test_messages_are_numbered_and_the_end_says_how_many_there_were(producer: Producer, broker: MemoryBroker) -> None:
     for number in range(3):
         producer.post(b"%d" % number)
-    broker.fail_sends(TOPIC, NeverTaken("too big"), Lost("Timeout"))
+    broker.fail_sends(TOPIC, Rejected("too big"), Unconfirmed("Timeout"))
     producer.post(b"never stored")
     producer.post(b"perhaps stored")
     with pytest.raises(ClusterError):
@@ -120,7 +120,7 @@ def test_each_minute_a_mark_tells_how_far_the_count_has_come(
 ) -> None:
     monkeypatch.setattr(module, "_MARK_EVERY", 0.02)
     producer = Producer(TOPIC, broker)
-    broker.fail_sends(TOPIC, Stored("x"), Lost("Timeout"), Stored("x"))
+    broker.fail_sends(TOPIC, Confirmed("x"), Unconfirmed("Timeout"), Confirmed("x"))
     producer.send(b"1")
     eventually(lambda: numbers(broker)[:3] == [1, (1, (), False), (1, (), False)])
     producer.send(b"2")
@@ -153,7 +153,7 @@ def test_an_event_loop_awaits_receipts_of_many_at_once(producer: Producer, broke
         return await asyncio.gather(*(producer.send_async(b"%d" % number, id=f"i{number}") for number in range(50)))
 
     assert asyncio.run(send_all()) == [f"i{number}" for number in range(50)]
-    broker.fail_sends(TOPIC, NeverTaken("too big"))
+    broker.fail_sends(TOPIC, Rejected("too big"))
     with pytest.raises(ClusterError, match="was not stored"):
         asyncio.run(producer.send_async(b"x"))
 

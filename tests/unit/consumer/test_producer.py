@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.message import payload_check
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
@@ -35,7 +35,7 @@ def broker() -> Iterator[MemoryBroker]:
 @pytest.fixture
 def producer(broker: MemoryBroker) -> Iterator[Producer]:
     check = payload_check({"type": "object", "required": ["amount"]})
-    with Producer(TOPIC, broker, form=Form(check, {"uid": "required", "size": "optional"}, 1_000)) as found:
+    with Producer(TOPIC, broker, form=MessageValidator(check, {"uid": "required", "size": "optional"}, 1_000)) as found:
         yield found
 
 
@@ -79,7 +79,7 @@ def test_where_nothing_is_declared_only_reserved_properties_are_refused(broker: 
 
 
 @pytest.mark.parametrize(
-    ("receipt", "sure"), [(Lost("Timeout"), "may have been stored"), (NeverTaken("too big"), "was not stored")]
+    ("receipt", "sure"), [(Unconfirmed("Timeout"), "may have been stored"), (Rejected("too big"), "was not stored")]
 )
 def test_without_a_receipt_sending_raises(
     producer: Producer, broker: MemoryBroker, receipt: Receipt, sure: str
@@ -90,7 +90,7 @@ def test_without_a_receipt_sending_raises(
 
 
 def test_what_the_broker_says_is_too_large_is_told_with_its_size(producer: Producer, broker: MemoryBroker) -> None:
-    broker.fail_sends(TOPIC, NeverTaken("too big"), NeverTaken("too big"))
+    broker.fail_sends(TOPIC, Rejected("too big"), Rejected("too big"))
     said = r"K729 .*orders: 12 bytes of payload are more than the broker takes.*was not stored"
     with pytest.raises(ClusterError, match=said):
         producer.send({"amount": 1}, properties={"uid": "u"})
@@ -127,20 +127,20 @@ def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})
     with pytest.raises(ClusterError, match=r"K715 .*no receipt in time; it may have been stored"):
         producer.send({"amount": 2}, properties={"uid": "u"})
-    assert receipts == [Lost("no receipt in time")]
+    assert receipts == [Unconfirmed("no receipt in time")]
     broker.hold_receipts = False
     producer.send({"amount": 3}, properties={"uid": "u"})
 
 
 def test_posted_messages_are_awaited_by_flush(producer: Producer, broker: MemoryBroker) -> None:
     receipts: list[Receipt] = []
-    broker.fail_sends(TOPIC, Stored("x"), Lost("Timeout"), Lost("Timeout"))
+    broker.fail_sends(TOPIC, Confirmed("x"), Unconfirmed("Timeout"), Unconfirmed("Timeout"))
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})
     producer.post({"amount": 2}, properties={"uid": "u"})
     producer.post({"amount": 3}, properties={"uid": "u"})
     with pytest.raises(ClusterError, match=r"2 messages.*Timeout"):
         producer.flush()
-    eventually(lambda: receipts == [Stored("x")])
+    eventually(lambda: receipts == [Confirmed("x")])
     producer.flush()
     broker.hold_receipts = True
     producer.post({"amount": 4}, properties={"uid": "u"})

@@ -8,7 +8,7 @@ import json
 import pytest
 from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.policy_builder import policy_of
-from kodo_consumer.simulator import Arrival, Replay, answer, figures, main, one_worker
+from kodo_consumer.simulator import SimulatedArrival, Simulation, answer, figures, main, one_worker
 
 from kodoctl.topology.load import load_set, source_of
 
@@ -163,7 +163,7 @@ def test_limits_of_each_worker_are_those_of_all():
 def test_what_speaks_against_it_is_told_and_a_broken_engine_ends():
     assert [code for code, *_ in asked(FILE, [], subscription="shipping")["findings"]] == ["K703"]
     assert "K001" in [code for code, *_ in asked("a: [", [])["findings"]]
-    replay = Replay(one_worker(policy(FILE)), [Arrival(0, "L1", "", {}, 1, 0.1, 0)])
+    replay = Simulation(one_worker(policy(FILE)), [SimulatedArrival(0, "L1", "", {}, 1, 0.1, 0)])
     replay._worker.broke(ValueError("out of its mind"))
     with pytest.raises(ValueError, match="mind"):
         replay.run()

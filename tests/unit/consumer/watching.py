@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from kodo_consumer.adapters.metrics.http_server import Window
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadRunner
-from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.handler_executors import ThreadExecutor
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,10 +34,10 @@ class Watched:
         self.broker = MemoryBroker(SystemClock())
         self.broker.create_for(of)
         self.cluster = MemoryCluster(of)
-        self.worker = Worker(of, self.broker, ThreadRunner(self.handle, of.concurrency), SystemClock(), Random(0))
-        self.service = Service(self.worker, self.cluster, consumer_name="w0", drain_timeout=5.0)
-        self.sight = Sight(self.worker, self.service, tenants=3)
-        self.window = Window(self.sight, "127.0.0.1", port)
+        self.worker = Worker(of, self.broker, ThreadExecutor(self.handle, of.concurrency), SystemClock(), Random(0))
+        self.service = WorkerSupervisor(self.worker, self.cluster, consumer_name="w0", drain_timeout=5.0)
+        self.sight = WorkerView(self.worker, self.service, tenants=3)
+        self.window = HttpEndpoint(self.sight, "127.0.0.1", port)
         self.pump = Pump(self.broker)
 
     def handle(self, message: Message) -> None:

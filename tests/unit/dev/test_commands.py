@@ -14,7 +14,7 @@ from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Download, Step, Waiting
+from kodoctl.dev.progress import Download, ProgressStep, WaitProgress
 
 RUNNING = {
     "name": "dev",
@@ -109,7 +109,7 @@ class TestProgress:
         now = [100.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])
         with dev_progress.shown() as tell:
-            tell(Step("Fetching Pulsar"))
+            tell(ProgressStep("Fetching Pulsar"))
             for second in range(25):
                 now[0] += 1
                 tell(Download(second, second * 2, 260))
@@ -122,7 +122,7 @@ class TestProgress:
         [
             (Download(12.4, 3, 260), "12 of about 260 MB, 3 files"),
             (Download(12.4, 3, 0), "12 MB, 3 files"),
-            (Waiting(7.2, 120), "waiting until it is ready: 7 s of at most 120 s"),
+            (WaitProgress(7.2, 120), "waiting until it is ready: 7 s of at most 120 s"),
         ],
     )
     def test_words(self, event, words):
@@ -132,8 +132,8 @@ class TestProgress:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
         with dev_progress.shown() as tell:
-            tell(Step("Starting [red]Pulsar[/red] 4.2.4"))
-            tell(Waiting(7.2, 120))
+            tell(ProgressStep("Starting [red]Pulsar[/red] 4.2.4"))
+            tell(WaitProgress(7.2, 120))
         told = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
         assert "Starting [red]Pulsar[/red] 4.2.4\n" in told
 

@@ -15,8 +15,8 @@ from kodoctl.dev import docker, service
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.resolve import Asked
-from kodoctl.dev.service import State
+from kodoctl.dev.resolve import UpFlags
+from kodoctl.dev.service import InstanceState
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.ports import unusual_ports
@@ -157,7 +157,7 @@ def homes(tmp_path):
 
 @pytest.fixture
 def asked():
-    return Asked("two", preferred=unusual_ports())
+    return UpFlags("two", preferred=unusual_ports())
 
 
 def test_the_whole_life_of_an_instance(daemon, homes, asked):
@@ -165,7 +165,7 @@ def test_the_whole_life_of_an_instance(daemon, homes, asked):
     result = up(homes, daemon.environ, asked, told.append)
     assert result.instance.engine is EngineName.DOCKER  # a daemon answers: it is chosen without asking
     assert "Fetching the image apachepulsar/pulsar:4.2.4" in told[0].text
-    assert [one.state for one in service.status(homes, daemon.environ)] == [State.RUNNING]
+    assert [one.state for one in service.status(homes, daemon.environ)] == [InstanceState.RUNNING]
     assert up(homes, daemon.environ, asked, quiet).already
 
     engine = service.engine_of(result.instance, homes, daemon.environ)
@@ -175,12 +175,12 @@ def test_the_whole_life_of_an_instance(daemon, homes, asked):
     assert service.down(homes, daemon.environ, "two")
     assert not daemon.has("container")
     assert daemon.has("volume")  # data is kept
-    assert [one.state for one in service.status(homes, daemon.environ)] == [State.STOPPED]
+    assert [one.state for one in service.status(homes, daemon.environ)] == [InstanceState.STOPPED]
     assert not service.down(homes, daemon.environ, "two")
 
     up(homes, daemon.environ, asked, quiet)
     daemon.kill()
-    assert [one.state for one in service.status(homes, daemon.environ)] == [State.DIED]
+    assert [one.state for one in service.status(homes, daemon.environ)] == [InstanceState.DIED]
     up(homes, daemon.environ, asked, quiet)
     assert (daemon.folder / "volume").read_text() == "started started started "  # the same volume throughout
 
@@ -212,7 +212,7 @@ def test_with_tokens_the_configuration_has_places_and_no_secrets(daemon, homes, 
 def test_no_daemon_is_an_error_when_docker_was_asked_for(daemon, homes):
     daemon.set("no-daemon")
     with pytest.raises(KodoctlError, match=r"K618.*no Docker daemon answers"):
-        up(homes, daemon.environ, Asked("two", engine=EngineName.DOCKER), quiet)
+        up(homes, daemon.environ, UpFlags("two", engine=EngineName.DOCKER), quiet)
     assert service.status(homes, daemon.environ) == []
 
 
@@ -251,7 +251,7 @@ def test_a_stop_without_a_daemon_is_not_taken_for_stopped(daemon, homes, asked):
     assert daemon.has("volume")
     assert daemon.has("container")
     found = service.status(homes, daemon.environ)
-    assert [(one.state, "no Docker daemon answers" in one.problem) for one in found] == [(State.UNKNOWN, True)]
+    assert [(one.state, "no Docker daemon answers" in one.problem) for one in found] == [(InstanceState.UNKNOWN, True)]
 
 
 def test_a_start_that_fails_tells_the_log_and_leaves_nothing_running(daemon, homes, asked):

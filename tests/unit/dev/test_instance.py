@@ -26,7 +26,7 @@ from kodoctl.dev.instance import (
 )
 from kodoctl.dev.ports import ClusterPorts, Ports
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Step, quiet
+from kodoctl.dev.progress import ProgressStep, quiet
 from kodoctl.errors import KodoctlError, UsageError
 
 INSTANCE = Instance(
@@ -118,7 +118,7 @@ def test_one_at_a_time_and_the_second_says_that_it_waits(homes):
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
-    assert told == [Step("another kodoctl works on `dev`; waiting for it")]
+    assert told == [ProgressStep("another kodoctl works on `dev`; waiting for it")]
 
 
 def test_a_holder_that_is_killed_lets_go(homes):

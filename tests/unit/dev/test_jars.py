@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from kodoctl.dev import jars
-from kodoctl.dev.progress import Download, Step, quiet
+from kodoctl.dev.progress import Download, ProgressStep, quiet
 from kodoctl.errors import KodoctlError
 
 MAVEN = """#!{python}
@@ -107,7 +107,7 @@ def test_two_at_once_fetch_once_and_the_second_says_that_it_waits(home, maven):
     for thread in threads:
         thread.join()
     assert maven.runs == 1
-    assert Step("another kodoctl is fetching Pulsar 4.2.4; waiting for it") in told
+    assert ProgressStep("another kodoctl is fetching Pulsar 4.2.4; waiting for it") in told
     assert jars.complete(home / "pulsar-4.2.4")
 
 
@@ -115,7 +115,7 @@ def test_progress_counts_what_maven_fetched_and_repeats_no_line_of_it(home, mave
     maven.does(extra="time.sleep(1)")
     told = []
     jars.ensure(home, "4.2.4", maven.environ, told.append)
-    assert told[0] == Step("Fetching Pulsar 4.2.4 with Maven, once: about 270 MB")
+    assert told[0] == ProgressStep("Fetching Pulsar 4.2.4 with Maven, once: about 270 MB")
     assert Download(100.0, 1, 270) in told
     assert "example.org" not in repr(told)
 

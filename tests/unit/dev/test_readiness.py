@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from kodoctl.dev import readiness
-from kodoctl.dev.progress import Waiting, quiet
-from kodoctl.dev.readiness import Target
+from kodoctl.dev.progress import WaitProgress, quiet
+from kodoctl.dev.readiness import ReadinessTarget
 from kodoctl.pulsar.credentials import Secret
 
 RUNTIME, HEALTH, NAMESPACE = "brokers/configuration/runtime", "brokers/health", "namespaces/public/default"
@@ -35,7 +35,7 @@ def server():
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
         found.answers, found.tokens = dict(GOOD), []
-        found.target = Target(f"http://127.0.0.1:{found.server_port}", None, "/mine")
+        found.target = ReadinessTarget(f"http://127.0.0.1:{found.server_port}", None, "/mine")
         thread = threading.Thread(target=found.serve_forever)
         thread.start()
         yield found
@@ -65,7 +65,7 @@ def test_what_is_missing_is_told(server, path, answer, told):
 
 
 def test_the_token_is_presented(server):
-    readiness.not_ready([Target(server.target.admin_url, Secret("a.b.c"), "/mine")])
+    readiness.not_ready([ReadinessTarget(server.target.admin_url, Secret("a.b.c"), "/mine")])
     assert set(server.tokens) == {"Bearer a.b.c"}
 
 
@@ -77,7 +77,7 @@ def test_a_proxy_of_the_environment_is_not_asked(server):
 
 
 def test_nobody_there():
-    assert "connection refused" in readiness.not_ready([Target("http://127.0.0.1:9", None, "/mine")])
+    assert "connection refused" in readiness.not_ready([ReadinessTarget("http://127.0.0.1:9", None, "/mine")])
 
 
 class Clock:
@@ -98,7 +98,7 @@ def test_waits_until_it_is_and_tells_meanwhile():
         lambda seconds: next(answers), alive=lambda: True, limit=120, tell=told.append, clock=clock, sleep=clock.sleep
     )
     assert found is None
-    assert [type(event) for event in told] == [Waiting, Waiting]
+    assert [type(event) for event in told] == [WaitProgress, WaitProgress]
     assert told[-1].limit == 120
 
 

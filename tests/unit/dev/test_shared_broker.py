@@ -14,7 +14,7 @@ from kodoctl.dev import process, shared_broker
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.resolve import Asked
+from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
 
 
@@ -58,7 +58,7 @@ def test_a_folder_nobody_owns_is_cleared_away(tmp_path):
 
 def test_a_start_that_failed_is_not_tried_by_each_worker_again(tmp_path):
     run = shared_broker.open_run(tmp_path, {})
-    asked = Asked("x", engine=EngineName.JAVA)
+    asked = UpFlags("x", engine=EngineName.JAVA)
     for home in ("/nowhere", "/elsewhere"):
         with pytest.raises(KodoctlError, match=r"K601.*JAVA_HOME is /nowhere"):
             shared_broker.join(run, tmp_path / "jars", {"JAVA_HOME": home}, asked, quiet)

@@ -233,7 +233,7 @@ def test_a_commit_is_written_in_full(job: Job, name: str, value: str) -> None:
 def test_a_comment_fits_however_large_the_plan_is() -> None:
     topics = ", ".join(f"topic-with-a-long-name-{number}: {{}}" for number in range(1500))
     plan = planned(wanted(topology(f"{{{topics}}}")), empty())
-    mark = rules.Mark("base", HEAD, 12, "e" * 64)
+    mark = rules.CommentHeader("base", HEAD, 12, "e" * 64)
     body = rules.body_of(plan, mark, "https://forge.test/acme/topologies/actions/runs/12")
     assert len(body.encode()) <= LIMIT
     assert rules.mark_of(body) == mark

@@ -10,7 +10,7 @@ import pytest
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.approval import unapproved, with_reviewed_evidence
 from kodoctl.plan.changes import Adopt, Change, Delete, Forget
-from kodoctl.plan.inventory import ClusterIdentity, Found
+from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
@@ -50,12 +50,12 @@ def test_another_value_than_the_approved_one_is_shown_beside_it() -> None:
 
 
 def test_another_value_before_is_another_change_too() -> None:
-    drifted = changed(LIVE, Found(TopicResource(TopicName(HERE, "J"), 1, {"ttl": Duration(60_000)}), "trade"))
+    drifted = changed(LIVE, LiveObject(TopicResource(TopicName(HERE, "J"), 1, {"ttl": Duration(60_000)}), "trade"))
     assert 'update (ttl "1m" → "14d"); approved was update (ttl unset → "14d")' in _told(planned(AFTER, drifted))
 
 
 def test_another_verb_is_another_change() -> None:
-    nobody_s = changed(LIVE, Found(TopicResource(TopicName(HERE, "K"), 1, {})))
+    nobody_s = changed(LIVE, LiveObject(TopicResource(TopicName(HERE, "K"), 1, {})))
     told = _told(planned(AFTER, nobody_s))
     assert f"{K}: adopt; approved was create" in told
 
@@ -116,7 +116,7 @@ def test_many_are_counted() -> None:
 
 
 def test_adopting_and_forgetting_are_approved_by_address_and_values_like_the_rest() -> None:
-    there = changed(empty(), Found(TopicResource(TopicName(HERE, "J"), 1, {})))
+    there = changed(empty(), LiveObject(TopicResource(TopicName(HERE, "J"), 1, {})))
     plan = planned(wanted(topology("{J: {}}")), there)
     adopt = _of(Adopt, plan)
     assert unapproved(plan, plan) == ()

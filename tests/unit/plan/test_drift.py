@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kodoctl.plan.drift import Drift, split, to_json
-from kodoctl.plan.inventory import Desired, Found, Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.inventory import Desired, Live, LiveObject
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
@@ -17,7 +17,7 @@ from tests.inventories import HERE, applied, changed, planned, said, topology, w
 J = TopicName(HERE, "J")
 FILE = topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}")
 NEWER = topology("{J: {policies: {max_producers: 5}, subscriptions: {s: {states: [], dead_letter: false}}}, K: {}}")
-BY_HAND = Found(TopicResource(J, 1, {"ttl": Duration(60_000)}), "trade")
+BY_HAND = LiveObject(TopicResource(J, 1, {"ttl": Duration(60_000)}), "trade")
 
 
 def _drift(side: Desired, there: Live, *, count_unmanaged: bool = False) -> Drift:
@@ -35,8 +35,8 @@ def test_nothing_changed_is_no_drift() -> None:
     [
         (changed(applied(wanted(FILE)), BY_HAND), ("update", "topic.J")),
         (changed(applied(wanted(FILE)), without=["subscription.persistent://acme/ns/J/s"]), ("create", "subscription.J/s")),
-        (changed(applied(wanted(FILE)), Found(SubscriptionResource(J, "s", missing_on=(0,)), "trade")), ("update", "subscription.J/s")),
-        (changed(applied(wanted(FILE)), Found(TopicResource(J, 1, {}))), ("adopt", "topic.J")),
+        (changed(applied(wanted(FILE)), LiveObject(SubscriptionResource(J, "s", missing_on=(0,)), "trade")), ("update", "subscription.J/s")),
+        (changed(applied(wanted(FILE)), LiveObject(TopicResource(J, 1, {}))), ("adopt", "topic.J")),
     ],
     ids=["a policy", "a subscription deleted", "a subscription half there", "a marker taken off"],
 )  # fmt: skip
@@ -71,20 +71,20 @@ def test_an_applied_object_that_is_gone_is_drift_whatever_the_file_says_now() ->
 
 
 def test_a_lost_partition_is_drift_whatever_the_file_says_now() -> None:
-    there = changed(applied(wanted(FILE)), Found(TopicResource(J, 1, {}, (0,)), "trade"))
+    there = changed(applied(wanted(FILE)), LiveObject(TopicResource(J, 1, {}, (0,)), "trade"))
     assert said(_drift(wanted(NEWER), there).by_hand) == {("update", "topic.J")}
 
 
 def test_what_an_interrupted_apply_only_intended_is_not_drift() -> None:
     before = applied(wanted(FILE))
-    entry = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/K": Holding.INTENT})
+    entry = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/K": OwnershipKind.INTENT})
     found = _drift(wanted(NEWER), with_ledger(before, HERE, entry))
     assert ("create", "topic.K") in said(found.not_applied)
     assert not found.by_hand
 
 
 def test_more_partitions_by_hand_are_drift_that_no_apply_can_undo() -> None:
-    found = _drift(wanted(FILE), changed(applied(wanted(FILE)), Found(TopicResource(J, 4, {}), "trade")))
+    found = _drift(wanted(FILE), changed(applied(wanted(FILE)), LiveObject(TopicResource(J, 4, {}), "trade")))
     assert [finding.code for finding in found.beyond_repair] == ["K411"]
     assert found.drifted
     assert not found.refused
@@ -105,7 +105,7 @@ def test_what_another_environment_applied_cannot_be_compared() -> None:
 
 
 def test_unmanaged_objects_count_only_where_asked_for() -> None:
-    there = changed(applied(wanted(FILE)), Found(TopicResource(TopicName(HERE, "x"), 1, {})))
+    there = changed(applied(wanted(FILE)), LiveObject(TopicResource(TopicName(HERE, "x"), 1, {})))
     assert not _drift(wanted(FILE), there).drifted
     assert _drift(wanted(FILE), there, count_unmanaged=True).drifted
 

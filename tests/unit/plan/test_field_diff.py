@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kodoctl.plan.changes import Update
-from kodoctl.plan.inventory import Found
+from kodoctl.plan.inventory import LiveObject
 from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import NamespaceResource, SchemaResource, SubscriptionResource, TopicResource
@@ -17,7 +17,7 @@ from tests.inventories import HERE, applied, changed, difference, live, planned,
 J = TopicName(HERE, "J")
 
 
-def _fields(text: str, found: Found, **options: Any) -> list[tuple[str, Any, Any]]:
+def _fields(text: str, found: LiveObject, **options: Any) -> list[tuple[str, Any, Any]]:
     """Fields of the one update that this object on the cluster would get."""
     there = changed(applied(wanted(text)), found)
     updates = [c for c in difference(wanted(text), there, **options).changes if isinstance(c, Update)]
@@ -25,7 +25,7 @@ def _fields(text: str, found: Found, **options: Any) -> list[tuple[str, Any, Any
 
 
 def test_a_topic_is_owned_whole_and_what_the_file_does_not_say_is_unset() -> None:
-    found = Found(TopicResource(J, 1, {"ttl": Duration(1000), "max_producers": 3}), "trade")
+    found = LiveObject(TopicResource(J, 1, {"ttl": Duration(1000), "max_producers": 3}), "trade")
     text = topology("{J: {policies: {ttl: 2s}}}")
     assert _fields(text, found) == [
         ("policies.ttl", Duration(1000), Duration(2000)),
@@ -34,24 +34,24 @@ def test_a_topic_is_owned_whole_and_what_the_file_does_not_say_is_unset() -> Non
 
 
 def test_an_ignored_policy_is_neither_shown_nor_touched() -> None:
-    found = Found(TopicResource(J, 1, {"ttl": Duration(1000)}), "trade")
+    found = LiveObject(TopicResource(J, 1, {"ttl": Duration(1000)}), "trade")
     assert _fields(topology("{J: {ignore: [ttl]}}"), found) == []
 
 
 def test_replication_is_managed_only_where_it_is_named_and_knows_no_order() -> None:
-    found = Found(TopicResource(J, 1, {"replication": ("east", "west")}), "trade")
+    found = LiveObject(TopicResource(J, 1, {"replication": ("east", "west")}), "trade")
     assert _fields(topology("{J: {}}"), found) == []
     assert _fields(topology("{J: {replication: [west, east]}}"), found) == []
     assert [name for name, *_ in _fields(topology("{J: {replication: [east]}}"), found)] == ["policies.replication"]
 
 
 def test_a_value_the_format_cannot_say_differs_from_everything() -> None:
-    found = Found(TopicResource(J, 1, {"dispatch_rate": Foreign("{}")}), "trade")
+    found = LiveObject(TopicResource(J, 1, {"dispatch_rate": Foreign("{}")}), "trade")
     assert _fields(topology("{J: {}}"), found) == [("policies.dispatch_rate", Foreign("{}"), None)]
 
 
 def test_schema_validation_that_is_false_is_as_good_as_unset_because_it_cannot_be_unset() -> None:
-    off, on = (Found(TopicResource(J, 1, {"schema_validation": value}), "trade") for value in (False, True))
+    off, on = (LiveObject(TopicResource(J, 1, {"schema_validation": value}), "trade") for value in (False, True))
     assert _fields(topology("{J: {}}"), off) == []
     assert _fields(topology("{J: {}}"), on) == [("policies.schema_validation", True, None)]
     assert _fields(topology("{J: {policies: {schema_validation: false}}}"), off) == []
@@ -68,7 +68,7 @@ def test_an_effective_value_is_told_with_the_level_it_comes_from() -> None:
 
 
 def test_a_topic_level_delayed_delivery_is_always_removed_and_needs_an_unload() -> None:
-    there = changed(applied(wanted(topology())), Found(TopicResource(J, 1, {}), "trade", stalls_delivery=True))
+    there = changed(applied(wanted(topology())), LiveObject(TopicResource(J, 1, {}), "trade", stalls_delivery=True))
     [update] = difference(wanted(topology()), there).changes
     assert isinstance(update, Update)
     assert update.unload
@@ -76,14 +76,14 @@ def test_a_topic_level_delayed_delivery_is_always_removed_and_needs_an_unload() 
 
 
 def test_a_subscription_that_some_partitions_lack_is_put_again() -> None:
-    half = Found(SubscriptionResource(J, "s", missing_on=(1, 2)), "trade")
+    half = LiveObject(SubscriptionResource(J, "s", missing_on=(1, 2)), "trade")
     assert _fields(topology(), half) == [("missing_on", (1, 2), ())]
 
 
 def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
     text = topology("{J: {partitions: 4}}")
-    assert _fields(text, Found(TopicResource(J, 2, {}), "trade")) == [("partitions", 2, 4)]
-    assert _fields(text, Found(TopicResource(J, 4, {}, (3,)), "trade")) == [("missing_partitions", (3,), ())]
+    assert _fields(text, LiveObject(TopicResource(J, 2, {}), "trade")) == [("partitions", 2, 4)]
+    assert _fields(text, LiveObject(TopicResource(J, 4, {}, (3,)), "trade")) == [("missing_partitions", (3,), ())]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_pulsar_cannot_do_is_refused_with_the_way_to_do_it_by_hand(
     live_partitions: int, code: str, said: str
 ) -> None:
     text = topology("{J: {partitions: 4}}")
-    there = changed(applied(wanted(text)), Found(TopicResource(J, live_partitions, {}), "trade"))
+    there = changed(applied(wanted(text)), LiveObject(TopicResource(J, live_partitions, {}), "trade"))
     found = difference(wanted(text), there)
     [refusal] = found.conflicts
     assert refusal.code == code
@@ -107,12 +107,12 @@ def test_a_new_version_of_a_payload_schema_is_an_update_and_one_without_owner_st
     old, new = (SchemaResource(J, "AVRO", text) for text in ('"int"', '"long"'))
     from dataclasses import replace
 
-    from kodoctl.plan.inventory import Wanted
+    from kodoctl.plan.inventory import DesiredObject
 
-    side = replace(side, objects={**side.objects, new.address: Wanted(new, "trade")})
-    there = changed(applied(wanted(topology())), Found(old))
+    side = replace(side, objects={**side.objects, new.address: DesiredObject(new, "trade")})
+    there = changed(applied(wanted(topology())), LiveObject(old))
     assert ("update", "schema.J") in said(difference(side, there).changes)
-    assert ("update", "schema.J") not in said(difference(side, changed(there, Found(new))).changes)
+    assert ("update", "schema.J") not in said(difference(side, changed(there, LiveObject(new))).changes)
     assert not difference(wanted(topology()), there).changes  # removing `payload` leaves the schema
 
 
@@ -121,7 +121,7 @@ def test_a_new_version_of_a_payload_schema_is_an_update_and_one_without_owner_st
 
 def _namespace_fields(policies: str, live_policies: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     text = topology(head=f"namespace_policies: {policies}\n")
-    return _fields(text, Found(NamespaceResource(HERE, live_policies)), adopt=["namespace.acme/ns"])
+    return _fields(text, LiveObject(NamespaceResource(HERE, live_policies)), adopt=["namespace.acme/ns"])
 
 
 def test_on_a_namespace_only_the_keys_of_the_file_are_managed() -> None:
@@ -159,7 +159,7 @@ def test_a_policy_that_this_broker_does_not_have_is_left_out() -> None:
     assert "ttl" in letters.after.policies  # type: ignore[union-attr]
     there = applied(side)
     stripped = [
-        Found(TopicResource(r.name, r.partitions, {k: v for k, v in r.policies.items() if k != "subscription_expiry"}), "trade")
+        LiveObject(TopicResource(r.name, r.partitions, {k: v for k, v in r.policies.items() if k != "subscription_expiry"}), "trade")
         for r in (f.resource for f in there.objects.values())
         if isinstance(r, TopicResource)
     ]  # fmt: skip
@@ -205,6 +205,6 @@ def test_a_namespace_whose_tenant_is_missing_is_refused_unless_the_file_makes_it
 
 def test_zero_retention_differs_from_an_unset_one() -> None:
     zero = Retention(time=Duration(0), size=Size(0))
-    assert _fields(topology("{J: {}}"), Found(TopicResource(J, 1, {"retention": zero}), "trade")) == [
+    assert _fields(topology("{J: {}}"), LiveObject(TopicResource(J, 1, {"retention": zero}), "trade")) == [
         ("policies.retention", zero, None)
     ]

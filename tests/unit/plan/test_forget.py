@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.plan_file import dumps, loads
-from kodoctl.status import LaneStatus, Status
+from kodoctl.status import LaneStatus, TopologyStatus
 from tests.inventories import HERE, applied, changed, said, topology, wanted
 
 TEXT = topology("{J: {producers: [anna], subscriptions: {s: {states: [], dead_letter: false}}}, K: {}}")
@@ -67,4 +67,4 @@ def test_such_a_plan_is_a_plan_file_like_any_other() -> None:
 
 def test_a_status_counts_the_lanes_that_are_missing() -> None:
     lanes = tuple(LaneStatus("J", "s", "L1", "ready", "J", there=there) for there in (True, False, False))
-    assert Status("trade", "acme/ns", lanes, ()).missing == 2
+    assert TopologyStatus("trade", "acme/ns", lanes, ()).missing == 2

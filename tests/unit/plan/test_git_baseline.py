@@ -10,8 +10,8 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.plan.changes import Change, Origin
 from kodoctl.plan.diff import Allowances, diff
-from kodoctl.plan.git_baseline import Against
-from kodoctl.plan.inventory import Found, Live
+from kodoctl.plan.git_baseline import Baseline
+from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
@@ -26,7 +26,7 @@ def _plan(then: str, now: str, live: Live | None = None, head: tuple[str, str] =
     """The plan of `now` against a cluster where `then` was applied, or what it became since."""
     before, after = wanted(topology(then, head[0])), wanted(topology(now, head[1]))
     there = applied(before) if live is None else live
-    against = Against("origin/main", "f" * 40, before)
+    against = Baseline("origin/main", "f" * 40, before)
     return make_plan(after, there, diff(after, there), evidence={}, allowances=Allowances(), now=NOW, against=against)
 
 
@@ -96,14 +96,14 @@ def test_what_neither_revision_declares_goes_as_drift() -> None:
 
 def test_an_object_that_was_nobodys_is_adopted_by_the_edit_that_declares_it() -> None:
     bare = applied(wanted(topology("{}")))
-    there = changed(bare, Found(TopicResource(J, 1, {}), None))
+    there = changed(bare, LiveObject(TopicResource(J, 1, {}), None))
     assert _origins(_plan("{}", "{J: {}}", there))["adopt topic.J"] == (EDIT, ())
     assert _origins(_plan("{J: {}}", "{J: {}}", there))["adopt topic.J"] == (DRIFT, ())
 
 
 def test_an_object_declared_anew_that_differs_is_edited_in_all_its_fields() -> None:
     bare = applied(wanted(topology("{}")))
-    there = changed(bare, Found(TopicResource(J, 1, {"ttl": from_json("ttl", "9d")}), None))
+    there = changed(bare, LiveObject(TopicResource(J, 1, {"ttl": from_json("ttl", "9d")}), None))
     assert _origins(_plan("{}", _ttl("1d"), there))["update topic.J"] == (EDIT, ())
 
 
@@ -111,7 +111,7 @@ def test_grants_are_compared_with_what_the_file_gave() -> None:
     give, more = "{J: {producers: [ann]}}", "{J: {producers: [ann], subscriptions: {s: {workers: [ann], states: []}}}}"
     [origin] = [o for key, o in _origins(_plan(give, more)).items() if key == "update grant.J/ann"]
     assert origin == (EDIT, ())
-    taken = changed(applied(wanted(topology(give))), Found(GrantResource(J, "ann", frozenset({"consume"}))))
+    taken = changed(applied(wanted(topology(give))), LiveObject(GrantResource(J, "ann", frozenset({"consume"}))))
     assert _origins(_plan(give, give, taken))["update grant.J/ann"] == (DRIFT, ("actions",))
     assert _origins(_plan(give, more, taken))["update grant.J/ann"] == (BOTH, ("actions",))
 
@@ -120,7 +120,8 @@ def test_policies_of_a_namespace_and_schemas_are_told_apart_too() -> None:
     heads = ("namespace_policies: {ttl: 1d}\n", "namespace_policies: {ttl: 2d}\n")
     assert _origins(_plan("{J: {}}", "{J: {}}", head=heads)) == {"update namespace.acme/ns": (EDIT, ())}
     there = changed(
-        applied(wanted(topology("{J: {}}", heads[0]))), Found(NamespaceResource(HERE, {"ttl": from_json("ttl", "3d")}))
+        applied(wanted(topology("{J: {}}", heads[0]))),
+        LiveObject(NamespaceResource(HERE, {"ttl": from_json("ttl", "3d")})),
     )
     assert _origins(_plan("{J: {}}", "{J: {}}", there, (heads[0], heads[0]))) == {
         "update namespace.acme/ns": (DRIFT, ("policies.ttl",))
@@ -128,12 +129,12 @@ def test_policies_of_a_namespace_and_schemas_are_told_apart_too() -> None:
 
 
 def test_a_schema_that_was_not_edited_drifted() -> None:
-    from kodoctl.plan.inventory import Wanted
+    from kodoctl.plan.inventory import DesiredObject
 
     side = wanted(topology("{J: {}}"))
     schema = SchemaResource(J, "AVRO", "new")
-    declared = replace(side, objects={**side.objects, schema.address: Wanted(schema, "trade")})
-    there = changed(applied(side), Found(SchemaResource(J, "AVRO", "other")))
+    declared = replace(side, objects={**side.objects, schema.address: DesiredObject(schema, "trade")})
+    there = changed(applied(side), LiveObject(SchemaResource(J, "AVRO", "other")))
     plan = make_plan(
         declared,
         there,
@@ -141,7 +142,7 @@ def test_a_schema_that_was_not_edited_drifted() -> None:
         evidence={},
         allowances=Allowances(),
         now=NOW,
-        against=Against("r", "c", declared),
+        against=Baseline("r", "c", declared),
     )
     assert _origins(plan) == {"update schema.J": (DRIFT, ("definition",))}
 

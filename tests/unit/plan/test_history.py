@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
 from kodoctl.plan import packing, serialization
-from kodoctl.plan.changes import About, Create, Delete
+from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from tests.inventories import HERE
 
 J, K = (TopicResource(TopicName(HERE, name), 1, {}) for name in "JK")
-MADE, GONE = Create(J, About("trade")), Delete(K, About("trade"))
+MADE, GONE = Create(J, ChangeContext("trade")), Delete(K, ChangeContext("trade"))
 
 
 def _applies(entries: Any) -> tuple[Applied, ...]:

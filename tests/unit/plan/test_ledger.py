@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.ledger import Holding, Ledger, Source, decode, encode
+from kodoctl.plan.ledger import Ledger, OwnershipKind, Source, decode, encode
 from kodoctl.topology.names import NamespaceName
 from tests.inventories import HERE, applied, empty, planned, topology, wanted
 
@@ -33,7 +33,7 @@ _LEDGERS = st.builds(
     source=st.builds(Source, st.none() | _TEXT, st.none() | _TEXT),
     environment=st.none() | _TEXT,
     digest=_TEXT,
-    owned=st.dictionaries(_ADDRESS, st.sampled_from(Holding), max_size=8),
+    owned=st.dictionaries(_ADDRESS, st.sampled_from(OwnershipKind), max_size=8),
     namespace_keys=st.frozensets(_TEXT, max_size=3),
     grants=st.dictionaries(_GRANT, st.frozensets(st.sampled_from(["consume", "produce"])), max_size=4),
     consumers=st.dictionaries(_TEXT, st.dictionaries(_TEXT, st.integers() | _TEXT, max_size=2), max_size=2),
@@ -82,7 +82,7 @@ def test_a_damaged_entry_is_told_with_the_way_out(text: str) -> None:
 
 
 def test_a_cut_entry_is_refused_and_never_read_in_part() -> None:
-    text = encode(Ledger("trade", HERE, owned={"topic.persistent://acme/ns/J": Holding.CREATED}))
+    text = encode(Ledger("trade", HERE, owned={"topic.persistent://acme/ns/J": OwnershipKind.CREATED}))
     for end in range(2, len(text) - 1):
         with pytest.raises(ClusterError):
             decode("trade", HERE, text[:end])
@@ -102,7 +102,7 @@ def test_a_bomb_in_the_property_is_refused_before_it_fills_the_memory() -> None:
 
 
 def test_addresses_of_the_own_namespace_cost_no_prefix() -> None:
-    near = Ledger("trade", HERE, owned={f"topic.persistent://acme/ns/t{n}": Holding.CREATED for n in range(200)})
+    near = Ledger("trade", HERE, owned={f"topic.persistent://acme/ns/t{n}": OwnershipKind.CREATED for n in range(200)})
     far = Ledger("trade", NamespaceName("acme", "far"), owned=near.owned)
     assert len(encode(near)) < len(encode(far))
 

@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.plan.changes import Action
 from kodoctl.plan.field_diff import validates
-from kodoctl.plan.ledger import Holding, Source
+from kodoctl.plan.ledger import OwnershipKind, Source
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import desired_digest
 from tests.inventories import HERE, SOURCE, applied, empty, planned, topology, wanted, with_ledger
@@ -73,7 +73,7 @@ def test_an_entry_that_an_interrupted_apply_left_is_finished_by_the_next(damage:
 
 def test_an_intent_that_came_to_nothing_is_cleared_away_by_the_next_apply() -> None:
     before = applied(wanted(FILE))
-    entry = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/x": Holding.INTENT})
+    entry = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/x": OwnershipKind.INTENT})
     start = with_ledger(before, HERE, entry)
     assert ledger_pending(planned(wanted(FILE), start).owners, start)
 

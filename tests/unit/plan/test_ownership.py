@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from kodoctl.plan.changes import Adopt, Forget, Update
 from kodoctl.plan.diff import with_namespaces
-from kodoctl.plan.inventory import Desired, Found
-from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.inventory import Desired, LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -34,8 +34,8 @@ X = TopicName(HERE, "x")
 TTL = {"ttl": Duration(60_000)}
 
 
-def _topic(name: TopicName = J, marker: str | None = None, **policies: object) -> Found:
-    return Found(TopicResource(name, 1, policies), marker)
+def _topic(name: TopicName = J, marker: str | None = None, **policies: object) -> LiveObject:
+    return LiveObject(TopicResource(name, 1, policies), marker)
 
 
 # --- the table
@@ -69,19 +69,19 @@ def test_ours_adopted_and_no_longer_declared_is_forgotten_unless_its_destruction
     before = applied(wanted(topology("{J: {}, K: {}}")))
     ledger = before.ledgers[HERE]["trade"]
     address = "topic.persistent://acme/ns/K"
-    before = with_ledger(before, HERE, ledger.with_holdings({address: Holding.ADOPTED}))
+    before = with_ledger(before, HERE, ledger.with_holdings({address: OwnershipKind.ADOPTED}))
     side = wanted(topology("{J: {}}"))
     assert said(difference(side, before).changes) == {("forget", "topic.K")}
     assert said(difference(side, before, destroy=[address]).changes) == {("delete", "topic.K")}
 
 
 def test_nobodys_and_declared_is_adopted() -> None:
-    found = difference(wanted(PLAIN), live([Found(NamespaceResource(HERE, {})), _topic()], {}))
+    found = difference(wanted(PLAIN), live([LiveObject(NamespaceResource(HERE, {})), _topic()], {}))
     assert said(found.changes) == {("adopt", "topic.J"), ("create", "subscription.J/s")}
 
 
 def test_nobodys_and_different_is_refused_until_its_adoption_is_allowed() -> None:
-    side, other = wanted(PLAIN), live([Found(NamespaceResource(HERE, {})), _topic(**TTL)], {})
+    side, other = wanted(PLAIN), live([LiveObject(NamespaceResource(HERE, {})), _topic(**TTL)], {})
     [refusal] = difference(side, other).conflicts
     assert refusal.code == "K417"
     assert "ttl" in refusal.detail
@@ -92,18 +92,18 @@ def test_nobodys_and_different_is_refused_until_its_adoption_is_allowed() -> Non
 
 
 def test_a_half_made_subscription_of_nobody_is_adopted_and_healed_without_asking() -> None:
-    half = Found(SubscriptionResource(J, "s", missing_on=(1,)))
+    half = LiveObject(SubscriptionResource(J, "s", missing_on=(1,)))
     side = wanted(topology("{J: {partitions: 2, subscriptions: {s: {states: [], dead_letter: false}}}}"))
-    topic = Found(TopicResource(J, 2, {}))
-    found = difference(side, live([Found(NamespaceResource(HERE, {})), topic, half], {}))
+    topic = LiveObject(TopicResource(J, 2, {}))
+    found = difference(side, live([LiveObject(NamespaceResource(HERE, {})), topic, half], {}))
     assert not found.conflicts
     assert said(found.changes) == {("adopt", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s")}
 
 
 def test_nobodys_and_undeclared_is_listed_as_unmanaged_and_never_touched() -> None:
     side = wanted(PLAIN)
-    stranger = Found(SubscriptionResource(J, "stranger"))
-    beside = Found(SubscriptionResource(X, "on-a-topic-of-nobody"))
+    stranger = LiveObject(SubscriptionResource(J, "stranger"))
+    beside = LiveObject(SubscriptionResource(X, "on-a-topic-of-nobody"))
     found = difference(side, changed(applied(side), _topic(X), stranger, beside))
     assert not found.changes
     assert found.unmanaged == ("subscription.persistent://acme/ns/J/stranger", "topic.persistent://acme/ns/x")
@@ -149,16 +149,16 @@ def test_an_intent_is_ours_only_with_the_marker() -> None:
     side = wanted(PLAIN)
     before = applied(side)
     address = "subscription.persistent://acme/ns/J/s"
-    ledgers = {"trade": before.ledgers[HERE]["trade"].with_holdings({address: Holding.INTENT})}
+    ledgers = {"trade": before.ledgers[HERE]["trade"].with_holdings({address: OwnershipKind.INTENT})}
     sub = SubscriptionResource(J, "s")
-    assert claim(address, Found(sub, "trade"), ledgers).owner == "trade"
-    assert claim(address, Found(sub, None), ledgers).owner is None
+    assert claim(address, LiveObject(sub, "trade"), ledgers).owner == "trade"
+    assert claim(address, LiveObject(sub, None), ledgers).owner is None
 
 
 def test_an_intent_for_the_namespace_itself_is_ours_because_only_the_creating_request_writes_it() -> None:
     side = wanted(topology(head="namespace_policies: {ttl: 1h}\n"))
     before = applied(side)
-    ledger = before.ledgers[HERE]["trade"].with_holdings({"namespace.acme/ns": Holding.INTENT})
+    ledger = before.ledgers[HERE]["trade"].with_holdings({"namespace.acme/ns": OwnershipKind.INTENT})
     now = wanted(topology(head="namespace_policies: {ttl: 2h}\n"))
     found = difference(now, with_ledger(before, HERE, ledger))
     assert not found.conflicts
@@ -168,7 +168,7 @@ def test_an_intent_for_the_namespace_itself_is_ours_because_only_the_creating_re
 def test_what_an_interrupted_apply_only_intended_is_not_missed_when_the_file_drops_it() -> None:
     side = wanted(PLAIN)
     before = applied(side)
-    ledger = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/gone": Holding.INTENT})
+    ledger = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/gone": OwnershipKind.INTENT})
     assert not difference(side, with_ledger(before, HERE, ledger)).changes
 
 
@@ -303,7 +303,7 @@ def test_a_policy_taken_out_of_namespace_policies_is_unset_and_others_are_left_a
     before = applied(wanted(topology(head="namespace_policies: {ttl: 1h, max_topics: 5}\n")))
     space = before.objects["namespace.acme/ns"].resource
     assert isinstance(space, NamespaceResource)
-    byhand = Found(NamespaceResource(HERE, {**space.policies, "retention": Foreign("x")}))
+    byhand = LiveObject(NamespaceResource(HERE, {**space.policies, "retention": Foreign("x")}))
     found = difference(wanted(topology(head="namespace_policies: {ttl: 1h}\n")), changed(before, byhand))
     [update] = found.changes
     assert isinstance(update, Update)

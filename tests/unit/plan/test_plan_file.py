@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, RefusedError, Severity, Where, warning
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Effective, FieldChange, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Effective, FieldChange, Forget, Update
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
@@ -51,7 +51,7 @@ _FINDINGS = st.builds(
     Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9))
 )  # fmt: skip
 _ABOUT = st.builds(
-    About, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
+    ChangeContext, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
     st.lists(_FINDINGS, max_size=2).map(tuple), st.dictionaries(_TEXT, st.none() | st.integers() | _TEXT, max_size=2),
 )  # fmt: skip
 
@@ -182,18 +182,22 @@ def test_what_is_no_plan_file_is_called_so(text: str) -> None:
     assert caught.value.diagnostics[0].where == Where("some.json")
 
 
-CREATE = serialization.change_to_json(Create(TopicResource(J, 1, {}), About("trade")))
+CREATE = serialization.change_to_json(Create(TopicResource(J, 1, {}), ChangeContext("trade")))
 
 
 @pytest.mark.parametrize(
     "parts",
     [
         {"changes": [{"action": "create"}]},
-        {"changes": [{**serialization.change_to_json(Forget("topic.x", None, About("trade"))), "action": "explode"}]},
+        {
+            "changes": [
+                {**serialization.change_to_json(Forget("topic.x", None, ChangeContext("trade"))), "action": "explode"}
+            ]
+        },
         {
             "changes": [
                 {
-                    **serialization.change_to_json(Delete(TopicResource(J, 1, {}), About("trade"))),
+                    **serialization.change_to_json(Delete(TopicResource(J, 1, {}), ChangeContext("trade"))),
                     "before": {"kind": "moon"},
                 }
             ]
@@ -314,5 +318,5 @@ def test_the_published_schema_knows_every_key_and_only_those() -> None:
 @given(_CHANGES)
 @settings(deadline=None, max_examples=50)
 def test_the_published_schema_describes_every_kind_of_change(change: Change) -> None:
-    found = serialization.change_to_json(replace(change, about=About("trade")))
+    found = serialization.change_to_json(replace(change, about=ChangeContext("trade")))
     jsonschema.Draft202012Validator({**SCHEMA["$defs"]["change"], "$defs": SCHEMA["$defs"]}).validate(found)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.inventory import Found, Live
-from kodoctl.plan.ledger import Holding
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Forget, Update
+from kodoctl.plan.inventory import Live, LiveObject
+from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.plan.resume import rest_of
 from kodoctl.topology.model.policies import from_json
@@ -31,7 +31,7 @@ TOPIC = TopicResource(J, 2, {"ttl": from_json("ttl", "1d")})
 BODY = (
     "{J: {partitions: 2, policies: {ttl: 1d}, producers: [ann], subscriptions: {s: {states: [], dead_letter: false}}}}"
 )
-ABOUT = About("trade")
+ABOUT = ChangeContext("trade")
 
 
 def _ttl(text: str) -> Any:
@@ -51,7 +51,7 @@ def _one(change: Change, before: Live) -> Plan:
     return replace(plan, changes=(change,), fingerprints=prints, findings=())
 
 
-def _with(there: Live, owned: Mapping[Address, Holding]) -> Live:
+def _with(there: Live, owned: Mapping[Address, OwnershipKind]) -> Live:
     """The live side with a ledger of trade that holds only these."""
     ledger = applied(wanted(topology("{J: {}}"))).ledgers[HERE]["trade"]
     return with_ledger(there, HERE, replace(ledger, owned=owned))
@@ -85,10 +85,10 @@ def test_what_the_plan_saw_and_would_create_all_the_same_is_refused_where_it_is_
 def test_half_made_objects_are_finished_and_written_down() -> None:
     plan = planned(wanted(topology(BODY)), empty())
     there = changed(
-        _with(empty(), {TOPIC.address: Holding.INTENT}),
-        Found(replace(TOPIC, policies={}, missing=(1,)), "trade"),
-        Found(SubscriptionResource(J, "s", missing_on=(1,)), "trade"),
-        Found(GrantResource(J, "ann", frozenset())),
+        _with(empty(), {TOPIC.address: OwnershipKind.INTENT}),
+        LiveObject(replace(TOPIC, policies={}, missing=(1,)), "trade"),
+        LiveObject(SubscriptionResource(J, "s", missing_on=(1,)), "trade"),
+        LiveObject(GrantResource(J, "ann", frozenset())),
     )
     rest = rest_of(plan, there)
     assert said(rest.changes) >= {("adopt", "topic.J"), ("update", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s"), ("update", "grant.J/ann")}  # fmt: skip
@@ -100,12 +100,12 @@ def test_half_made_objects_are_finished_and_written_down() -> None:
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (Found(TOPIC, "other"), "made by somebody else"),
-        (Found(replace(TOPIC, partitions=4), "trade"), "it has 4 partitions, 2 were planned"),
-        (Found(replace(TOPIC, policies={"ttl": _ttl("9d")}), "trade"), "ttl is 9d, 1d was planned"),
+        (LiveObject(TOPIC, "other"), "made by somebody else"),
+        (LiveObject(replace(TOPIC, partitions=4), "trade"), "it has 4 partitions, 2 were planned"),
+        (LiveObject(replace(TOPIC, policies={"ttl": _ttl("9d")}), "trade"), "ttl is 9d, 1d was planned"),
     ],
 )
-def test_what_somebody_else_made_in_its_place_refuses(now: Found, why: str) -> None:
+def test_what_somebody_else_made_in_its_place_refuses(now: LiveObject, why: str) -> None:
     _foreign(_one(Create(TOPIC, ABOUT), empty()), changed(empty(), now), why)
 
 
@@ -114,14 +114,14 @@ def test_fields_that_are_written_are_left_out() -> None:
     start = applied(wanted(topology("{J: {partitions: 2, policies: {ttl: 1d, max_producers: 3}}}")))
     plan = planned(wanted(topology("{J: {partitions: 3, policies: {ttl: 2d, max_producers: 4}}}")), start)
     half = replace(before, partitions=3, policies={"ttl": _ttl("2d"), "max_producers": 3})
-    [update] = rest_of(plan, changed(start, Found(half, "trade"))).changes
+    [update] = rest_of(plan, changed(start, LiveObject(half, "trade"))).changes
     assert isinstance(update, Update)
     assert [field.name for field in update.fields] == ["policies.max_producers"]
     whole = replace(half, policies={"ttl": _ttl("2d"), "max_producers": 4})
-    assert not rest_of(plan, changed(start, Found(whole, "trade"))).changes
+    assert not rest_of(plan, changed(start, LiveObject(whole, "trade"))).changes
     _foreign(
         plan,
-        changed(start, Found(replace(half, policies={"ttl": _ttl("7d")}), "trade")),
+        changed(start, LiveObject(replace(half, policies={"ttl": _ttl("7d")}), "trade")),
         "neither what it was nor what was planned",
     )
     _foreign(plan, changed(start, without=[TOPIC.address]), "it is gone")
@@ -145,40 +145,42 @@ def _update(before: Any, after: Any, name: str, old: Any, new: Any) -> Update:
 def test_every_kind_of_field_is_known_when_it_is_written(
     before: Any, after: Any, name: str, old: Any, new: Any
 ) -> None:
-    plan = _one(_update(before, after, name, old, new), live([Found(before, "trade")], {}))
-    assert not rest_of(plan, live([Found(after, "trade")], {})).changes
+    plan = _one(_update(before, after, name, old, new), live([LiveObject(before, "trade")], {}))
+    assert not rest_of(plan, live([LiveObject(after, "trade")], {})).changes
 
 
 def test_what_cannot_be_seen_is_written_again() -> None:
     schema, other = SchemaResource(J, "AVRO", "a"), SchemaResource(J, "AVRO", "b")
-    plan = _one(_update(schema, other, "definition", "a", "b"), live([Found(schema)], {}))
-    assert _rest(plan, live([Found(other)], {})) == {("update", "schema.J")}
+    plan = _one(_update(schema, other, "definition", "a", "b"), live([LiveObject(schema)], {}))
+    assert _rest(plan, live([LiveObject(other)], {})) == {("update", "schema.J")}
     made = _one(Create(schema, ABOUT), empty())
-    assert not rest_of(made, live([Found(schema)], {})).changes
+    assert not rest_of(made, live([LiveObject(schema)], {})).changes
 
 
 def test_a_delete_that_is_done_half_done_or_somebody_elses_again() -> None:
-    start = _with(changed(empty(), Found(TOPIC, "trade")), {TOPIC.address: Holding.CREATED})
+    start = _with(changed(empty(), LiveObject(TOPIC, "trade")), {TOPIC.address: OwnershipKind.CREATED})
     plan = _one(Delete(TOPIC, ABOUT), start)
     assert _rest(plan, changed(start, without=[TOPIC.address])) == {("forget", "topic.J")}
     assert not rest_of(plan, empty()).changes
-    assert _rest(plan, changed(start, Found(replace(TOPIC, missing=(0,)), "trade"))) == {("delete", "topic.J")}
-    _foreign(plan, changed(start, Found(replace(TOPIC, partitions=9), "trade")), "it is partitions 9")
+    assert _rest(plan, changed(start, LiveObject(replace(TOPIC, missing=(0,)), "trade"))) == {("delete", "topic.J")}
+    _foreign(plan, changed(start, LiveObject(replace(TOPIC, partitions=9), "trade")), "it is partitions 9")
     sub = SubscriptionResource(J, "s")
-    half = _one(Delete(sub, ABOUT), live([Found(sub, "trade")], {}))
-    assert _rest(half, live([Found(replace(sub, missing_on=(1,)), "trade")], {})) == {("delete", "subscription.J/s")}
+    half = _one(Delete(sub, ABOUT), live([LiveObject(sub, "trade")], {}))
+    assert _rest(half, live([LiveObject(replace(sub, missing_on=(1,)), "trade")], {})) == {
+        ("delete", "subscription.J/s")
+    }
 
 
 def test_adopting_and_forgetting_end_in_the_ledger() -> None:
-    bare = changed(empty(), Found(TOPIC))
+    bare = changed(empty(), LiveObject(TOPIC))
     plan = _one(Adopt(TOPIC, ABOUT), bare)
-    marked = changed(empty(), Found(TOPIC, "trade"))
+    marked = changed(empty(), LiveObject(TOPIC, "trade"))
     assert _rest(plan, marked) == {("adopt", "topic.J")}
-    assert not rest_of(plan, _with(marked, {TOPIC.address: Holding.ADOPTED})).changes
-    assert not rest_of(plan, _with(bare, {TOPIC.address: Holding.ADOPTED})).changes
+    assert not rest_of(plan, _with(marked, {TOPIC.address: OwnershipKind.ADOPTED})).changes
+    assert not rest_of(plan, _with(bare, {TOPIC.address: OwnershipKind.ADOPTED})).changes
     _foreign(plan, empty(), "it is gone")
-    held = _with(marked, {TOPIC.address: Holding.CREATED})
+    held = _with(marked, {TOPIC.address: OwnershipKind.CREATED})
     forget = _one(Forget(TOPIC.address, TOPIC, ABOUT), held)
-    assert _rest(forget, _with(bare, {TOPIC.address: Holding.CREATED})) == {("forget", "topic.J")}
-    assert _rest(forget, _with(empty(), {TOPIC.address: Holding.CREATED})) == {("forget", "topic.J")}
+    assert _rest(forget, _with(bare, {TOPIC.address: OwnershipKind.CREATED})) == {("forget", "topic.J")}
+    assert _rest(forget, _with(empty(), {TOPIC.address: OwnershipKind.CREATED})) == {("forget", "topic.J")}
     assert not rest_of(forget, bare).changes

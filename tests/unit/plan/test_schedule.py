@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.diff import with_namespaces
 from kodoctl.plan.field_diff import Levels, overlaid
-from kodoctl.plan.inventory import Desired, Found
+from kodoctl.plan.inventory import Desired, LiveObject
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.policy_write_order import write_order
-from kodoctl.plan.schedule import Part, Step, schedule
+from kodoctl.plan.schedule import Step, UpdatePhase, schedule
 from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
@@ -105,8 +105,8 @@ def test_what_hangs_on_a_deleted_topic_goes_after_it_so_that_a_refused_delete_ke
 
 
 def test_an_adopted_topic_is_adopted_before_it_is_changed() -> None:
-    topic = Found(TopicResource(TopicName(HERE, "J"), 1, {"ttl": Duration(60_000)}))
-    there = live([Found(NamespaceResource(HERE, {})), topic], {})
+    topic = LiveObject(TopicResource(TopicName(HERE, "J"), 1, {"ttl": Duration(60_000)}))
+    there = live([LiveObject(NamespaceResource(HERE, {})), topic], {})
     order = schedule(difference(wanted(topology("{J: {}}")), there).changes)
     steps = {type(step.change): step.key for level in order.levels for step in level}
     assert order.waits_for[steps[Update]] == {steps[Adopt]}
@@ -129,9 +129,9 @@ def test_a_namespace_whose_retention_falls_waits_for_its_topics_and_one_whose_ri
 
     own = "{retention: {time: 9h, size: 1GiB}}"
     falling = schedule(difference(wanted(text(1, own)), applied(wanted(text(9, "{}")))).changes)
-    assert [[s.part for s in level] for level in falling.levels] == [[Part.ALL], [Part.LATE]]
+    assert [[s.part for s in level] for level in falling.levels] == [[UpdatePhase.ALL], [UpdatePhase.LATE]]
     rising = schedule(difference(wanted(text(9, "{}")), applied(wanted(text(1, own)))).changes)
-    assert [[s.part for s in level] for level in rising.levels] == [[Part.EARLY], [Part.ALL]]
+    assert [[s.part for s in level] for level in rising.levels] == [[UpdatePhase.EARLY], [UpdatePhase.ALL]]
 
 
 # --- accepted by Pulsar at every step: a model of its rule, on effective values, for the object written only
@@ -261,19 +261,19 @@ def _carry_out(model: Model, step: Step, levels: Levels) -> None:
 @pytest.mark.parametrize(
     ("policy", "before", "after", "parts"),
     [
-        ("ttl", "2h", "1h", [Part.LATE]),
-        ("ttl", "1h", "2h", [Part.EARLY]),
-        ("ttl", "unlimited", "1h", [Part.LATE]),
-        ("subscription_expiry", "1h", "unlimited", [Part.EARLY]),
-        ("inactive_topic", "{delete: never}", "{delete: caught_up, after: 1h}", [Part.LATE]),
-        ("backlog_quota", "{size: 5GiB}", "{size: 2GiB}", [Part.EARLY]),
-        ("backlog_quota", "{size: 5GiB}", "{size: 9GiB}", [Part.LATE]),
-        ("retention", "{time: 1h, size: 9GiB}", "{time: 9h, size: 1GiB}", [Part.EARLY, Part.LATE]),
-        ("max_topics", "5", "9", [Part.EARLY]),
+        ("ttl", "2h", "1h", [UpdatePhase.LATE]),
+        ("ttl", "1h", "2h", [UpdatePhase.EARLY]),
+        ("ttl", "unlimited", "1h", [UpdatePhase.LATE]),
+        ("subscription_expiry", "1h", "unlimited", [UpdatePhase.EARLY]),
+        ("inactive_topic", "{delete: never}", "{delete: caught_up, after: 1h}", [UpdatePhase.LATE]),
+        ("backlog_quota", "{size: 5GiB}", "{size: 2GiB}", [UpdatePhase.EARLY]),
+        ("backlog_quota", "{size: 5GiB}", "{size: 9GiB}", [UpdatePhase.LATE]),
+        ("retention", "{time: 1h, size: 9GiB}", "{time: 9h, size: 1GiB}", [UpdatePhase.EARLY, UpdatePhase.LATE]),
+        ("max_topics", "5", "9", [UpdatePhase.EARLY]),
     ],
 )
 def test_a_namespaces_policy_is_written_before_or_after_its_topics(
-    policy: str, before: str, after: str, parts: list[Part]
+    policy: str, before: str, after: str, parts: list[UpdatePhase]
 ) -> None:
     start = applied(wanted(topology(head=f"namespace_policies: {{{policy}: {before}}}\n")))
     end = wanted(topology(head=f"namespace_policies: {{{policy}: {after}}}\n"))
@@ -296,7 +296,7 @@ def test_a_falling_namespace_waits_for_its_own_topics_only() -> None:
 
     start = applied(wanted(*texts(9, "{}")))
     order = schedule(difference(wanted(*texts(1, "{ttl: 3h}")), start).changes)
-    [late] = [step for level in order.levels for step in level if step.part is Part.LATE]
+    [late] = [step for level in order.levels for step in level if step.part is UpdatePhase.LATE]
     assert order.waits_for[late.key] == frozenset()
 
 

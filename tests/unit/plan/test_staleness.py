@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.plan.changes import About, Adopt, Change, Create, Forget, Update
-from kodoctl.plan.inventory import ClusterIdentity, Found
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Forget, Update
+from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.ledger import Ledger
 from kodoctl.plan.plan import fingerprint
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
@@ -38,19 +38,19 @@ def test_nothing_changed_is_not_stale() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (Found(TopicResource(J, 1, {"ttl": Duration(60_000)}), "trade"), 'topic.persistent://acme/ns/J: planned update; was partitions 1; now partitions 1, policies {"ttl": "1m"}'),
-        (Found(TopicResource(J, 5, {}), "trade"), "now partitions 5"),
-        (Found(TopicResource(J, 1, {}), "other"), "now partitions 1, marked 'other'"),
-        (Found(TopicResource(J, 1, {}, (0,)), "trade"), "now partitions 1, missing [0]"),
-        (Found(TopicResource(J, 1, {}), "trade", stalls_delivery=True), "topic.persistent://acme/ns/J"),
-        (Found(TopicResource(TopicName(HERE, "K"), 1, {})), "planned create; was absent; now partitions 1"),
-        (Found(SubscriptionResource(J, "t")), "planned create; was absent; now there"),
-        (Found(GrantResource(J, "ben", frozenset({"consume"}))), 'planned create; was absent; now actions ["consume"]'),
-        (Found(NamespaceResource(HERE, {"ttl": Duration(60_000)})), "namespace.acme/ns: planned update"),
+        (LiveObject(TopicResource(J, 1, {"ttl": Duration(60_000)}), "trade"), 'topic.persistent://acme/ns/J: planned update; was partitions 1; now partitions 1, policies {"ttl": "1m"}'),
+        (LiveObject(TopicResource(J, 5, {}), "trade"), "now partitions 5"),
+        (LiveObject(TopicResource(J, 1, {}), "other"), "now partitions 1, marked 'other'"),
+        (LiveObject(TopicResource(J, 1, {}, (0,)), "trade"), "now partitions 1, missing [0]"),
+        (LiveObject(TopicResource(J, 1, {}), "trade", stalls_delivery=True), "topic.persistent://acme/ns/J"),
+        (LiveObject(TopicResource(TopicName(HERE, "K"), 1, {})), "planned create; was absent; now partitions 1"),
+        (LiveObject(SubscriptionResource(J, "t")), "planned create; was absent; now there"),
+        (LiveObject(GrantResource(J, "ben", frozenset({"consume"}))), 'planned create; was absent; now actions ["consume"]'),
+        (LiveObject(NamespaceResource(HERE, {"ttl": Duration(60_000)})), "namespace.acme/ns: planned update"),
     ],
     ids=["policy", "partitions", "marker", "a partition gone", "stalling value", "topic made", "subscription made", "grant given", "namespace"],
 )  # fmt: skip
-def test_a_touched_object_that_changed_is_told_as_planned_was_and_now(found: Found, said: str) -> None:
+def test_a_touched_object_that_changed_is_told_as_planned_was_and_now(found: LiveObject, said: str) -> None:
     start = applied(wanted(BEFORE))
     plan = planned(wanted(AFTER), start)
     [finding] = staleness(plan, changed(start, found))
@@ -67,14 +67,14 @@ def test_an_object_that_went_away_is_told() -> None:
 
 def test_a_name_from_the_cluster_cannot_add_a_line_to_the_message() -> None:
     start = applied(wanted(BEFORE))
-    found = Found(TopicResource(J, 1, {}), "x\nError: all is well")
+    found = LiveObject(TopicResource(J, 1, {}), "x\nError: all is well")
     [finding] = staleness(planned(wanted(AFTER), start), changed(start, found))
     assert "\nError" not in finding.detail
 
 
 def test_an_object_that_the_plan_does_not_touch_may_change() -> None:
     start = applied(wanted(BEFORE))
-    beside = Found(TopicResource(TopicName(HERE, "beside"), 3, {}))
+    beside = LiveObject(TopicResource(TopicName(HERE, "beside"), 3, {}))
     assert staleness(planned(wanted(AFTER), start), changed(start, beside)) == ()
 
 
@@ -82,7 +82,7 @@ def test_data_and_clients_that_came_do_not_make_a_plan_stale() -> None:
     start = applied(wanted(BEFORE))
     from kodoctl.plan.inventory import TopicFacts
 
-    busy = Found(start.objects["topic.persistent://acme/ns/J"].resource, "trade", TopicFacts(producers=3))
+    busy = LiveObject(start.objects["topic.persistent://acme/ns/J"].resource, "trade", TopicFacts(producers=3))
     assert staleness(planned(wanted(AFTER), start), changed(start, busy)) == ()
 
 
@@ -104,14 +104,14 @@ def test_a_ledger_that_a_take_over_writes_is_looked_at_too() -> None:
 def test_a_tenant_that_somebody_made_meanwhile_is_welcome() -> None:
     text = topology(head="create_tenant: {clusters: [standalone]}\n")
     plan = planned(wanted(text), replace(empty(), absent_tenants=frozenset({"acme"})))
-    now = live([Found(TenantResource("acme", frozenset({"standalone"}), frozenset()))], {})
+    now = live([LiveObject(TenantResource("acme", frozenset({"standalone"}), frozenset()))], {})
     assert staleness(plan, now) == ()
 
 
 def test_many_changed_objects_are_counted_after_the_first_twenty() -> None:
     grounds = ", ".join(f"t{n}: {{}}" for n in range(30))
     plan = planned(wanted(topology(f"{{{grounds}}}")), empty())
-    made = [Found(TopicResource(TopicName(HERE, f"t{n}"), 1, {})) for n in range(30)]
+    made = [LiveObject(TopicResource(TopicName(HERE, f"t{n}"), 1, {})) for n in range(30)]
     [finding] = staleness(plan, changed(empty(), *made))
     assert len(finding.detail.splitlines()) == 22
     assert "and 10 more" in finding.detail
@@ -174,7 +174,7 @@ def test_a_plan_changes_nothing_of_a_topology_that_it_is_not_about(marker: str |
 @pytest.mark.parametrize("kind", ["adopt", "forget", "take over"])
 def test_nor_is_it_taken_over_or_given_up(kind: str, marker: str | None) -> None:
     """Who owned it when the plan was made says nothing of now, and less in a plan that somebody edited."""
-    about, topic = About("trade"), TopicResource(J, 1, {})
+    about, topic = ChangeContext("trade"), TopicResource(J, 1, {})
     before = applied(wanted(topology("{J: {}}")))
     address = topic.address
     change: Change = Forget(address, topic, about) if kind == "forget" else Adopt(topic, about)

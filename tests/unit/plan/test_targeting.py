@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.inventory import Found, Live
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.inventory import Live, LiveObject
+from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
-from kodoctl.plan.targeting import Selection, choose
+from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
 from tests.inventories import (
@@ -111,7 +111,7 @@ def test_a_subscription_comes_with_the_partitions_it_is_made_for() -> None:
     wider = wanted(ONE.replace("{J: {", "{J: {partitions: 3, "))
     there = changed(applied(wanted(ONE)), without=[J_S])
     assert said(planned_part(wider, there, J_S).changes) == {("update", "topic.J"), ("create", "subscription.J/s")}
-    torn = changed(there, Found(TopicResource(TopicName(HERE, "J"), 1, {}, missing=(0,)), "trade"))
+    torn = changed(there, LiveObject(TopicResource(TopicName(HERE, "J"), 1, {}, missing=(0,)), "trade"))
     assert J in _along(planned_part(wanted(ONE), torn, J_S))
 
 
@@ -147,13 +147,15 @@ def test_a_topic_that_goes_takes_what_hangs_on_it_along() -> None:
 
 
 def test_unmanaged_objects_are_listed_where_the_flags_name_them() -> None:
-    there = changed(applied(wanted(TWO)), Found(TopicResource(TopicName(HERE, "by-hand"), 1, {})))
+    there = changed(applied(wanted(TWO)), LiveObject(TopicResource(TopicName(HERE, "by-hand"), 1, {})))
     assert not planned_part(wanted(TWO), there, "*/J*").unmanaged
     assert planned_part(wanted(TWO), there, exclude=[J]).unmanaged == ("topic.persistent://acme/ns/by-hand",)
 
 
 def test_conflicts_of_what_is_left_out_refuse_nothing() -> None:
-    there = changed(applied(wanted(TWO)), Found(TopicResource(TopicName(HERE, "K"), 5, {}), "trade"), without=[J_S])
+    there = changed(
+        applied(wanted(TWO)), LiveObject(TopicResource(TopicName(HERE, "K"), 5, {}), "trade"), without=[J_S]
+    )
     assert planned(wanted(TWO), there).refused
     assert not planned_part(wanted(TWO), there, "*/J*").refused
 
@@ -187,7 +189,7 @@ def test_target_and_exclude_of_the_same_are_the_whole_plan_but_for_what_needs_it
     one: str, other: str, data: st.DataObject
 ) -> None:
     side, there = wanted(one), applied(wanted(other))
-    known = sorted(choose(Selection(("*",)), side, there).known)
+    known = sorted(choose(TargetFlags(("*",)), side, there).known)
     names = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
     whole, named = _keys(planned(side, there)), planned_part(side, there, *names)
     assert _keys(named) <= whole
@@ -307,8 +309,8 @@ def test_objects_in_a_part_count_for_the_size_of_the_ledgers(monkeypatch: pytest
 
 
 def test_an_intent_of_a_cut_off_apply_is_known() -> None:
-    entry = Ledger("trade", HERE, owned={"topic.persistent://acme/ns/gone": Holding.INTENT})
-    chosen = choose(Selection(("*/gone",)), wanted(ONE), with_ledger(empty(), HERE, entry))
+    entry = Ledger("trade", HERE, owned={"topic.persistent://acme/ns/gone": OwnershipKind.INTENT})
+    chosen = choose(TargetFlags(("*/gone",)), wanted(ONE), with_ledger(empty(), HERE, entry))
     assert chosen.addresses == {"topic.persistent://acme/ns/gone"}
 
 
@@ -316,8 +318,8 @@ def test_an_intent_of_a_cut_off_apply_is_known() -> None:
 
 
 def test_without_flags_there_is_no_part() -> None:
-    assert not Selection()
-    assert Selection(excludes=("*",))
+    assert not TargetFlags()
+    assert TargetFlags(excludes=("*",))
 
 
 def test_the_plan_file_says_what_part_it_is() -> None:
@@ -346,7 +348,7 @@ def test_a_danger_of_the_part_refuses_it_and_what_is_allowed_counts() -> None:
 def test_a_bare_namespace_and_a_foreign_subscription_need_nothing() -> None:
     there = changed(
         applied(wanted(TWO)),
-        Found(NamespaceResource(HERE, {})),
-        Found(SubscriptionResource(TopicName(HERE, "J"), "theirs")),
+        LiveObject(NamespaceResource(HERE, {})),
+        LiveObject(SubscriptionResource(TopicName(HERE, "J"), "theirs")),
     )
     assert not planned_part(wanted(TWO), there, "namespace.acme/ns").changes

@@ -12,8 +12,8 @@ from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Create, Delete, Forget, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied
-from kodoctl.plan.inventory import Found, Live, TopicFacts
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.inventory import Live, LiveObject, TopicFacts
+from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.topology.model.policies import from_json
@@ -71,7 +71,7 @@ def test_a_first_apply_is_taken_back_but_for_what_others_may_need() -> None:
 def test_a_value_that_the_broker_always_shows_is_no_change() -> None:
     one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
     shown = TopicResource(J, 1, {"schema_validation": False})
-    assert said(_undo(one, changed(end, Found(shown, "trade"))).changes) == {("delete", "topic.J")}
+    assert said(_undo(one, changed(end, LiveObject(shown, "trade"))).changes) == {("delete", "topic.J")}
 
 
 def test_a_value_comes_back_also_where_there_was_none() -> None:
@@ -105,7 +105,7 @@ def test_what_was_deleted_comes_back_empty_and_that_is_said() -> None:
     assert [finding.detail.partition(": ")[2] for finding in plan.findings] == [
         "it is made again, empty: its messages are gone"
     ] * 2
-    again = _undo(one, changed(end, Found(TopicResource(TopicName(HERE, "K"), 1, {}))))
+    again = _undo(one, changed(end, LiveObject(TopicResource(TopicName(HERE, "K"), 1, {}))))
     assert ("K422", Severity.ERROR) in _codes(again)
     assert again.refused
 
@@ -118,11 +118,11 @@ def test_what_grew_stays_as_it_became() -> None:
 
 
 def test_adopting_and_forgetting_are_taken_back() -> None:
-    there = changed(empty(), Found(TopicResource(J, 1, {})))
+    there = changed(empty(), LiveObject(TopicResource(J, 1, {})))
     plan = planned(wanted(topology("{J: {}}")), there)
     one = Applied("a", "apply", "x", 1, None, "", {}, done=plan.changes)
-    entry = Ledger("trade", HERE, owned={f"topic.{J}": Holding.ADOPTED})
-    mine = with_ledger(changed(there, Found(TopicResource(J, 1, {}), "trade")), HERE, entry)
+    entry = Ledger("trade", HERE, owned={f"topic.{J}": OwnershipKind.ADOPTED})
+    mine = with_ledger(changed(there, LiveObject(TopicResource(J, 1, {}), "trade")), HERE, entry)
     assert ("forget", "topic.J") in said(backwards(one, mine)[0])
     assert ("forget", "topic.J") not in said(backwards(one, empty())[0])
     forgot = Applied(
@@ -144,11 +144,13 @@ def test_adopting_and_forgetting_are_taken_back() -> None:
 @pytest.mark.parametrize("marker", ["other", None])
 def test_what_was_adopted_and_is_anothers_or_nobodys_since_is_left_to_them(marker: str | None) -> None:
     """The way back took the marker off a topic that another topology had taken over meanwhile."""
-    there = changed(empty(), Found(TopicResource(J, 1, {})))
+    there = changed(empty(), LiveObject(TopicResource(J, 1, {})))
     adopted = planned(wanted(topology("{J: {}}")), there).changes
     one = Applied("a", "apply", "x", 1, None, "", {}, done=adopted)
-    entry = Ledger("other", HERE, owned={f"topic.{J}": Holding.ADOPTED})
-    changes, findings = backwards(one, with_ledger(changed(there, Found(TopicResource(J, 1, {}), marker)), HERE, entry))
+    entry = Ledger("other", HERE, owned={f"topic.{J}": OwnershipKind.ADOPTED})
+    changes, findings = backwards(
+        one, with_ledger(changed(there, LiveObject(TopicResource(J, 1, {}), marker)), HERE, entry)
+    )
     assert not said(changes)
     [told] = [finding.detail for finding in findings if finding.code == "K422"]
     assert told.startswith(f"topic.{J}: {'it belongs to' if marker else 'nobody owns it by now'}")
@@ -159,7 +161,9 @@ def test_what_was_forgotten_and_has_another_owner_since_is_not_taken_back() -> N
     grant = GrantResource(J, "anna", frozenset({"consume"}))
     forgot = (Forget(f"topic.{J}", TopicResource(J, 1, {}), about), Forget(grant.address, grant, about))
     one = Applied("b", "forget", "x", 1, None, "", {}, done=forgot)
-    changes, findings = backwards(one, changed(empty(), Found(TopicResource(J, 1, {}), "other"), Found(grant)))
+    changes, findings = backwards(
+        one, changed(empty(), LiveObject(TopicResource(J, 1, {}), "other"), LiveObject(grant))
+    )
     assert said(changes) == {("adopt", "grant.J/anna")}
     assert [finding.detail for finding in findings] == [
         f"topic.{J}: it belongs to 'other' by now; change it by hand, or in the file"
@@ -169,12 +173,15 @@ def test_what_was_forgotten_and_has_another_owner_since_is_not_taken_back() -> N
 @pytest.mark.parametrize(
     ("now", "why"),
     [
-        (Found(TopicResource(J, 3, {}), "trade"), "somebody changed it after it was made"),
-        (Found(TopicResource(J, 1, {"ttl": from_json("ttl", "9d")}), "trade"), "somebody changed it after it was made"),
-        (Found(TopicResource(J, 1, {}), "other"), "it belongs to 'other' by now"),
+        (LiveObject(TopicResource(J, 3, {}), "trade"), "somebody changed it after it was made"),
+        (
+            LiveObject(TopicResource(J, 1, {"ttl": from_json("ttl", "9d")}), "trade"),
+            "somebody changed it after it was made",
+        ),
+        (LiveObject(TopicResource(J, 1, {}), "other"), "it belongs to 'other' by now"),
     ],
 )
-def test_what_was_made_and_changed_since_is_refused(now: Found, why: str) -> None:
+def test_what_was_made_and_changed_since_is_refused(now: LiveObject, why: str) -> None:
     one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
     plan = _undo(one, changed(end, now))
     assert plan.refused
@@ -184,7 +191,7 @@ def test_what_was_made_and_changed_since_is_refused(now: Found, why: str) -> Non
 
 def test_a_value_or_an_object_that_changed_again_is_refused() -> None:
     one, _, end = _done("{J: {policies: {ttl: 1d}}}", "{J: {policies: {ttl: 2d}}}")
-    again = _undo(one, changed(end, Found(TopicResource(J, 1, {"ttl": from_json("ttl", "3d")}), "trade")))
+    again = _undo(one, changed(end, LiveObject(TopicResource(J, 1, {"ttl": from_json("ttl", "3d")}), "trade")))
     assert "ttl changed again after that" in again.findings[0].detail
     assert "it is gone" in _undo(one, changed(end, without=[f"topic.{J}"])).findings[0].detail
 
@@ -194,13 +201,13 @@ def test_a_role_that_was_given_more_since_is_refused() -> None:
     assert [change.address for change in _undo(one, end).changes] == [f"grant.{J}/ann"]
     back, _, without = _done("{J: {producers: [ann]}}", "{J: {}}")
     assert said(_undo(back, without).changes) == {("create", "grant.J/ann")}
-    more = changed(end, Found(GrantResource(J, "ann", frozenset({"produce", "consume"}))))
+    more = changed(end, LiveObject(GrantResource(J, "ann", frozenset({"produce", "consume"}))))
     assert "the role has consume, produce by now, it was given produce" in _undo(one, more).findings[0].detail
 
 
 def test_dangers_are_judged_as_in_any_plan() -> None:
     one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
-    full = changed(end, Found(TopicResource(J, 1, {}), "trade", TopicFacts(backlog_bytes=5)))
+    full = changed(end, LiveObject(TopicResource(J, 1, {}), "trade", TopicFacts(backlog_bytes=5)))
     assert [danger.code for change in _undo(one, full).changes for danger in change.about.dangers] == ["K401"]
     assert not _undo(one, full, frozenset({f"topic.{J}"})).refused
 
@@ -211,7 +218,7 @@ def test_what_no_plan_takes_back_is_named() -> None:
     done = (Create(schema, about), Create(tenant, about))
     broken = ((Delete(TopicResource(J, 1, {}), about), "failed: 412"),)
     one = Applied("a", "apply", "x", 1, None, "", {}, done=done, broken=broken)
-    changes, findings = backwards(one, live([Found(schema), Found(tenant)], {}))
+    changes, findings = backwards(one, live([LiveObject(schema), LiveObject(tenant)], {}))
     assert not changes
     assert [finding.severity for finding in findings] == [Severity.NOTE] * 3
     assert "nobody knows (failed: 412)" in findings[-1].detail

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Diagnostic
-from kodoctl.plan.changes import About, Update
+from kodoctl.plan.changes import ChangeContext, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.planning import planner
 from kodoctl.planning.planner import plan_against
@@ -36,7 +36,7 @@ def _found(monkeypatch: pytest.MonkeyPatch, admin: Any) -> list[Diagnostic]:
     """Findings of a plan that writes another version of a schema."""
     side = wanted(topology())
     live = applied(side)
-    new = Update(SchemaResource(J, "AVRO", '"int"'), SchemaResource(J, "AVRO", '"long"'), (), About("trade"))
+    new = Update(SchemaResource(J, "AVRO", '"int"'), SchemaResource(J, "AVRO", '"long"'), (), ChangeContext("trade"))
     plan = replace(planned(side, live), changes=(new,))
     monkeypatch.setattr(planner, "make_plan", lambda *_, **__: plan)
     given: Admin = admin

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.protocol.sequence_numbers import NOBODY, BrokenNumberError, Mark, Number, begun, new_run, read_number
+from kodoctl.protocol.sequence_numbers import (
+    NOBODY,
+    BrokenNumberError,
+    Number,
+    ProducerWatermark,
+    begun,
+    new_run,
+    read_number,
+)
 from kodoctl.topology.names import why_not_pulsar_name
 
 RUN = new_run(1_795_000_000_000, "0a12ffee")
@@ -30,13 +38,13 @@ def test_a_number_is_read_as_it_was_written(partition: int, number: int) -> None
 
 @given(st.integers(0, 500), numbers, st.lists(st.integers(0, 50), max_size=20), st.booleans())
 def test_a_mark_is_read_as_it_was_written(partition: int, high: int, sizes: list[int], end: bool) -> None:
-    written = Mark(RUN, partition, high, ranges(sizes), end)
+    written = ProducerWatermark(RUN, partition, high, ranges(sizes), end)
     assert read_number(str(written)) == written
 
 
 def test_the_format_is_what_the_documentation_says() -> None:
     assert str(Number("7f3a9c2e41b00a12", 3, 1841)) == "7f3a9c2e41b00a12:3:1841"
-    mark = Mark("7f3a9c2e41b00a12", 3, 1841, ((17, 17), (40, 52)), end=True)
+    mark = ProducerWatermark("7f3a9c2e41b00a12", 3, 1841, ((17, 17), (40, 52)), end=True)
     assert str(mark) == "7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end"
 
 

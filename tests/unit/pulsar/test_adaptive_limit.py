@@ -6,13 +6,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from kodoctl.pulsar.adaptive_limit import Room
+from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin_http import CONNECTIONS, HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from tests.servers import Answer, Request, serving
 
 
-def _rounds(room: Room, number: int) -> None:
+def _rounds(room: AdaptiveConcurrencyLimit, number: int) -> None:
     for _ in range(number):
         with room:
             pass
@@ -20,7 +20,7 @@ def _rounds(room: Room, number: int) -> None:
 
 
 def test_a_busy_broker_halves_it_and_every_round_of_answers_adds_one() -> None:
-    room = Room(12)
+    room = AdaptiveConcurrencyLimit(12)
     room.busy()
     assert room.limit == 6
     for _ in range(5):  # the others that were under way when it said so
@@ -35,7 +35,7 @@ def test_a_busy_broker_halves_it_and_every_round_of_answers_adds_one() -> None:
 
 
 def test_one_always_may() -> None:
-    room = Room(2)
+    room = AdaptiveConcurrencyLimit(2)
     for _ in range(8):
         with room:
             room.busy()

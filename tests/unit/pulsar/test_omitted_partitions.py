@@ -11,8 +11,8 @@ import pytest
 
 from kodoctl.apply.deletes import delete_subscription, delete_topic, what_is_left
 from kodoctl.errors import ClusterError
-from kodoctl.plan.changes import About, Delete
-from kodoctl.plan.inventory import ClusterIdentity, Found, Live
+from kodoctl.plan.changes import ChangeContext, Delete
+from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
 from kodoctl.pulsar.admin import AdminError
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -161,7 +161,7 @@ def test_an_answer_for_all_without_a_body_says_nothing() -> None:
 
 @unknown
 def test_the_last_look_before_a_delete_refuses(said: Answer) -> None:
-    about = About("trade", "no longer declared")
+    about = ChangeContext("trade", "no longer declared")
     for before, delete in (
         (TopicResource(TOPIC, 3, {}), delete_topic),
         (SubscriptionResource(TOPIC, "s"), delete_subscription),
@@ -175,7 +175,7 @@ def test_the_last_look_before_a_delete_refuses(said: Answer) -> None:
 @unknown
 def test_figures_of_what_is_at_stake_are_unknown_as_well(said: Answer) -> None:
     topic = TopicResource(TOPIC, 3, {})
-    live = Live(ClusterIdentity("c", {}), {topic.address: Found(topic)}, {})
+    live = Live(ClusterIdentity("c", {}), {topic.address: LiveObject(topic)}, {})
     with admin_of(Cluster({1: said})) as admin, pytest.raises(UnknownPartitionsError):
         read_evidence(admin, live, [topic.address], ledgers_of=frozenset())
 

@@ -25,7 +25,7 @@ from kodoctl.pulsar.broker_info import read_bookies, read_server, read_version
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.control_namespace import read_control
-from kodoctl.pulsar.live_inventory import Scope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.pulsar.live_inventory import ReadScope, grants_of, list_topics, read_ledgers, read_live
 from kodoctl.pulsar.topic_stats import parse
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.model.policies import from_json
@@ -298,7 +298,7 @@ def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
     book = _live(**{f"persistent_acme_ns_{name}-partition-1_stats": 412 for name in "JK"})
     with pytest.raises(ClusterError) as caught:
-        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), Scope((HERE,)))
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))
     told = [(finding.code, finding.detail.partition(":")[2][:20]) for finding in caught.value.diagnostics]
     assert sorted(told) == [("K580", "//acme/ns/J: nothing"), ("K580", "//acme/ns/K: nothing")]
 
@@ -306,4 +306,4 @@ def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("status", [412, 500, 503])
 def test_a_tenant_that_cannot_be_read_is_not_one_without_roles(status: int) -> None:
     with pytest.raises(AdminError, match=f"answered {status}"):
-        read_live(_live(tenants_acme=status), BrokerClient(Connection("http://127.0.0.1:1")), Scope((HERE,)))
+        read_live(_live(tenants_acme=status), BrokerClient(Connection("http://127.0.0.1:1")), ReadScope((HERE,)))

@@ -6,7 +6,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.topic_stats import parse, read_stats, replications
 from kodoctl.render.status_text import status_json, status_lines
-from kodoctl.status import Replication, Status
+from kodoctl.status import Replication, TopologyStatus
 from kodoctl.topology.names import TopicName
 from tests.servers import Answer, Request, answer_json, serving
 
@@ -26,7 +26,9 @@ def test_a_topic_that_another_cluster_does_not_have_yet_is_known_as_that():
 
 
 def test_status_tells_how_far_the_others_are():
-    here = Status("geo", "geo/ns", (), (), (Replication("o", "west", 7, False), Replication("o", "east", 0, True)))
+    here = TopologyStatus(
+        "geo", "geo/ns", (), (), (Replication("o", "west", 7, False), Replication("o", "east", 0, True))
+    )
     lines = [line.text for line in status_lines(status_json([here], 0))]
     assert "o: replicated to west, 7 entries behind, NOT CONNECTED" in lines
     assert "o: replicated to east, up to date" in lines

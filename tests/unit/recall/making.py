@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kodoctl.recall.destinations import Family, family_of
-from kodoctl.recall.stored_message import Letter, Position
+from kodoctl.recall.destinations import RecallSource, family_of
+from kodoctl.recall.stored_message import DeadLetter, Position
 from kodoctl.topology.load import load_topology
 
 DEAD = "persistent://kodo/trade/orders-billing-DLQ"
 NOW = 1_800_000_000_000
 
 
-def letter(payload: Any = None, *, entry: int = 0, partition: int = 0, batch: int = -1, **fields: Any) -> Letter:
+def letter(payload: Any = None, *, entry: int = 0, partition: int = 0, batch: int = -1, **fields: Any) -> DeadLetter:
     """A letter whose payload is JSON unless it is bytes; `reason=`, `uid=` and the like become properties."""
-    own = {name: fields.pop(name) for name in list(fields) if name in Letter.__dataclass_fields__}
+    own = {name: fields.pop(name) for name in list(fields) if name in DeadLetter.__dataclass_fields__}
     names = {"reason": "kodo-reason", "level": "kodo-level", "recall": "kodo-recall", "origin": "kodo-origin-id"}
     properties = {names.get(name, name): str(value) for name, value in fields.items()} | dict(own.pop("properties", {}))
     data = payload if isinstance(payload, bytes) or payload is None else json.dumps(payload).encode()
     place = {"topic": DEAD, "publish_time": NOW - 1000, **own}
-    return Letter(position=Position(partition, 1, entry, batch), payload=data, properties=properties, **place)
+    return DeadLetter(position=Position(partition, 1, entry, batch), payload=data, properties=properties, **place)
 
 
-def family(tmp_path: Any, subscription: str = "{}", ground: str = "") -> Family:
+def family(tmp_path: Any, subscription: str = "{}", ground: str = "") -> RecallSource:
     """The family of orders / billing."""
     file = tmp_path / "trade.yaml"
     body = f"version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics:\n  orders:\n{ground}    subscriptions:\n"

@@ -13,7 +13,7 @@ from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.credentials import Secret
 from kodoctl.recall import done_store
-from kodoctl.recall.done_store import Remembered
+from kodoctl.recall.done_store import DoneStoreClient
 from kodoctl.topology.load import load_topology
 from tests.unit.recall.making import family
 
@@ -32,7 +32,7 @@ def test_what_a_worker_did_is_known_and_nothing_else(database_url: str) -> None:
     long = "x" * 300
     _worked(database_url, NAME, "5:1:0:-1", long, "it's ü")
     _worked(database_url, "kodo/trade/orders:shipping", "5:2:0:-1")
-    with Remembered(Secret(database_url), NAME) as done:
+    with DoneStoreClient(Secret(database_url), NAME) as done:
         assert done(["5:1:0:-1", "5:2:0:-1", "started", long, "it's ü"]) == {"5:1:0:-1", long, "it's ü"}
         assert done([]) == frozenset()
         many = [f"n{number}" for number in range(1_200)]
@@ -62,7 +62,7 @@ def test_a_store_that_cannot_be_asked_is_told_without_its_password(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.db").touch()
-    with Remembered(Secret(store), NAME) as done, pytest.raises(KodoctlError) as caught:
+    with DoneStoreClient(Secret(store), NAME) as done, pytest.raises(KodoctlError) as caught:
         done(["a"])
     assert (caught.value.diagnostics[0].code, said in str(caught.value)) == (code, True), str(caught.value)
     assert "canary" not in str(caught.value)
@@ -73,7 +73,7 @@ def test_a_process_that_dies_is_told_with_its_last_words(monkeypatch: pytest.Mon
     command = [*done_store._COMMAND[:1], "-c", "import sys; sys.exit('no module named canary')"]
     monkeypatch.setattr(done_store, "_COMMAND", command)
     with (
-        Remembered(Secret("canary"), NAME) as done,
+        DoneStoreClient(Secret("canary"), NAME) as done,
         pytest.raises(KodoctlError, match=r"K741.*ended with 1: no module"),
     ):
         done(["a"])

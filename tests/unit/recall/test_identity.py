@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
 
-from kodoctl.pipeline.ingest.events import Role, events
+from kodoctl.pipeline.ingest.events import TopicRole, events
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.protocol.properties import ID, MAX_ID, ORIGIN_ID
-from kodoctl.recall.stored_message import Letter, Position
+from kodoctl.recall.stored_message import DeadLetter, Position
 
 NAMES = st.one_of(
     st.none(),
@@ -41,7 +41,7 @@ def of_table(properties: dict[str, str]) -> str:
         "broken": None, "size": 0, "payload": b"", "split_id": "s",
     }  # fmt: skip
     batch = pa.RecordBatch.from_pylist([row], schema=MESSAGES.arrow())
-    (found,) = events(batch, Role("t", "L1", "ready", None, None), "run").to_pylist()
+    (found,) = events(batch, TopicRole("t", "L1", "ready", None, None), "run").to_pylist()
     given_id = found["kodo_id"]
     return str(given_id if given_id and len(given_id) <= MAX_ID else found["mid"])
 
@@ -49,12 +49,12 @@ def of_table(properties: dict[str, str]) -> str:
 @given(NAMES, NAMES)
 def test_all_name_a_message_alike(own: str | None, origin: str | None) -> None:
     properties = {name: value for name, value in ((ID, own), (ORIGIN_ID, origin)) if value is not None}
-    letter = Letter("t", PLACE, b"", properties)
+    letter = DeadLetter("t", PLACE, b"", properties)
     assert letter.identity == of_worker(properties) == of_table(properties)
 
 
 def test_two_messages_with_one_endless_id_are_two() -> None:
     """Else the second is acknowledged as the first one's copy."""
     endless = "x" * (MAX_ID + 1)
-    letters = [Letter("t", Position(0, 1, n), b"", {ID: endless, ORIGIN_ID: f"7:{n}:0:-1"}) for n in (1, 2)]
+    letters = [DeadLetter("t", Position(0, 1, n), b"", {ID: endless, ORIGIN_ID: f"7:{n}:0:-1"}) for n in (1, 2)]
     assert [one.identity for one in letters] == ["7:1:0:-1", "7:2:0:-1"]

@@ -10,9 +10,9 @@ import pytest
 
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import Entry, Event
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 
-ENTRY = Entry("run", Event.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
+ENTRY = RecallEntry("run", RecallEvent.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere/ledger", "{}/file/below/ledger"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.recall.partitioning import crews
-from kodoctl.recall.recall_plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
 
 
@@ -19,12 +19,12 @@ def _plan(lanes: list[int]) -> RecallPlan:
     for entry, lane in enumerate(lanes):
         numbers[lane] += 1
         copies = (Dated(Position(0, 2, entry), 5),) if entry % 3 == 0 else ()
-        letters.append(Chosen(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
+        letters.append(PlannedLetter(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
     known: dict[str, Any] = dict.fromkeys(
         ("cluster", "environment", "to", "edit"), None
     ) | dict.fromkeys(("topology", "path", "topic", "subscription", "dead_topic", "holder", "where", "because"), "x")  # fmt: skip
     return RecallPlan(
-        action=Action.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
+        action=RecallAction.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
         lanes=tuple(PlanLane("t", number, False, 8) for number in range(8)), letters=tuple(letters),
         settle=(Dated(Position(0, 9, 9), 5),), **known,
     )  # fmt: skip

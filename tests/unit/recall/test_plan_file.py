@@ -15,9 +15,9 @@ from kodoctl.errors import KodoctlError
 from kodoctl.recall import recall_plan_file
 from kodoctl.recall.message_json import as_json, preview
 from kodoctl.recall.payload_patch import Edit, NotEditableError, merge, read_patch
-from kodoctl.recall.rate_limit import Pace
-from kodoctl.recall.recall_ledger import Entry, Event, highest_booked, standings
-from kodoctl.recall.recall_plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.rate_limit import RateLimit
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked, standings
+from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.recovery import SOUND_FOR, ReadBack, Verdict, judge
 from kodoctl.recall.sends_in_flight import Report
 from kodoctl.recall.stored_message import NotJsonError, Position
@@ -37,9 +37,9 @@ SUMMARY = {
     "not_editable": {},
 }
 PLAN = RecallPlan(
-    Action.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
+    RecallAction.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
     "true", None, 10, again=False, because="", edit={"a": 1}, lanes=(LANE,),
-    letters=(Chosen(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Dated(Position(0, 1, 3), 6),)),),
+    letters=(PlannedLetter(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Dated(Position(0, 1, 3), 6),)),),
     settle=(Dated(Position(0, 1, 9), 7),), summary=SUMMARY,
 )  # fmt: skip
 
@@ -122,14 +122,19 @@ def test_a_patch_file() -> None:
     assert read_patch('{"a": null}') == {"a": None}
 
 
-def entry(event: Event, number: int = 1, recall_id: str = "x", run: str = "r", lane: str = "l") -> Entry:
-    return Entry(run, event, recall_id, DEAD, "1:1:0:-1", NOW, lane, number)
+def entry(event: RecallEvent, number: int = 1, recall_id: str = "x", run: str = "r", lane: str = "l") -> RecallEntry:
+    return RecallEntry(run, event, recall_id, DEAD, "1:1:0:-1", NOW, lane, number)
 
 
 def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() -> None:
-    book = [entry(Event.SENT), entry(Event.INTENT), entry(Event.INTENT, 2, "y"), entry(Event.SENT, 7, "z", run="other")]
+    book = [
+        entry(RecallEvent.SENT),
+        entry(RecallEvent.INTENT),
+        entry(RecallEvent.INTENT, 2, "y"),
+        entry(RecallEvent.SENT, 7, "z", run="other"),
+    ]
     known = standings(book)
-    assert [known[name].event for name in "xyz"] == [Event.SENT, Event.INTENT, Event.SENT]
+    assert [known[name].event for name in "xyz"] == [RecallEvent.SENT, RecallEvent.INTENT, RecallEvent.SENT]
     assert known["x"].settled
     assert not known["y"].settled
     assert highest_booked(known, "r") == {"l": 1}
@@ -137,22 +142,24 @@ def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_one_run_refused_says_nothing_of_what_another_began(order: int) -> None:
-    book = [entry(Event.REFUSED, run="a"), entry(Event.INTENT, run="b")]
-    assert standings(book[::order])["x"][:2] == ("b", Event.INTENT)
-    book = [entry(Event.INTENT), entry(Event.REFUSED)]
-    assert standings(book[::order])["x"].event is Event.REFUSED
+    book = [entry(RecallEvent.REFUSED, run="a"), entry(RecallEvent.INTENT, run="b")]
+    assert standings(book[::order])["x"][:2] == ("b", RecallEvent.INTENT)
+    book = [entry(RecallEvent.INTENT), entry(RecallEvent.REFUSED)]
+    assert standings(book[::order])["x"].event is RecallEvent.REFUSED
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_letter_meant_twice_counts_from_the_first_time(order: int) -> None:
-    book = [entry(Event.INTENT)._replace(at=at, note=f"7:{at}") for at in (10, 20, 30)]
+    book = [entry(RecallEvent.INTENT)._replace(at=at, note=f"7:{at}") for at in (10, 20, 30)]
     found = standings(book[::order])["x"]
     assert (found.at, found.note) == (10, "7:10")
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_letter_that_is_booked_twice_is_where_a_line_says(order: int) -> None:
-    book = [entry(Event.SENT)._replace(at=at, receipt=receipt) for at, receipt in ((10, ""), (20, "8:1"), (30, ""))]
+    book = [
+        entry(RecallEvent.SENT)._replace(at=at, receipt=receipt) for at, receipt in ((10, ""), (20, "8:1"), (30, ""))
+    ]
     assert standings(book[::order])["x"].receipt == "8:1"
 
 
@@ -215,7 +222,7 @@ class Stop(threading.Event):
 
 def test_the_pace_is_never_above_the_rate_and_does_not_catch_up() -> None:
     clock = Clock()
-    stop, pace = Stop(clock), Pace(10, clock)
+    stop, pace = Stop(clock), RateLimit(10, clock)
     starts = []
     for _ in range(20):
         assert pace.wait(stop)
@@ -224,13 +231,13 @@ def test_the_pace_is_never_above_the_rate_and_does_not_catch_up() -> None:
     clock.now += 60
     later = [pace.wait(stop) and clock.now for _ in range(3)]
     assert later[2] - later[0] == pytest.approx(0.2)
-    assert Pace(0.5).a_second == 1
-    assert not Pace(1, clock).wait(_set(stop))
+    assert RateLimit(0.5).a_second == 1
+    assert not RateLimit(1, clock).wait(_set(stop))
 
 
 def test_a_stop_ends_the_waiting() -> None:
     clock = Clock()
-    stop, pace = Stop(clock, stop_at=100.5), Pace(1, clock)
+    stop, pace = Stop(clock, stop_at=100.5), RateLimit(1, clock)
     assert pace.wait(stop)
     assert not pace.wait(stop)
 

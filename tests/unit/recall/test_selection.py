@@ -14,9 +14,9 @@ from kodoctl.recall.destinations import check_target, family_of, fits
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.recall_headers import believed, recalled_properties
-from kodoctl.recall.recall_ledger import Event, Standing
-from kodoctl.recall.recall_plan import Action, Dated, partition_of, recall_id
-from kodoctl.recall.selection import Asked, Selection, age_of
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
+from kodoctl.recall.recall_plan import Dated, RecallAction, partition_of, recall_id
+from kodoctl.recall.selection import LetterSelection, SelectionRequest, age_of
 from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
@@ -28,7 +28,7 @@ DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: 
 def select(tmp_path: Path, letters: list[Any], **changes: Any) -> Any:
     found = family(tmp_path, ground=DOUBLE)
     values = {
-        "action": Action.SEND,
+        "action": RecallAction.SEND,
         "where": "true",
         "run": "r1",
         "to": None,
@@ -39,15 +39,17 @@ def select(tmp_path: Path, letters: list[Any], **changes: Any) -> Any:
     }
     values.update(changes)
     condition = parse(values.pop("where"), NOW)
-    selection = Selection(Asked(family=found, condition=condition, **values))
+    selection = LetterSelection(SelectionRequest(family=found, condition=condition, **values))
     for one in letters:
         selection.offer(one)
     return selection.finish()
 
 
-def standing(position: str, event: Event, run: str = "r0", published: int = NOW - 1000) -> dict[str, Standing]:
+def standing(
+    position: str, event: RecallEvent, run: str = "r0", published: int = NOW - 1000
+) -> dict[str, LetterStatus]:
     name = recall_id(DEAD, Position.parse(position), published)
-    return {name: Standing(run, event, position)}
+    return {name: LetterStatus(run, event, position)}
 
 
 def test_letters_go_to_retrying_of_the_level_they_died_in_and_keep_their_partition(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_copies_of_a_message_are_one_recall_but_another_payload_is_another_messa
     assert [one.position.entry for one in chosen] == [1, 4]
     assert [one.position.entry for one in chosen[0].repeats] == [2, 3]
     assert summary["left_out"] == {"repeat": 2}
-    _, discarded, _, _ = select(tmp_path, copies, action=Action.DISCARD)
+    _, discarded, _, _ = select(tmp_path, copies, action=RecallAction.DISCARD)
     assert len(discarded) == 3
 
 
@@ -133,14 +135,14 @@ def test_the_oldest_are_taken_up_to_the_limit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("event", "word"),
     [
-        (Event.SENT, "already"),
-        (Event.DISCARDED, "already"),
-        (Event.INTENT, "unfinished"),
-        (Event.UNCLEAR, "unfinished"),
-        (Event.REFUSED, None),
+        (RecallEvent.SENT, "already"),
+        (RecallEvent.DISCARDED, "already"),
+        (RecallEvent.INTENT, "unfinished"),
+        (RecallEvent.UNCLEAR, "unfinished"),
+        (RecallEvent.REFUSED, None),
     ],
 )
-def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: Event, word: str | None) -> None:
+def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: RecallEvent, word: str | None) -> None:
     known = standing("1:3:0:-1", event)
     _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known)
     assert len(chosen) == (word is None)
@@ -153,13 +155,13 @@ def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: Event, 
 
 
 def test_letters_that_an_earlier_recall_left_with_the_holder_are_settled_whatever_the_condition(tmp_path: Path) -> None:
-    known = standing("1:3:0:-1", Event.SENT)
+    known = standing("1:3:0:-1", RecallEvent.SENT)
     _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known, where="false")
     assert (chosen, settle, summary["left_out"]) == ((), (Dated(Position(0, 1, 3), NOW - 1000),), {})
 
 
 def test_a_ledger_of_another_cluster_says_nothing_of_the_letter_at_the_same_place(tmp_path: Path) -> None:
-    known = standing("1:3:0:-1", Event.SENT, published=NOW - 999)
+    known = standing("1:3:0:-1", RecallEvent.SENT, published=NOW - 999)
     _, chosen, settle, _ = select(tmp_path, [letter(1, entry=3)], known=known)
     assert (len(chosen), settle) == (1, ())
 
@@ -168,7 +170,7 @@ def test_no_loop_what_died_again_after_a_recall_stays_unless_asked_for(tmp_path:
     back = letter(1, entry=9, recall="a" * 32)
     assert select(tmp_path, [back])[3]["left_out"] == {"recalled": 1}
     assert len(select(tmp_path, [back], again=True)[1]) == 1
-    assert len(select(tmp_path, [back], action=Action.DISCARD)[1]) == 1
+    assert len(select(tmp_path, [back], action=RecallAction.DISCARD)[1]) == 1
 
 
 def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp_path: Path) -> None:
@@ -193,8 +195,10 @@ def test_what_cannot_be_carried_on_is_left_and_counted(tmp_path: Path) -> None:
 
 def test_nowhere_to_go(tmp_path: Path) -> None:
     found = family(tmp_path, "{states: []}")
-    asked = Asked(Action.SEND, found, parse("true", NOW), "r", None, 5, again=False, edit=None, known={})
-    selection = Selection(asked)
+    asked = SelectionRequest(
+        RecallAction.SEND, found, parse("true", NOW), "r", None, 5, again=False, edit=None, known={}
+    )
+    selection = LetterSelection(asked)
     selection.offer(letter(1))
     assert selection.finish()[3]["left_out"] == {"nowhere": 1}
 

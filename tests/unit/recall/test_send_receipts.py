@@ -8,24 +8,24 @@ import pytest
 
 from kodoctl.pulsar.recall_transport import Receipt
 from kodoctl.recall import send_receipts
-from kodoctl.recall.recall_ledger import Event
-from kodoctl.recall.recall_plan import Chosen
+from kodoctl.recall.recall_ledger import RecallEvent
+from kodoctl.recall.recall_plan import PlannedLetter
 from kodoctl.recall.send_receipts import PATIENCE, SILENCE, Receipts
-from kodoctl.recall.sends_in_flight import Bundle, Parcel
+from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 from kodoctl.recall.stored_message import Position
 from tests.unit.recall.making import NOW, letter
 
 
-def _bundle(here: Receipts, number: int) -> Bundle:
-    bundle = Bundle()
+def _bundle(here: Receipts, number: int) -> SendBatch:
+    bundle = SendBatch()
     for entry in range(number):
-        one = Chosen(Position(0, 1, entry), f"{entry:032x}", "d", 0, entry + 1, NOW)
-        bundle.add(Parcel(one, None, letter(b"x", entry=entry), b"x"))
+        one = PlannedLetter(Position(0, 1, entry), f"{entry:032x}", "d", 0, entry + 1, NOW)
+        bundle.add(InFlightMessage(one, None, letter(b"x", entry=entry), b"x"))
         here.expect(bundle)
     return bundle
 
 
-def _waiting(here: Receipts, bundle: Bundle) -> threading.Thread:
+def _waiting(here: Receipts, bundle: SendBatch) -> threading.Thread:
     thread = threading.Thread(target=here.wait, args=(bundle,), daemon=True)
     thread.start()
     return thread
@@ -38,7 +38,12 @@ def test_a_receipt_says_what_became_of_a_letter() -> None:
     for parcel, receipt in zip(bundle.parcels, came, strict=True):
         here.take(parcel, bundle, receipt)
     here.wait(bundle)
-    assert [one.outcome for one in bundle.parcels] == [Event.SENT, Event.SENT, Event.REFUSED, Event.UNCLEAR]
+    assert [one.outcome for one in bundle.parcels] == [
+        RecallEvent.SENT,
+        RecallEvent.SENT,
+        RecallEvent.REFUSED,
+        RecallEvent.UNCLEAR,
+    ]
     assert [one.note for one in bundle.parcels] == ["", "", "too large", "AlreadyClosed"]
     assert not bundle.left
 

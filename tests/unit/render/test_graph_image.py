@@ -8,11 +8,11 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from kodoctl.render.graph_grid import LABEL_POINTS, NAME_POINTS, Box, Line, Picture, text_width
+from kodoctl.render.graph_grid import LABEL_POINTS, NAME_POINTS, Box, GridArrow, Picture, text_width
 from kodoctl.render.graph_image import draw
 from kodoctl.render.graph_layout import arrange
 from kodoctl.topology.expand import expand
-from kodoctl.topology.graph import Lane, lane_graph
+from kodoctl.topology.graph import GraphNode, lane_graph
 from kodoctl.topology.load import load_topology
 from tests.unit.topology.making import expanded
 
@@ -34,7 +34,7 @@ GRAPHS = {path.stem: path for path in sorted((ROOT / "topologies").rglob("*.yaml
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom
 
 
-def graph_of(name: str) -> nx.MultiDiGraph[Lane]:
+def graph_of(name: str) -> nx.MultiDiGraph[GraphNode]:
     return lane_graph([expand(load_topology(str(GRAPHS[name])))] if name in GRAPHS else [expanded(EVERYTHING)])
 
 
@@ -47,7 +47,7 @@ def box_area(box: Box) -> Rectangle:
     return box.x - box.width / 2, box.y - box.height / 2, box.x + box.width / 2, box.y + box.height / 2
 
 
-def label_area(line: Line) -> Rectangle:
+def label_area(line: GridArrow) -> Rectangle:
     width = max(text_width(word, LABEL_POINTS) for word in line.words) * 0.9  # the estimate is on the wide side
     height = len(line.words) * LABEL_POINTS * 1.1 / 72
     if line.upright:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Where, error, note, warning
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
-from kodoctl.plan.inventory import ClusterIdentity, Found
+from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
@@ -24,7 +24,7 @@ from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.render.status_text import status_json, status_lines
-from kodoctl.status import LaneStatus, OtherReaders, Status
+from kodoctl.status import LaneStatus, OtherReaders, TopologyStatus
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -40,7 +40,7 @@ from tests.inventories import HERE, applied, changed, empty, planned, topology, 
 
 J = TopicName(HERE, "J")
 TARGET = "context dev, http://127.0.0.1:8080"
-ABOUT = About("trade")
+ABOUT = ChangeContext("trade")
 
 
 def plan_of(*changes: Change, **parts: Any) -> Plan:
@@ -56,9 +56,11 @@ def _markdown(plan: Plan, limit: int = LIMIT) -> str:
     return plan_markdown(to_json(plan), TARGET, limit=limit)
 
 
-def danger(address: str, code: str = "K401") -> About:
+def danger(address: str, code: str = "K401") -> ChangeContext:
     """Something at stake."""
-    return About("trade", "no longer declared", None, (error(code, "deletes data", f"{address}: 5 unread messages"),))
+    return ChangeContext(
+        "trade", "no longer declared", None, (error(code, "deletes data", f"{address}: 5 unread messages"),)
+    )
 
 
 def test_the_head_says_which_cluster_and_environment() -> None:
@@ -119,8 +121,8 @@ def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
 def test_adopting_and_forgetting_say_why() -> None:
     text = _text(
         plan_of(
-            Adopt(TopicResource(J, 1, {}), About("trade", "there, and nobody's yet")),
-            Forget("topic.x", None, About("trade", "is gone already")),
+            Adopt(TopicResource(J, 1, {}), ChangeContext("trade", "there, and nobody's yet")),
+            Forget("topic.x", None, ChangeContext("trade", "is gone already")),
         )
     )
     assert "○ topic.persistent://acme/ns/J\n      there, and nobody's yet" in text
@@ -237,12 +239,12 @@ def _hostile() -> Plan:
     """Every text that a cluster or a plan file could bring along is hostile."""
     evil = TopicName(HERE, EVIL)
     topic = TopicResource(evil, 1, {"dispatch_rate": Foreign(EVIL)})
-    about = About(EVIL, EVIL, None, (error(EVIL, EVIL, EVIL),))
+    about = ChangeContext(EVIL, EVIL, None, (error(EVIL, EVIL, EVIL),))
     changes: list[Change] = [
-        Delete(topic, about), Delete(SubscriptionResource(J, EVIL), about), Create(topic, About(EVIL)), Adopt(topic, About(EVIL, EVIL), EVIL),
-        Update(topic, topic, (FieldChange("policies.dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, About(EVIL, EVIL)),
-        Create(GrantResource(J, EVIL, frozenset({"consume"})), About(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), About(EVIL)),
-        Create(SchemaResource(J, EVIL, EVIL), About(EVIL)),  # type: ignore[arg-type]
+        Delete(topic, about), Delete(SubscriptionResource(J, EVIL), about), Create(topic, ChangeContext(EVIL)), Adopt(topic, ChangeContext(EVIL, EVIL), EVIL),
+        Update(topic, topic, (FieldChange("policies.dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, ChangeContext(EVIL, EVIL)),
+        Create(GrantResource(J, EVIL, frozenset({"consume"})), ChangeContext(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), ChangeContext(EVIL)),
+        Create(SchemaResource(J, EVIL, EVIL), ChangeContext(EVIL)),  # type: ignore[arg-type]
     ]  # fmt: skip
     return plan_of(
         *changes,
@@ -288,13 +290,18 @@ def test_hostile_names_and_values_are_plain_ascii_in_json() -> None:
 
 
 def test_hostile_drift_and_status_are_escaped() -> None:
-    there = changed(applied(wanted(topology())), Found(TopicResource(TopicName(HERE, EVIL), 1, {})))
+    there = changed(applied(wanted(topology())), LiveObject(TopicResource(TopicName(HERE, EVIL), 1, {})))
     document = drift_json(split(planned(wanted(topology()), there), there, count_unmanaged=True))
     document["stale_topologies"] = [EVIL]
     assert all(line.text.isprintable() for line in drift_lines(document, EVIL))
     lane = LaneStatus("J", "s", "L1", "ready", "J", there=True)
     status = status_json(
-        [Status(EVIL, EVIL, (replace(lane, ground=EVIL, subscription=EVIL),), (OtherReaders(EVIL, (EVIL,), 1),))], 0
+        [
+            TopologyStatus(
+                EVIL, EVIL, (replace(lane, ground=EVIL, subscription=EVIL),), (OtherReaders(EVIL, (EVIL,), 1),)
+            )
+        ],
+        0,
     )
     assert all(line.text.isprintable() for line in status_lines(status))
 

@@ -14,9 +14,9 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
-from kodo_consumer.adapters.metrics.metric import LANE, Exported, Labels, Read, counter, gauge, of_lane, plain
+from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read, counter, gauge, of_lane, plain
 from kodo_consumer.adapters.metrics.tenant_fairness import label
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.duration_histogram import Histogram
 from kodo_consumer.core.in_flight import OTHER
@@ -27,7 +27,7 @@ from kodo_consumer.core.worker_metrics import Timings
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
     """What the broker said last of each lane; nothing where it could not be asked."""
 
-    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         for lane, stats in _stats(sight):
             if (value := read(stats)) is not None:
                 yield (lane.level.value, lane.state.value), value
@@ -35,18 +35,18 @@ def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
     return values
 
 
-def _read(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+def _read(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
     last = dict(sight.service.stats.last) if sight.service.stats else {}
     return [(lane, last[lane.index]) for lane, _ in sight.lanes if lane.index in last]
 
 
-def _stats(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
     """Of lanes whose partitions all could be asked: a part of a sum would be taken for all of it."""
     return [(lane, stats) for lane, stats in _read(sight) if stats.whole]
 
 
 def _counted(what: str) -> Read:
-    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         for lane, held in sight.lanes:
             for (kind, name), count in dict(held.counted).items():
                 if kind == what:
@@ -55,14 +55,14 @@ def _counted(what: str) -> Read:
     return values
 
 
-def _done(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _done(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     for lane, _ in sight.lanes:
         if sight.meter is not None:
             yield (lane.level.value, lane.state.value), sight.meter.done[lane.index]
 
 
 def _timing(read: Callable[[Timings], Histogram]) -> Read:
-    def values(sight: Sight) -> Iterator[tuple[Labels, Histogram]]:
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, Histogram]]:
         if sight.meter is not None:
             for state in dict.fromkeys(lane.state for lane, _ in sight.lanes):
                 yield (state.value,), read(sight.meter.timings[state])
@@ -74,7 +74,7 @@ def _age(moment: int | None) -> float:
     return max(0.0, time.time() - moment / 1000) if moment else 0.0
 
 
-def _lag(sight: Sight) -> float | None:
+def _lag(sight: WorkerView) -> float | None:
     """Due and not acknowledged, in all lanes; None until each was read once."""
     stats = _stats(sight)
     if len(stats) < len(sight.lanes):
@@ -82,7 +82,7 @@ def _lag(sight: Sight) -> float | None:
     return float(sum(max(0, one.backlog - one.delayed) for _, one in stats))
 
 
-def _workers(sight: Sight) -> float | None:
+def _workers(sight: WorkerView) -> float | None:
     return next((float(len(one.workers)) for lane, one in _read(sight) if lane.index == 0), None)
 
 
@@ -91,25 +91,25 @@ def _fairness(read: Callable[[Any], float]) -> Read:
     return lambda sight: fair(sight) if sight.policy.fair_by else ()
 
 
-def _tenants_handled(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _tenants_handled(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     if sight.tenants is not None and sight.policy.fair_by:
         labels = sight.tenants.labels
         yield from (((label(tenant),), count) for tenant, count in dict(labels.totals).items() if tenant != OTHER)
         yield (OTHER,), labels.other + labels.totals.get(OTHER, 0)
 
 
-def _tenants_waiting(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _tenants_waiting(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     if sight.tenants is not None and sight.policy.fair_by:
         waiting, shown = sight.tenants.waiting, [name for name in dict(sight.tenants.labels.totals) if name != OTHER]
         yield from (((label(tenant),), waiting[tenant]) for tenant in shown)
         yield (OTHER,), waiting.total() - sum(waiting[tenant] for tenant in shown)
 
 
-def _alarms(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _alarms(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((kind,), count) for kind, count in dict(sight.worker.alarms).items())
 
 
-def _stall_counts(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _stall_counts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     for stalls in (sight.pulse.threads, sight.pulse.handlers):
         yield from (((stalls.loop, cause.value), float(count)) for cause, count in stalls.count.items())
 
@@ -118,8 +118,8 @@ def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
 
-def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> Exported:
-    return Exported(f"kodo_consumer_{name}", "histogram", text, ("state",), _timing(read))
+def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> MetricSpec:
+    return MetricSpec(f"kodo_consumer_{name}", "histogram", text, ("state",), _timing(read))
 
 
 EXPORTED: Final = (
@@ -218,15 +218,15 @@ class Collector:
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
         self._lock = threading.Lock()
-        self._sights: dict[Labels, Sight] = {}
+        self._sights: dict[Labels, WorkerView] = {}
 
     @property
-    def sights(self) -> dict[Labels, Sight]:
+    def sights(self) -> dict[Labels, WorkerView]:
         """Workers by the values of their BASE labels."""
         with self._lock:
             return dict(self._sights)
 
-    def add(self, sight: Sight) -> None:
+    def add(self, sight: WorkerView) -> None:
         """Shows one more worker."""
         with self._lock:
             name = (sight.namespace, sight.policy.ground, sight.policy.subscription)
@@ -236,7 +236,7 @@ class Collector:
                 self._registry.register(self)
             self._sights[*name, str(number)] = sight
 
-    def remove(self, sight: Sight) -> None:
+    def remove(self, sight: WorkerView) -> None:
         """Shows it no more. Harmless when it was not shown."""
         with self._lock:
             kept = {labels: other for labels, other in self._sights.items() if other is not sight}

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Spent(NamedTuple):
+class ThreadTimes(NamedTuple):
     """Seconds a thread has computed, and stood in line for a core, since it began."""
 
     computed: float = 0.0
     queued: float = 0.0
 
 
-def spent(thread: int) -> Spent | None:
+def spent(thread: int) -> ThreadTimes | None:
     """Of a thread of this process, by its native id; None where the system does not say (anywhere but on Linux)."""
     try:
         computed, queued, *_ = Path(f"/proc/self/task/{thread}/schedstat").read_bytes().split()
-        return Spent(int(computed) / 1e9, int(queued) / 1e9)
+        return ThreadTimes(int(computed) / 1e9, int(queued) / 1e9)
     except (OSError, ValueError):
         return None
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Event, get_native_id
 from typing import Final, NamedTuple
 
-from kodo_consumer.adapters.metrics.cpu_pressure import Spent, load, spent
+from kodo_consumer.adapters.metrics.cpu_pressure import ThreadTimes, load, spent
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.runtime.worker import Worker
@@ -20,7 +20,7 @@ _BEAT: Final = 0.1  # seconds
 _SILENT: Final = 1.0
 
 
-class Pulse:
+class StallProbe:
     """Of one worker, until `over`. `loop`: the event loop of async handlers, `tenants`: there when metrics are wanted."""
 
     def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop | None, tenants: TenantWatch | None) -> None:
@@ -78,7 +78,7 @@ class _Moment(NamedTuple):
     at: float
     cpu: float
     thread: int
-    spent: Spent | None
+    spent: ThreadTimes | None
 
     @classmethod
     def now(cls, thread: int) -> _Moment:

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY, make_wsgi_app
 
 from kodo_consumer.adapters.metrics.collector import COLLECTOR
 from kodo_consumer.adapters.metrics.outbox_metrics import RELAYS, RelaySight
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import UsageError, error
 
@@ -45,10 +45,10 @@ _lock: Final = threading.Lock()
 _servers: Final[dict[tuple[str, int], _Shared]] = {}  # by the address asked for
 
 
-class Window:
+class HttpEndpoint:
     """One worker's, or one relay's, part in the server. `address`: what it listens on, the real port when 0 was asked for."""
 
-    def __init__(self, shown: Sight | RelaySight, host: str, port: int) -> None:
+    def __init__(self, shown: WorkerView | RelaySight, host: str, port: int) -> None:
         """Listens. Raises UsageError: the address is taken or is none."""
         self._shown, self._asked = shown, (host, port)
         with _lock:
@@ -57,14 +57,14 @@ class Window:
                 shared = _servers[self._asked] = _listen(host, port)
             shared.users += 1
             self.address = f"{host}:{shared.server.server_port}"
-        if isinstance(shown, Sight):
+        if isinstance(shown, WorkerView):
             COLLECTOR.add(shown)
         else:
             RELAYS.add(shown)
 
     def close(self) -> None:
         """The last one closes the server."""
-        if isinstance(self._shown, Sight):
+        if isinstance(self._shown, WorkerView):
             COLLECTOR.remove(self._shown)
         else:
             RELAYS.remove(self._shown)
@@ -96,15 +96,15 @@ def _answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/metrics":
             return _metrics(environ, start)
         case "/healthz":
-            return _health(start, Sight.unhealthy, RelaySight.unhealthy)
+            return _health(start, WorkerView.unhealthy, RelaySight.unhealthy)
         case "/readyz":
-            return _health(start, Sight.not_ready, RelaySight.not_ready)
+            return _health(start, WorkerView.not_ready, RelaySight.not_ready)
         case _:
             return _text(start, "404 Not Found", f"there is {_PATHS}\n")
 
 
 def _health(
-    start: Start, ask: Callable[[Sight], list[str]], ask_relay: Callable[[RelaySight], list[str]]
+    start: Start, ask: Callable[[WorkerView], list[str]], ask_relay: Callable[[RelaySight], list[str]]
 ) -> Iterable[bytes]:
     """200 when all workers and relays are well, else 503; either way who is how."""
     found = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.override_state import paused_tenants
@@ -14,12 +14,12 @@ from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
 from kodoctl.protocol.overrides import What
 
 
-def _breaker(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     now = sight.engine.throttle.breaker.state
     return (((phase.value,), float(phase is now)) for phase in BreakerState)
 
 
-def _may_run(sight: Sight) -> float:
+def _may_run(sight: WorkerView) -> float:
     """Handlers that may be at work at once: what adaptive concurrency and the breaker leave of the slots."""
     throttle = sight.engine.throttle
     most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
@@ -34,23 +34,23 @@ def _may_run(sight: Sight) -> float:
             return most
 
 
-def _orders(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     orders = sight.worker.orders
     return (((what.value,), float(sum(order.what is what for order in orders))) for what in What)
 
 
-def _failed_loans(sight: Sight) -> float | None:
+def _failed_loans(sight: WorkerView) -> float | None:
     """None where nothing is borrowed."""
     borrower = sight.engine.limits.borrower
     return float(borrower.failed) if borrower is not None else None
 
 
-def _borrowed(sight: Sight) -> float | None:
+def _borrowed(sight: WorkerView) -> float | None:
     borrower = sight.engine.limits.borrower
     return float(len(borrower.active)) if borrower is not None else None
 
 
-def _lent(sight: Sight) -> Iterator[tuple[Labels, float]]:
+def _lent(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     borrower = sight.engine.limits.borrower
     gates = list(borrower.active) if borrower is not None else []
     kinds = _KINDS if borrower is not None else ()

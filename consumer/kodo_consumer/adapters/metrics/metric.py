@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.in_flight import LaneState
 
 BASE: Final = ("namespace", "topic", "subscription", "worker")
@@ -16,11 +16,11 @@ BASE: Final = ("namespace", "topic", "subscription", "worker")
 LANE: Final = ("level", "state")
 
 Labels = tuple[str, ...]
-Read = Callable[[Sight], Iterable[tuple[Labels, Any]]]
+Read = Callable[[WorkerView], Iterable[tuple[Labels, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class MetricSpec:
     """One metric. `read` gives its label values, those of BASE left out, with the value (a Histogram for histograms)."""
 
     name: str
@@ -41,10 +41,10 @@ class Exported:
                 return HistogramMetricFamily(self.name, self.help, labels=names)
 
 
-def plain(read: Callable[[Sight], float | None]) -> Read:
+def plain(read: Callable[[WorkerView], float | None]) -> Read:
     """One value, or none that is known."""
 
-    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         if (value := read(sight)) is not None:
             yield (), value
 
@@ -56,11 +56,11 @@ def of_lane(read: Callable[[LaneState], float]) -> Read:
     return lambda sight: [((lane.level.value, lane.state.value), read(held)) for lane, held in sight.lanes]
 
 
-def counter(name: str, text: str, labels: Labels, read: Read) -> Exported:
+def counter(name: str, text: str, labels: Labels, read: Read) -> MetricSpec:
     """A count that only grows."""
-    return Exported(f"kodo_consumer_{name}_total", "counter", text, labels, read)
+    return MetricSpec(f"kodo_consumer_{name}_total", "counter", text, labels, read)
 
 
-def gauge(name: str, text: str, labels: Labels, read: Read) -> Exported:
+def gauge(name: str, text: str, labels: Labels, read: Read) -> MetricSpec:
     """A figure that comes and goes."""
-    return Exported(f"kodo_consumer_{name}", "gauge", text, labels, read)
+    return MetricSpec(f"kodo_consumer_{name}", "gauge", text, labels, read)

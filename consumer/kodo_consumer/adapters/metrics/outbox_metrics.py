@@ -11,14 +11,14 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.outbox.outbox_store import Store
+from kodo_consumer.outbox.outbox_store import OutboxStore
 from kodo_consumer.outbox.relay import Relay
 
 _SILENT: Final = 90.0  # seconds without a turn: three times the longest pause
 _READ_EVERY: Final = 15.0  # seconds between two looks at the table
 
 
-class Told(NamedTuple):
+class OutboxMetric(NamedTuple):
     """One metric. `read` answers None for what is not known just now."""
 
     name: str
@@ -40,7 +40,7 @@ class Told(NamedTuple):
 class RelaySight:
     """A relay and its table as they are seen from outside. `now`: ms since the epoch."""
 
-    def __init__(self, relay: Relay, store: Store, now: Callable[[], int]) -> None:
+    def __init__(self, relay: Relay, store: OutboxStore, now: Callable[[], int]) -> None:
         self.relay, self._store, self._now = relay, store, now
         self._lock = threading.Lock()
         self._read_at = float("-inf")
@@ -84,18 +84,22 @@ def _count(name: str) -> Callable[[RelaySight], float]:
 
 
 TOLD: Final = (
-    Told("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
-    Told("kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")),
-    Told("kodo_outbox_late_total", "Sends without a receipt beyond outbox_attempts.", _count("late")),
-    Told("kodo_outbox_failed_total", "Rows that can never be sent: they wait for a person.", _count("failed")),
-    Told(
+    OutboxMetric("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
+    OutboxMetric(
+        "kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")
+    ),
+    OutboxMetric("kodo_outbox_late_total", "Sends without a receipt beyond outbox_attempts.", _count("late")),
+    OutboxMetric("kodo_outbox_failed_total", "Rows that can never be sent: they wait for a person.", _count("failed")),
+    OutboxMetric(
         "kodo_outbox_overtaken_total",
         "Rows that another relay claimed before they were settled: sent twice, with one identity.",
         _count("overtaken"),
     ),
-    Told("kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting),
-    Told("kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue),
-    Told(
+    OutboxMetric(
+        "kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting
+    ),
+    OutboxMetric("kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue),
+    OutboxMetric(
         "kodo_outbox_database_away",
         "1 while the database does not answer the relay.",
         lambda sight: float(sight.relay.database_is_away),

@@ -23,7 +23,7 @@ _SOME: Final = 0.1  # of a core: on a machine that is not busy this is enough to
 _WORST_OF: Final = 60.0  # seconds
 
 
-class Cause(StrEnum):
+class StallCause(StrEnum):
     """Whose fault a late turn is. Public: metrics show it."""
 
     HANDLERS = "handlers"
@@ -50,19 +50,19 @@ class Late:
         return self.cpu / self.wall if self.wall > 0 else 0.0
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> StallCause:
         """Whose fault it is, by what is known."""
         waited = self.seconds - self.queued  # for the interpreter, or within a handler
         if waited <= TOO_LATE:
-            return Cause.MACHINE
+            return StallCause.MACHINE
         if self.own is not None and 2 * self.own >= waited:
-            return Cause.HANDLERS
+            return StallCause.HANDLERS
         surely = self.cpu - (self.wall - self.seconds)  # used while it was late, at the least
         if self.share >= _MOST_OF_A_CORE or 2 * surely >= waited:
-            return Cause.HANDLERS
+            return StallCause.HANDLERS
         is_calm = self.load <= 1.0 and 10 * self.queued <= self.seconds
         blocks = self.own is not None  # an event loop that neither computes nor gets on waits in a handler's call
-        return Cause.HANDLERS if is_calm and (blocks or self.share >= _SOME) else Cause.MACHINE
+        return StallCause.HANDLERS if is_calm and (blocks or self.share >= _SOME) else StallCause.MACHINE
 
 
 class Stalls:
@@ -70,9 +70,9 @@ class Stalls:
 
     def __init__(self, loop: str) -> None:
         self.loop = loop
-        self.count = dict.fromkeys(Cause, 0)
+        self.count = dict.fromkeys(StallCause, 0)
         self._late: deque[tuple[float, Late]] = deque()  # a minute's
-        self._rows = {cause: _Row() for cause in Cause}
+        self._rows = {cause: _Row() for cause in StallCause}
 
     def add(self, late: Late, now: float) -> Alarm | None:
         """One turn. An alarm when it goes on: of handlers soon, and worse when it does not end; of a busy machine only then."""
@@ -87,7 +87,7 @@ class Stalls:
             return None
         sustained = now - row.since >= _SUSTAINED
         worst = f"up to {1000 * self.worst(now):.0f} ms"
-        if cause is Cause.MACHINE:
+        if cause is StallCause.MACHINE:
             return Alarm("busy", self._of_machine(worst, late), severe=False) if sustained else None
         return Alarm("stall", self._of_handlers(worst, late), severe=sustained)
 

@@ -16,7 +16,14 @@ from typing import Final
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.in_flight import OTHER, LaneState
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.fairness_index import EVEN, Evenness, Tally, evenness, noisy, says_nothing
+from kodo_consumer.core.scheduling.fairness_index import (
+    EVEN,
+    FairnessIndex,
+    TenantWindow,
+    evenness,
+    noisy,
+    says_nothing,
+)
 from kodo_consumer.core.worker_metrics import Meter
 
 MAX_LABEL: Final = 100  # characters of a tenant in a label
@@ -34,7 +41,7 @@ class Fairness:
 
     noisy: int = 0
     oldest_quiet: float = 0.0
-    even: Evenness = EVEN
+    even: FairnessIndex = EVEN
 
 
 class Labels:
@@ -73,7 +80,7 @@ class Labels:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _LanePass:
     """What a pass has seen of one lane: messages waiting by tenant, and how many tenants were so at its beginning as well."""
 
     waiting: dict[str, int]
@@ -129,9 +136,9 @@ class TenantWatch:
         steps = count(1)
         waiting: Counter[str] = Counter()
         firsts: list[tuple[int, str]] = []
-        seen: list[_Seen] = []
+        seen: list[_LanePass] = []
         for lane, before in zip(self._lanes, self._before, strict=True):
-            seen.append(found := _Seen({}))
+            seen.append(found := _LanePass({}))
             for tenant, held, first in lane.ring.queues():
                 found.waiting[tenant] = held
                 found.backlogged += tenant in before
@@ -157,9 +164,9 @@ class TenantWatch:
             total.update(served)
         self.labels.count(total, now)
 
-    def _judge(self, seen: list[_Seen], now: float, steps: Iterator[int]) -> Generator[None, None, Evenness]:
+    def _judge(self, seen: list[_LanePass], now: float, steps: Iterator[int]) -> Generator[None, None, FairnessIndex]:
         """The least even lane's figures; those of the window before, as long as this one does not say anything."""
-        found: list[Evenness] = []
+        found: list[FairnessIndex] = []
         for before, served, lane in zip(self._before, self._served, seen, strict=True):
             if not lane.backlogged:
                 found.append(EVEN)
@@ -176,11 +183,11 @@ class TenantWatch:
         self._served = [Counter() for _ in seen]
         if not found:
             return self.fairness.even
-        return Evenness(min(even.jain for even in found), min(even.worst for even in found))
+        return FairnessIndex(min(even.jain for even in found), min(even.worst for even in found))
 
     def _alike(
         self, before: Mapping[str, int], served: Mapping[str, int], waiting: Mapping[str, int], steps: Iterator[int]
-    ) -> Generator[None, None, dict[_Kind, Tally]]:
+    ) -> Generator[None, None, dict[_Kind, TenantWindow]]:
         """Tenants with the same figures are told as one: of 100,000 most have a message or two."""
         weights = self._policy.tenant_weights
         kinds: Counter[_Kind] = Counter()
@@ -188,7 +195,7 @@ class TenantWatch:
             kinds[served.get(tenant, 0), waiting.get(tenant, 0), tenant in before, weights.get(tenant, 1)] += 1
             if not next(steps) % STEP:
                 yield
-        return {kind: Tally(*kind, tenants=tenants) for kind, tenants in kinds.items()}
+        return {kind: TenantWindow(*kind, tenants=tenants) for kind, tenants in kinds.items()}
 
 
 def label(tenant: str) -> str:

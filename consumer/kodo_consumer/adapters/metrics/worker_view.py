@@ -7,25 +7,25 @@ import time
 from random import Random
 from typing import Final
 
-from kodo_consumer.adapters.metrics.heartbeat import Pulse
+from kodo_consumer.adapters.metrics.heartbeat import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.in_flight import LaneState
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.core.worker_metrics import Meter
-from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.worker import Worker
 
 _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
 
 
-class Sight:
+class WorkerView:
     """Looks at a worker and its service. `measured`: keep figures that cost a little at every message."""
 
     def __init__(
         self,
         worker: Worker,
-        service: Service,
+        service: WorkerSupervisor,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
         tenants: int = 20,
@@ -41,7 +41,7 @@ class Sight:
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
             self.engine.meter = self.meter
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
-        self.pulse = Pulse(worker, loop, self.tenants)
+        self.pulse = StallProbe(worker, loop, self.tenants)
         service.companions.append(self.pulse.run)
 
     @property
@@ -101,7 +101,7 @@ class Sight:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds, by kodo_consumer.core.clock_skew.Skew; None: the broker's clock is not known."""
+        """Seconds, by kodo_consumer.core.clock_skew.ClockSkewDetector; None: the broker's clock is not known."""
         return None if self.service.skew is None else self.service.skew.ahead
 
     @property

@@ -29,7 +29,7 @@ _NAMES_AGAIN: Final = 1.0  # seconds between two tries to learn a topic's partit
 WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no broker serves
 
 
-class Patience:
+class StartupWait:
     """How long a worker that starts waits for partitions that no broker serves: `WAIT_AT_START` for all its lanes together,
     then a moment for each of them.
     """
@@ -46,12 +46,12 @@ class Patience:
         return late
 
 
-class PulsarLane:
+class PulsarLaneReader:
     """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition
     concerns no other.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: StartupWait | None = None) -> None:
         self._client, self._request, self._sink = client, request, sink
         self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
         self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
@@ -60,7 +60,7 @@ class PulsarLane:
         self._go_on = threading.Event()
         self._leave: list[tuple[float, float, str | None]] = []  # when, for how many seconds, what: None is everything
         self._look_at = time.monotonic() + _GROW_EVERY
-        self._open(self._names(), patience or Patience())
+        self._open(self._names(), patience or StartupWait())
         name = f"kodo-{request.topic.rpartition('/')[2]}"
         self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
 
@@ -153,7 +153,7 @@ class PulsarLane:
             else:
                 return names
 
-    def _open(self, names: Sequence[str], patience: Patience) -> None:
+    def _open(self, names: Sequence[str], patience: StartupWait) -> None:
         """Raises ClusterError where a broker refuses. What none serves yet is opened as soon as one does."""
         share = max(1, self._request.queue // len(names) - 1)  # one more is on its way to the lane's thread
         batch = min(self._request.batch, max(1, share)) if len(names) > 1 else self._request.batch
@@ -188,7 +188,7 @@ class PulsarLane:
             known = {one.topic for one in list(self._consumers.values())}
             if new := [name for name in self._client.get_topic_partitions(self._request.topic) if name not in known]:
                 log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
-                self._open(new, Patience(0.0))
+                self._open(new, StartupWait(0.0))
         except (pulsar.PulsarException, ClusterError) as problem:
             log.debug("%s: whether there are new partitions is not known: %s", self._request.topic, problem)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kodo_consumer.adapters.pulsar.lane_reader import Patience, PulsarLane, partition_of
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of
 from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.runtime.threads import begin
@@ -32,7 +32,7 @@ def may_need_several(request: LaneRequest) -> bool:
     return request.type == "shared" and (not request.limit or request.most + _ENTRY > request.limit)
 
 
-class SpreadLane:
+class MultiConsumerReader:
     """kodo_consumer.core.broker.LaneReader over one consumer at first. They share the lane's receiver queue: half of it is the
     first one's, the others have the rest in equal parts (at least 1 message each).
 
@@ -40,7 +40,7 @@ class SpreadLane:
     say that they are blocked.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: StartupWait | None = None) -> None:
         self._client, self._request, self._sink, self._patience = client, request, sink, patience
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
@@ -48,11 +48,11 @@ class SpreadLane:
         self._lock = threading.Lock()  # around changes of the list of consumers
         self._count_lock = threading.Lock()
         # Handed over and unacknowledged, by consumer (None: the first one) and partition.
-        self._held: Counter[tuple[PulsarLane | None, str]] = Counter()
+        self._held: Counter[tuple[PulsarLaneReader | None, str]] = Counter()
         self._stopped = False
         self._opening = False
         self._not_before = float("-inf")
-        self._parts: list[PulsarLane] = []
+        self._parts: list[PulsarLaneReader] = []
         self._open(request.queue - request.queue // 2 if request.limit else request.queue)
 
     # ---- LaneReader
@@ -74,7 +74,7 @@ class SpreadLane:
             self._parts[0].acknowledge(tokens)
             return
         of_first: list[object] = []
-        of_others: dict[PulsarLane, list[object]] = {}
+        of_others: dict[PulsarLaneReader, list[object]] = {}
         for token in tokens:
             if type(token) is _Token:
                 of_others.setdefault(token.part, []).append(token.id)
@@ -119,13 +119,13 @@ class SpreadLane:
             part.close()
 
     def check_connection(self) -> None:
-        """See PulsarLane."""
+        """See PulsarLaneReader."""
         for part in self._parts:
             part.check_connection()
 
     # ---- its consumers
 
-    def came(self, part: PulsarLane | None, deliveries: Sequence[Delivery]) -> None:
+    def came(self, part: PulsarLaneReader | None, deliveries: Sequence[Delivery]) -> None:
         """A consumer is about to hand over messages: from then on they may be acknowledged."""
         if not self._limit:
             return
@@ -133,7 +133,7 @@ class SpreadLane:
             for delivery in deliveries:
                 self._held[part, delivery.partition] += 1
 
-    def _went(self, part: PulsarLane | None, tokens: Sequence[object]) -> None:
+    def _went(self, part: PulsarLaneReader | None, tokens: Sequence[object]) -> None:
         if not self._limit:
             return
         with self._count_lock:  # what it had lost before is not counted
@@ -150,7 +150,7 @@ class SpreadLane:
         if not (enough or self._opening) and len(self._parts) < self._most and time.monotonic() >= self._not_before:
             begin(self._one_more, "kodo-widen", self._sink.broke)  # whoever hands over messages is not kept waiting
 
-    def lost(self, part: PulsarLane | None, partition: str | None) -> None:
+    def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
         """One consumer's messages of a partition will come again, and are counted then. What others hold of it will
         not: so nothing may be let go of before all have lost it, and copies are recognised as they come.
         """
@@ -183,7 +183,7 @@ class SpreadLane:
         queue = max(1, queue)
         request = replace(self._request, queue=queue, batch=max(1, min(self._request.batch, queue // 2)))
         sink = _PartSink(self, self._sink)
-        part = PulsarLane(self._client, request, sink, self._patience)
+        part = PulsarLaneReader(self._client, request, sink, self._patience)
         with self._lock:
             stopped = self._stopped
             if not stopped:
@@ -199,9 +199,9 @@ class SpreadLane:
 class _PartSink:
     """Where one consumer's messages go. Nothing comes before it is one of the lane's: who is lost depends on it."""
 
-    def __init__(self, lane: SpreadLane, sink: LaneSink) -> None:
+    def __init__(self, lane: MultiConsumerReader, sink: LaneSink) -> None:
         self.open = False
-        self.part: PulsarLane | None = None  # None: the first one, whose tokens need no name
+        self.part: PulsarLaneReader | None = None  # None: the first one, whose tokens need no name
         self._lane, self._sink = lane, sink
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
@@ -227,7 +227,7 @@ class _Token:
 
     __slots__ = ("id", "part")
 
-    def __init__(self, part: PulsarLane, token: object) -> None:
+    def __init__(self, part: PulsarLaneReader, token: object) -> None:
         self.part, self.id = part, token
 
     def __str__(self) -> str:

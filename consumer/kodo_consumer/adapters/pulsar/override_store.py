@@ -18,7 +18,7 @@ _TRIES: Final = 20
 Change = Callable[[tuple[Order, ...]], tuple[Order, ...]]
 
 
-class OrderBook:
+class OverrideStore:
     """The orders of one subscription on its ground topic."""
 
     def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random) -> None:

@@ -18,11 +18,11 @@ from typing import Any, Final
 import pulsar
 
 from kodo_consumer.adapters.pulsar.client_close import close_client
-from kodo_consumer.adapters.pulsar.pending_sends import Pending
+from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings, close
-from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, Position, raised
-from kodo_consumer.adapters.pulsar.schema_passthrough import Key, Outlets
-from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
+from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
+from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing, size_on_the_way
 from kodo_consumer.core.publishing import SEND_TIMEOUT
 from kodo_consumer.core.sequences.sequencer import Router
@@ -62,7 +62,7 @@ class ProducerOptions:
     """
 
     by_key: Collection[str] = ()
-    outlets: Outlets | None = None
+    outlets: SchemaTopics | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
     local: bool = False
 
@@ -96,7 +96,7 @@ class Producers:
         self._to_open: deque[Key] = deque()
         self._resent: dict[int, int] = {}  # by ticket
         self._some, self._idle = threading.Event(), threading.Event()
-        self._pending = Pending(
+        self._pending = PendingSends(
             self._producers, self._close, self._try, self._answer, self._some.set, cautious=before is not None
         )
         self._over = self._is_dropped = False
@@ -199,7 +199,7 @@ class Producers:
                 self._try(ticket, message, key)
                 continue
             match raised(problem):
-                case Lost(reason) if key is not None and self._pending.takes_back(ticket, message, key, reason):
+                case Unconfirmed(reason) if key is not None and self._pending.takes_back(ticket, message, key, reason):
                     continue
                 case receipt:
                     self._answer(ticket, receipt)
@@ -264,7 +264,7 @@ class Producers:
         """Whether a message has the receipt that its topic could not be opened a moment ago."""
         if not self._not_before or self._not_before.get(what, 0.0) <= now:
             return False
-        self._answer(ticket, Lost("its producer could not be opened"))
+        self._answer(ticket, Unconfirmed("its producer could not be opened"))
         return True
 
     def _send(self, ticket: int, message: Outgoing, key: Key) -> None:
@@ -278,7 +278,7 @@ class Producers:
             return
         largest = self._options.largest
         if largest and size_on_the_way(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
-            self._answer(ticket, NeverTaken(TOO_BIG))
+            self._answer(ticket, Rejected(TOO_BIG))
             return
         producer = self._producers.get(key)
         if producer is None or key in self._broken:
@@ -311,12 +311,12 @@ class Producers:
         try:
             if result == pulsar.Result.Ok and position.ledger_id() >= 0:
                 self._pending.stored(ticket, key)
-                self._answer(ticket, Stored(Position(key.topic, position)))
+                self._answer(ticket, Confirmed(ReceiptPosition(key.topic, position)))
             elif result == pulsar.Result.Ok:
                 self._pending.forget(ticket)
                 self._unplaced(ticket, message, key, producer)
             elif result in NEVER:
-                self._answer(ticket, NeverTaken(NEVER[result]))
+                self._answer(ticket, Rejected(NEVER[result]))
             else:
                 if result in BROKEN:
                     self._renounce(key, producer)
@@ -345,7 +345,7 @@ class Producers:
             self._renounce(key, producer)
         times = self._resent.get(ticket, 0)
         if self._over or times >= _RESENDS:
-            self._answer(ticket, Lost("the broker calls it a duplicate and does not say where it is stored"))
+            self._answer(ticket, Unconfirmed("the broker calls it a duplicate and does not say where it is stored"))
             return
         if not times:
             log.info("%s: the broker calls a message a duplicate: it is sent again", key.topic)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
 from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
-from kodo_consumer.core.broker import Lost, Receipt
+from kodo_consumer.core.broker import Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.publishing import SEND_TIMEOUT
 
@@ -29,7 +29,7 @@ class _Sent(NamedTuple):
     tries: int
 
 
-class Pending:
+class PendingSends:
     """What has no receipt, with a breaker for each producer. True while the client has any message.
 
     `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one
@@ -103,7 +103,7 @@ class Pending:
         """The client gives a message up."""
         sent = self._sent.pop(ticket, None)
         if sent is None:
-            self._answer(ticket, Lost(reason))
+            self._answer(ticket, Unconfirmed(reason))
         else:
             self._lost.append((ticket, sent, reason))
             self._wake()
@@ -118,7 +118,7 @@ class Pending:
         if breaker.trial == ticket:
             breaker.not_tried(now)
         if now - since >= SEND_TIMEOUT - _EARLY:
-            self._answer(ticket, Lost(reason))
+            self._answer(ticket, Unconfirmed(reason))
         else:
             breaker.wait(ticket, message, since, tries)
         return True
@@ -148,7 +148,7 @@ class Pending:
 
     def _wait_on(self, key: Key, breaker: SendBreaker, now: float) -> None:
         for ticket in breaker.expired(now, SEND_TIMEOUT):
-            self._answer(ticket, Lost(f"nothing was stored there for {SEND_TIMEOUT:.0f} s"))
+            self._answer(ticket, Unconfirmed(f"nothing was stored there for {SEND_TIMEOUT:.0f} s"))
         trial = None if breaker.trial is None else self._sent.get(breaker.trial)
         if trial is not None and now - trial.since >= SEND_TIMEOUT and key in self._producers:
             self._open(key, breaker, now)
@@ -171,7 +171,7 @@ class Pending:
         if breaker.is_open and not late:
             breaker.wait(ticket, sent.message, sent.since, sent.tries + 1)
         else:
-            self._answer(ticket, Lost(reason))
+            self._answer(ticket, Unconfirmed(reason))
 
     def _open(self, key: Key, breaker: SendBreaker, now: float) -> None:
         if not breaker.is_open:

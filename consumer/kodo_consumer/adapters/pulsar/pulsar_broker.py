@@ -11,11 +11,11 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
-from kodo_consumer.adapters.pulsar.lane_reader import Patience, PulsarLane
-from kodo_consumer.adapters.pulsar.multi_consumer_reader import SpreadLane, may_need_several
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
+from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
@@ -60,26 +60,28 @@ class PulsarBroker:
         connection: Connection,
         *,
         by_key: Collection[str] = (),
-        outlets: Outlets | None = None,
+        outlets: SchemaTopics | None = None,
         largest: Mapping[str, int] | None = None,
     ) -> None:
         self._connection = connection
         self._by_key, self._outlets, self._largest = by_key, outlets, largest
         self._client = self._new_client()
         self._told, _ = client_log().news(0)
-        self._lanes: list[PulsarLane | SpreadLane] = []
+        self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
-        self._patience = Patience()
+        self._patience = StartupWait()
         self._waits = WaitMonitor(log_wait)
         self._over, self._wake = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_broken: Callable[[BaseException], object] = log_end
         self.on_alarm: Callable[[Alarm], object] = lambda _: None
 
-    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
+    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
         """See Broker."""
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
-        lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink, self._patience)
+        lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
+            self._client, request, sink, self._patience
+        )
         self._lanes.append(lane)
         self._begin_to_watch()
         self._wake.set()

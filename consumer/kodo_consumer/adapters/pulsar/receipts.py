@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import pulsar
 
 from kodo_consumer.adapters.pulsar.producer_openings import OpeningTimeoutError
-from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError
 from kodoctl.topology.names import whole_topic
 
@@ -31,7 +31,7 @@ _NEVER_RAISED: Final = {
 }
 
 
-class Position(NamedTuple):
+class ReceiptPosition(NamedTuple):
     """Where a message is stored. The client, whose producer has one partition and knows of no other, does not say which."""
 
     topic: str
@@ -48,8 +48,8 @@ def raised(problem: Exception) -> Receipt:
     match problem:
         case pulsar.PulsarException():
             never = [reason for kind, reason in _NEVER_RAISED.items() if isinstance(problem, kind)]
-            return NeverTaken(never[0]) if never else Lost(type(problem).__name__)
+            return Rejected(never[0]) if never else Unconfirmed(type(problem).__name__)
         case ClusterError() | OpeningTimeoutError():
-            return Lost(str(problem))
+            return Unconfirmed(str(problem))
         case _:
-            return NeverTaken(f"{type(problem).__name__}: {problem}")
+            return Rejected(f"{type(problem).__name__}: {problem}")

@@ -40,7 +40,7 @@ class PassThrough(Schema):  # type: ignore[misc]  # the client library has no ty
         return data
 
 
-class Outlets:
+class SchemaTopics:
     """Which topics are published to with a schema. `versioned`: with the one the message came with; `declared`: with their
     own, where a message brings none.
     """

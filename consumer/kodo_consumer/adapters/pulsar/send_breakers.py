@@ -25,7 +25,7 @@ _TIME_LEFT: Final = 15.0  # seconds that a message which tries should have left
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingMessage:
     """A message that waits. `since`: when it was first to be sent; `tries`: how often the client had it."""
 
     message: Outgoing
@@ -45,7 +45,7 @@ class SendBreaker:
     def __init__(self, *, is_open: bool = False) -> None:
         self.is_open = is_open
         self.trial: int | None = None
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, WaitingMessage] = {}
         self._breaks, self._was_connected = 0, True
         self._pause = self._try_at = self._third_at = 0.0
 
@@ -81,9 +81,9 @@ class SendBreaker:
 
     def wait(self, ticket: int, message: Outgoing, since: float, tries: int = 0) -> None:
         """A message that is not sent for now, or has come back."""
-        self.waiting[ticket] = Waiting(message, since, tries)
+        self.waiting[ticket] = WaitingMessage(message, since, tries)
 
-    def next_trial(self, now: float, limit: float) -> tuple[int, Waiting] | None:
+    def next_trial(self, now: float, limit: float) -> tuple[int, WaitingMessage] | None:
         """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least
         often, the oldest of these that has time left before `limit` seconds are over: a copy more for each, rather
         than many of one; and a longer pause before a third of any.
@@ -103,7 +103,7 @@ class SendBreaker:
             del self.waiting[ticket]
             yield ticket
 
-    def released(self) -> list[tuple[int, Waiting]]:
+    def released(self) -> list[tuple[int, WaitingMessage]]:
         """Everything that waits, in the order in which it was to be sent; nothing waits any more."""
         found, self.waiting = sorted(self.waiting.items()), {}
         return found

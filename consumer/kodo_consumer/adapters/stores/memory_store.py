@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from kodo_consumer.core.limits.lease_allocator import Account
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
-from kodo_consumer.core.poison import Mark
-from kodo_consumer.core.store import Exchange, Known
+from kodo_consumer.core.limits.lease_allocator import LimitAccount
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.poison import CrashMark
+from kodo_consumer.core.store import Exchange, StoreAnswer
 
 MOST: Final = 1_000_000
 """Done messages to remember: 140 MB of ids."""
@@ -24,9 +24,9 @@ class Shelf:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: dict[str, float] = field(default_factory=dict)  # when; oldest first
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, CrashMark] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, LimitAccount] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
 
 
@@ -40,7 +40,7 @@ class MemoryStore:
     def create(self) -> None:
         """See Store: nothing is needed."""
 
-    def exchange(self, told: Exchange) -> Known:
+    def exchange(self, told: Exchange) -> StoreAnswer:
         """See Store."""
         shelf = self._shelf
         with shelf.lock:
@@ -55,10 +55,10 @@ class MemoryStore:
                 shelf.marks.pop(identity, None)  # whoever had started it: a crash after the effect leaves its mark
             starting = [identity for identity in told.starting if identity not in done]
             marks = {identity: shelf.marks[identity] for identity in starting if identity in shelf.marks}
-            shelf.marks.update({identity: Mark(self.run) for identity in starting if identity not in marks})
-        return Known(done, marks)
+            shelf.marks.update({identity: CrashMark(self.run) for identity in starting if identity not in marks})
+        return StoreAnswer(done, marks)
 
-    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+    def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """See Store."""
         with self._shelf.lock:
             if self._shelf.marks.get(identity) != found:
@@ -72,11 +72,11 @@ class MemoryStore:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
 
-    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """See Lender."""
         with self._shelf.lock:
             now, accounts = self._shelf.clock(), self._shelf.accounts
-            return [accounts.setdefault(ask.gate, Account()).lend(self.run, ask, now) for ask in asks]
+            return [accounts.setdefault(ask.gate, LimitAccount()).lend(self.run, ask, now) for ask in asks]
 
     def prune(self, keep: int, seconds: float) -> int:
         """See Store. More than MOST are not kept, however young they are."""

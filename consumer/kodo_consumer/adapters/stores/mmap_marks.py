@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kodo_consumer.core.poison import Mark
-from kodo_consumer.core.store import Exchange, Known, StoreDownError
+from kodo_consumer.core.poison import CrashMark
+from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError
 from kodoctl.errors import KodoctlError, error
 
 _RECORDS: Final = 8_192
@@ -54,7 +54,7 @@ class FileStore:
         self._map = mmap.mmap(self._file.fileno(), _RECORDS * _SIZE)
         self._free = deque(range(_RECORDS))
         self._places: dict[str, int] = {}
-        self._adopted: dict[str, Mark] = {}
+        self._adopted: dict[str, CrashMark] = {}
         self._beats = 0
         for path in sorted(folder.glob(f"{group}.*{_SUFFIX}")):
             if path != self._path:
@@ -63,19 +63,19 @@ class FileStore:
     def create(self) -> None:
         """See Store: the file is there."""
 
-    def exchange(self, told: Exchange) -> Known:
+    def exchange(self, told: Exchange) -> StoreAnswer:
         """See Store."""
         for name in (*told.done, *told.ended):
             self._clear(name)
-        marks: dict[str, Mark] = {}
+        marks: dict[str, CrashMark] = {}
         for name in told.starting:
             if (mark := self._adopted.get(name)) is not None:
                 marks[name] = mark
             else:
-                self._write(name, Mark(self.run))
-        return Known(marks=marks)
+                self._write(name, CrashMark(self.run))
+        return StoreAnswer(marks=marks)
 
-    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+    def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """See Store. Nobody else has this file."""
         if self._adopted.get(identity, found) != found:
             return False
@@ -126,11 +126,11 @@ class FileStore:
         if state != 1 or length > _LONGEST or len(self._adopted) >= _MOST_ADOPTED:
             return
         name = record[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
-        mark = Mark(_DEAD, bool(alone), crashes)
+        mark = CrashMark(_DEAD, bool(alone), crashes)
         self._adopted[name] = mark
         self._write(name, mark)
 
-    def _write(self, name: str, mark: Mark) -> None:
+    def _write(self, name: str, mark: CrashMark) -> None:
         place = self._places.get(name)
         if place is None:
             if not self._free:

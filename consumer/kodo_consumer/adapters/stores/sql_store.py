@@ -40,10 +40,10 @@ from kodo_consumer.adapters.stores.sql_tables import (
     now_ms,
     upsert,
 )
-from kodo_consumer.core.limits.lease_allocator import Account, keeps
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
-from kodo_consumer.core.poison import Mark
-from kodo_consumer.core.store import Exchange, Known, StoreDownError, name_of
+from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.poison import CrashMark
+from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError, name_of
 
 T = TypeVar("T")
 PATIENCE: Final = 2.0
@@ -135,15 +135,15 @@ class SqlStore:
             else:
                 return
 
-    def exchange(self, told: Exchange) -> Known:
+    def exchange(self, told: Exchange) -> StoreAnswer:
         """See Store."""
         return _with_another_try(lambda: self._exchange(told))
 
-    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """See Lender."""
         return _with_another_try(lambda: self._lend({name_of(ask.gate): ask for ask in asks}))
 
-    def _lend(self, asks: Mapping[str, Ask]) -> list[Loan]:
+    def _lend(self, asks: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
         """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
         reads first may find that it cannot write any more.
         """
@@ -155,7 +155,7 @@ class SqlStore:
                 accounts = {row.gate: row.account for row in rows}
                 now = self._now(connection)
                 for name in names:
-                    ask, account = asks[name], Account.from_json(accounts[name])
+                    ask, account = asks[name], LimitAccount.from_json(accounts[name])
                     loans.append(account.lend(self.run, ask, now))
                     until = round((now + keeps(ask.terms)) * 1000)
                     changes.append({"name": name, "account": account.to_json(), "until": until})
@@ -168,19 +168,19 @@ class SqlStore:
     def _now(self, connection: Connection) -> float:
         return float(connection.scalars(select(now_ms())).one()) / 1000
 
-    def _exchange(self, told: Exchange) -> Known:
+    def _exchange(self, told: Exchange) -> StoreAnswer:
         with self._transaction() as connection:
             for names in _bundles(told.done):
                 connection.execute(self._insert_done, [{"identity": name} for name in names])
             for names in _bundles([*told.done, *told.ended]):
                 connection.execute(self._unmark, {"names": names})
             done: set[str] = set()
-            marks: dict[str, Mark] = {}
+            marks: dict[str, CrashMark] = {}
             for names in _bundles(told.starting):
                 self._start(connection, names, done, marks)
-            return Known(frozenset(done), marks)
+            return StoreAnswer(frozenset(done), marks)
 
-    def _start(self, connection: Connection, names: list[str], done: set[str], marks: dict[str, Mark]) -> None:
+    def _start(self, connection: Connection, names: list[str], done: set[str], marks: dict[str, CrashMark]) -> None:
         rows = [{"identity": name} for name in sorted(names)]  # in one order everywhere: nobody waits in a circle
         mine = set(connection.scalars(self._insert_started, rows))
         known = set(connection.scalars(self._find_done, {"names": names}))
@@ -191,11 +191,11 @@ class SqlStore:
         if not others:
             return
         for identity, run, alone, crashes in connection.execute(self._find_marks, {"names": others}):
-            marks[identity] = Mark(run, alone, crashes)
+            marks[identity] = CrashMark(run, alone, crashes)
         if ended_meanwhile := [name for name in others if name not in marks]:
             self._start(connection, ended_meanwhile, done, marks)
 
-    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+    def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """See Store."""
         was = (STARTED.c.run == found.run, STARTED.c.alone == found.alone, STARTED.c.crashes == found.crashes)
         changes = {"run": mark.run, "alone": mark.alone, "crashes": mark.crashes, "at": now_ms()}

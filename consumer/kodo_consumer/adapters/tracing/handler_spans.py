@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
 from kodo_consumer.core.envelope import Control, Delivery, identity
-from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
@@ -27,20 +27,20 @@ from kodo_consumer.core.outcomes import (
     DependencyDown,
     Died,
     Failed,
+    HandlerSignal,
     Outcome,
     Refused,
-    Verdict,
     failure,
 )
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.state_machine import Acknowledge, Decision, Forward, Move, Wait, Why
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
 from kodo_consumer.message import Message, parts_of
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}
 
 
-class Run:
+class HandlerCall:
     """One call of a handler. `left`: messages of it whose end is open; `is_first`: its message carries no context."""
 
     __slots__ = ("context", "ended", "is_batch", "is_first", "left", "span")
@@ -52,7 +52,7 @@ class Run:
         self.ended: int | None = None  # ns since the epoch: when the handler came back, if it did
 
 
-class Runs:
+class HandlerSpans:
     """Spans of one worker's handlers. `tenant`: whether they name tenants. Called by any thread."""
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
@@ -73,7 +73,7 @@ class Runs:
             for lane in policy.lanes
         ]
         self._lock = threading.Lock()
-        self._open: dict[object, Run] = {}  # by what the worker holds
+        self._open: dict[object, HandlerCall] = {}  # by what the worker holds
 
     # ---- around handlers
 
@@ -92,9 +92,9 @@ class Runs:
         return run_later if is_async else run
 
     @contextmanager
-    def _within(self, begin: Callable[[Any], Run], unit: Any) -> Iterator[None]:
+    def _within(self, begin: Callable[[Any], HandlerCall], unit: Any) -> Iterator[None]:
         """A handler's call, in its span."""
-        begun: Run | None = None
+        begun: HandlerCall | None = None
         with HARMLESS:
             begun = begin(unit)
         token = None if begun is None else attach(begun.context)
@@ -111,7 +111,7 @@ class Runs:
 
     # ---- the start
 
-    def begin(self, message: Message) -> Run:
+    def begin(self, message: Message) -> HandlerCall:
         """A message is about to be handled."""
         delivery, lane, control = parts_of(message)
         carried = read(delivery.properties)
@@ -122,7 +122,7 @@ class Runs:
         if span.is_recording():
             span.set_attributes(self._facts(delivery, control, message.tenant))
             span.set_attribute("kodo.attempt", message.attempt)
-        run = Run(span, set_span_in_context(span, carried), 1, is_first=not links)
+        run = HandlerCall(span, set_span_in_context(span, carried), 1, is_first=not links)
         self._open[_key(message)] = run
         return run
 
@@ -138,7 +138,7 @@ class Runs:
             return written()
         return {}
 
-    def _begin_batch(self, batch: Any) -> Run:
+    def _begin_batch(self, batch: Any) -> HandlerCall:
         messages: Sequence[Message] = batch.messages
         lanes = {parts_of(message)[1].index for message in messages}
         attributes: dict[str, Any] = self._of_all
@@ -149,7 +149,7 @@ class Runs:
         attributes = attributes | {"messaging.batch.message_count": len(messages)}
         links = [link for message in messages if (link := self._link(message)) is not None]
         span = self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, links)
-        run = Run(span, set_span_in_context(span, Context()), len(messages), is_batch=True)
+        run = HandlerCall(span, set_span_in_context(span, Context()), len(messages), is_batch=True)
         self._open |= dict.fromkeys(map(_key, messages), run)
         return run
 
@@ -175,15 +175,15 @@ class Runs:
 
     # ---- the end
 
-    def _raised(self, run: Run | None, problem: BaseException) -> None:
+    def _raised(self, run: HandlerCall | None, problem: BaseException) -> None:
         if run is None:
             return
         run.ended = time.time_ns()
-        if not isinstance(problem, Verdict) and run.span.is_recording():
+        if not isinstance(problem, HandlerSignal) and run.span.is_recording():
             with HARMLESS:
                 run.span.record_exception(problem)
 
-    def _returned(self, run: Run | None, unit: Any) -> None:
+    def _returned(self, run: HandlerCall | None, unit: Any) -> None:
         """What is done ends here; the rest when it is decided on, in a moment."""
         if run is None:
             return
@@ -210,11 +210,11 @@ class Runs:
             self._fail(run.span, why)
             self._one_less(run)
 
-    def decided(self, held: Held, outcome: Outcome, decision: Decision) -> None:
+    def decided(self, held: InFlight, outcome: Outcome, decision: Decision) -> None:
         """See kodo_consumer.core.observer.Watcher: of messages that were not just done, or not handled at all."""
         run = self._open.pop(held, None)
         if run is None:
-            if isinstance(decision, Move):
+            if isinstance(decision, Reroute):
                 with HARMLESS:
                     self._moved(held, outcome, decision)
             return
@@ -226,7 +226,7 @@ class Runs:
                 self._tell(run, held, outcome, decision)
         self._one_less(run)
 
-    def _moved(self, held: Held, outcome: Outcome, decision: Move) -> None:
+    def _moved(self, held: InFlight, outcome: Outcome, decision: Reroute) -> None:
         """A move without a run has a span of its own, from its decision to its decision."""
         carried = read(held.delivery.properties)
         parent = get_current_span(carried).get_span_context()
@@ -237,14 +237,14 @@ class Runs:
         if span.is_recording():
             why, facts = _told(decision)
             span.set_attributes(self._facts(held.delivery, held.control, held.tenant) | {"kodo.outcome": why.value})
-            span.add_event(_EVENTS[Move], {"kodo.rule": why.value, **facts})
+            span.add_event(_EVENTS[Reroute], {"kodo.rule": why.value, **facts})
             if isinstance(outcome, Broken | Refused):
                 self._fail(span, type(outcome).__name__)
         if not links:
             _carry(held, set_span_in_context(span, carried))
         span.end()
 
-    def _tell(self, run: Run, held: Held, outcome: Outcome, decision: Decision) -> None:
+    def _tell(self, run: HandlerCall, held: InFlight, outcome: Outcome, decision: Decision) -> None:
         why, facts = _told(decision)
         if run.is_batch:
             facts["messaging.message.id"] = held.delivery.position
@@ -261,20 +261,20 @@ class Runs:
                 self._fail(run.span, "let go")
                 self._one_less(run)
 
-    def _done(self, key: object, run: Run) -> None:
+    def _done(self, key: object, run: HandlerCall) -> None:
         with self._lock:
             if self._open.get(key) is not run:  # given up meanwhile: told of already
                 return
             del self._open[key]
         if not run.is_batch and run.span.is_recording():
-            run.span.set_attribute("kodo.outcome", Why.DONE.value)
+            run.span.set_attribute("kodo.outcome", Rule.DONE.value)
         self._one_less(run)
 
     def _fail(self, span: Span, kind: str) -> None:
         span.set_attribute("error.type", kind)
         span.set_status(StatusCode.ERROR, kind)
 
-    def _one_less(self, run: Run) -> None:
+    def _one_less(self, run: HandlerCall) -> None:
         with self._lock:
             run.left -= 1
             if run.left:
@@ -283,28 +283,28 @@ class Runs:
             run.span.end(run.ended)
 
 
-_EVENTS: Final = {Acknowledge: "kodo.ended", Wait: "kodo.waits", Move: "kodo.moved", Forward: "kodo.moved"}
+_EVENTS: Final = {Acknowledge: "kodo.ended", Delay: "kodo.waits", Reroute: "kodo.moved", TransferOut: "kodo.moved"}
 
 
-def _carry(held: Held, context: Context) -> None:
+def _carry(held: InFlight, context: Context) -> None:
     """From here on the message carries this context."""
     held.delivery = held.delivery._replace(properties={**held.delivery.properties, **written(context)})
 
 
-def _told(decision: Decision) -> tuple[Why, dict[str, Any]]:
+def _told(decision: Decision) -> tuple[Rule, dict[str, Any]]:
     """The rule, and what else an event says."""
     match decision:
         case Acknowledge(why, reason):
             return why, {"kodo.reason": reason} if reason else {}
-        case Wait(delay, why, _):
+        case Delay(delay, why, _):
             return why, {"kodo.delay_ms": delay}
-        case Move(target, control, why):
+        case Reroute(target, control, why):
             facts: dict[str, Any] = {"kodo.target": target.topic, "kodo.reason": control.reason or ""}
             if control.due is not None:
                 facts["kodo.due_ms"] = control.due
             return why, facts
-        case Forward(topic, _):
-            return Why.TRANSFERRED, {"kodo.target": topic}
+        case TransferOut(topic, _):
+            return Rule.TRANSFERRED, {"kodo.target": topic}
         case _:
             assert_never(decision)
 

@@ -16,7 +16,7 @@ from opentelemetry.trace import (
 )
 
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, present, read, written
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import position
 
 SYSTEM: Final = {"messaging.system": "pulsar"}
@@ -53,7 +53,7 @@ class Sends:
     def ended(self, span: Span, receipt: Receipt, topic: str) -> None:
         """The broker's word. `topic`: the partition's; who publishes to a partition gets receipts that do not name it."""
         match receipt:
-            case Stored(token):
+            case Confirmed(token):
                 if span.is_recording():
                     ledger, entry, *_, index = position(token).split(":")
                     partition = topic.rpartition("-partition-")[2] if "-partition-" in topic else "-1"
@@ -62,9 +62,9 @@ class Sends:
                         span.set_attribute("messaging.destination.partition.id", partition)
                 with HARMLESS:
                     span.end()
-            case Lost(reason):
+            case Unconfirmed(reason):
                 self._failed(span, "lost", reason)
-            case NeverTaken(reason):
+            case Rejected(reason):
                 self._failed(span, "never_taken", reason)
             case _:
                 assert_never(receipt)

@@ -15,7 +15,7 @@ from kodoctl.errors import UsageError, error
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kodo_consumer.adapters.tracing.handler_spans import Runs
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.adapters.tracing.producer_spans import Sends
 
 Wanted = Literal["auto", "on", "off"]
@@ -25,13 +25,13 @@ NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
 _API: Final = "opentelemetry.trace"
 
 
-def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> Runs | None:
+def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> HandlerSpans | None:
     """Tracing of the handlers of a subscription; None without traces. Raises UsageError."""
     if (tracer := tracer_of(wanted)) is None:
         return None
-    from kodo_consumer.adapters.tracing.handler_spans import Runs
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
 
-    return Runs(tracer, policy, tenant=tenant)
+    return HandlerSpans(tracer, policy, tenant=tenant)
 
 
 def sends_of(topic: str, wanted: Wanted) -> Sends | None:

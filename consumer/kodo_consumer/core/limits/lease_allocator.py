@@ -17,7 +17,16 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import Final, assert_never
 
-from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run, Terms
+from kodo_consumer.core.limits.lease_protocol import (
+    HOLD,
+    ConcurrencySpec,
+    LeaseGrant,
+    LeaseRequest,
+    QuotaSpec,
+    RateSpec,
+    Terms,
+    TokenRange,
+)
 
 AHEAD: Final = 0.5
 """Seconds of a rate's slots that are lent before they are due."""
@@ -35,7 +44,7 @@ _TINY: Final = 1e-6
 
 
 @dataclass(slots=True)
-class Holder:
+class LeaseHolder:
     """A worker, as an account knows it: when it asked last, what for, and when it was last lent more than it had."""
 
     seen: float
@@ -45,7 +54,7 @@ class Holder:
 
 
 @dataclass(slots=True)
-class Account:
+class LimitAccount:
     """One limit and value. `at`: the last moment it was looked at. Rate: `next`, the first slot nobody had, and
     `back`, slots that came back. Quota: `parts`, tokens by part of time, each `width` seconds.
     """
@@ -55,7 +64,7 @@ class Account:
     back: list[float] = field(default_factory=list)
     width: float = 0.0
     parts: dict[int, int] = field(default_factory=dict)
-    holders: dict[str, Holder] = field(default_factory=dict)
+    holders: dict[str, LeaseHolder] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """For a column of a table."""
@@ -63,28 +72,28 @@ class Account:
         return json.dumps([self.at, self.next, self.back, self.width, list(self.parts.items()), holders])
 
     @classmethod
-    def from_json(cls, text: str) -> Account:
+    def from_json(cls, text: str) -> LimitAccount:
         """Back again; empty text is a new account."""
         if not text:
             return cls()
         at, following, back, width, parts, holders = json.loads(text)
-        return cls(at, following, back, width, dict(parts), {run: Holder(*of) for run, of in holders.items()})
+        return cls(at, following, back, width, dict(parts), {run: LeaseHolder(*of) for run, of in holders.items()})
 
-    def lend(self, run: str, ask: Ask, now: float) -> Loan:
+    def lend(self, run: str, ask: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a worker. `now`: the store's clock, which may have been set back."""
         now = self._come_to(now)
-        patience = HOLD if isinstance(ask.terms, CapTerms) else _SHARING
+        patience = HOLD if isinstance(ask.terms, ConcurrencySpec) else _SHARING
         self.holders = {name: who for name, who in self.holders.items() if who.seen + patience >= now}
-        mine = self.holders.setdefault(run, Holder(now))
+        mine = self.holders.setdefault(run, LeaseHolder(now))
         mine.seen, mine.wanted = now, ask.wanted
         if not (ask.wanted or ask.held):
             del self.holders[run]
         match ask.terms:
-            case RateTerms():
+            case RateSpec():
                 return self._lend_rate(ask, ask.terms, now)
-            case QuotaTerms():
+            case QuotaSpec():
                 return self._lend_quota(ask, ask.terms, now)
-            case CapTerms():
+            case ConcurrencySpec():
                 return self._lend_cap(run, ask, ask.terms.limit, now)
             case _:
                 assert_never(ask.terms)
@@ -110,7 +119,7 @@ class Account:
 
     # ---- rates
 
-    def _lend_rate(self, ask: Ask, terms: RateTerms, now: float) -> Loan:
+    def _lend_rate(self, ask: LeaseRequest, terms: RateSpec, now: float) -> LeaseGrant:
         saved = (terms.burst - 1) * terms.interval
         lasts = max(saved, PATIENCE)
         pace = terms.interval + max(0.0, lasts - saved - _TOLERATED * (terms.burst + 1) * terms.interval)
@@ -124,16 +133,16 @@ class Account:
         if ask.wanted and not ask.held:
             count = max(count, 1)  # however far ahead: everybody gets its turn
         taken, self.back = self.back[:count], self.back[count:]
-        runs = [Run(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
+        runs = [TokenRange(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
         if fresh := count - len(taken):
             after = self.next - now
-            runs.append(Run(self.next, fresh, after, after + lasts, pace))
+            runs.append(TokenRange(self.next, fresh, after, after + lasts, pace))
             self.next += fresh * pace
-        return Loan(ask.gate, tuple(runs), self._sharers)
+        return LeaseGrant(ask.gate, tuple(runs), self._sharers)
 
     # ---- quotas
 
-    def _lend_quota(self, ask: Ask, terms: QuotaTerms, now: float) -> Loan:
+    def _lend_quota(self, ask: LeaseRequest, terms: QuotaSpec, now: float) -> LeaseGrant:
         width = terms.period / PARTS
         if width != self.width:  # as late as it may have been
             self.parts = _summed([(floor((part + 1) * self.width / width), n) for part, n in self.parts.items()])
@@ -146,43 +155,43 @@ class Account:
         self.parts = _summed([*self.parts.items(), (last, ask.spent)])
         room = terms.amount - sum(self.parts.values())
         count = max(0, min(ask.wanted, ceil(room / (2 * self._sharers))))
-        runs: tuple[Run, ...] = ()
+        runs: tuple[TokenRange, ...] = ()
         if count:
             self.parts = _summed([*self.parts.items(), (last, count)])
-            runs = (Run(float(last), count, 0.0, (last + 1) * width - now),)
+            runs = (TokenRange(float(last), count, 0.0, (last + 1) * width - now),)
         leaving: tuple[tuple[float, int], ...] = ()
         if ask.wanted and room <= 0:
             leaving = tuple(((part + PARTS + 1) * width - now, n) for part, n in sorted(self.parts.items()))
-        return Loan(ask.gate, runs, self._sharers, leaving)
+        return LeaseGrant(ask.gate, runs, self._sharers, leaving)
 
     # ---- concurrency
 
-    def _lend_cap(self, run: str, ask: Ask, limit: int, now: float) -> Loan:
+    def _lend_cap(self, run: str, ask: LeaseRequest, limit: int, now: float) -> LeaseGrant:
         mine = self.holders.get(run)
         if mine is None:
-            return Loan(ask.gate)
+            return LeaseGrant(ask.gate)
         fair = _fair(self.holders, limit, now)[run]
         others = sum(who.held for name, who in self.holders.items() if name != run)
         before, mine.held = mine.held, max(ask.held, min(ask.wanted, limit - others, fair))
         if mine.held > before:
             mine.turn = now
-        return Loan(ask.gate, sharers=len(self.holders), permits=mine.held, fair=fair)
+        return LeaseGrant(ask.gate, sharers=len(self.holders), permits=mine.held, fair=fair)
 
 
 def keeps(terms: Terms) -> float:
     """Seconds after which an account that nobody asks is as good as new."""
     match terms:
-        case RateTerms():
+        case RateSpec():
             return terms.burst * terms.interval + _DEBT + 60.0
-        case QuotaTerms():
+        case QuotaSpec():
             return terms.period * (1 + 2 / PARTS) + _AT_HAND
-        case CapTerms():
+        case ConcurrencySpec():
             return 2 * HOLD
         case _:
             assert_never(terms)
 
 
-def _fair(holders: Mapping[str, Holder], limit: int, now: float) -> dict[str, int]:
+def _fair(holders: Mapping[str, LeaseHolder], limit: int, now: float) -> dict[str, int]:
     """Everybody what it wants, nobody more than who wants as much or more. Of what cannot be divided evenly each gets
     one in turn: whoever has it keeps it for a while, then it goes to whoever has waited longest.
     """

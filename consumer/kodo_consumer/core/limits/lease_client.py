@@ -1,6 +1,6 @@
 """Lease client: the half of shared limits that runs in a worker, common to all limiters that use a store.
 
-A limiter sends no request itself. It states what it wants when a `Borrower` collects, and takes the answer later: in
+A limiter sends no request itself. It states what it wants when a `LeaseClient` collects, and takes the answer later: in
 between there is a thread and a store. While the store cannot be asked, a limiter is what it is without one: the limit
 divided by the workers that live.
 """
@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan, QuotaTerms, RateTerms, Run
-from kodo_consumer.core.limits.limiters import EMPTY, Gate
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest, QuotaSpec, RateSpec, TokenRange
+from kodo_consumer.core.limits.limiters import EMPTY, Limiter
 
 LOOK: Final = 0.1
 """Seconds between two collections while something is lent."""
@@ -23,7 +23,7 @@ NEVER: Final = float("inf")
 _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 
-class Borrower:
+class LeaseClient:
     """The gates of one worker that have or want something.
     `ring` asks for a collection at once; called with the lock held.
     """
@@ -32,11 +32,11 @@ class Borrower:
         self.ring = ring
         self.down = False
         self.failed = 0  # times the store could not be asked: outages, not attempts
-        self.active: dict[LeasedGate, None] = {}
+        self.active: dict[LeasedLimiter, None] = {}
         self.due = NEVER  # when to collect again
-        self._asked: dict[str, LeasedGate] = {}
+        self._asked: dict[str, LeasedLimiter] = {}
 
-    def collect(self, now: float) -> list[Ask]:
+    def collect(self, now: float) -> list[LeaseRequest]:
         """Requests of all limiters now."""
         self._asked = {}
         asks = []
@@ -49,11 +49,11 @@ class Borrower:
         self.due = min((gate.ask_at for gate in self.active), default=NEVER)
         return asks
 
-    def leave(self, now: float) -> list[Ask]:
+    def leave(self, now: float) -> list[LeaseRequest]:
         """Requests by which all limiters give back their leases at the end."""
         return [gate.farewell(now) for gate in self.active]
 
-    def accept(self, loans: Sequence[Loan], asked: float, now: float) -> list[LeasedGate]:
+    def accept(self, loans: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
         """Takes the answers to the last collection, which was at `asked`.
         Returns the limiters whose waiters should look again.
         """
@@ -65,7 +65,7 @@ class Borrower:
         self.due = min((gate.ask_at for gate in self.active), default=NEVER)
         return [gate for gate in gates if gate.waiters]
 
-    def fall_back(self, now: float) -> list[LeasedGate]:
+    def fall_back(self, now: float) -> list[LeasedLimiter]:
         """The store cannot be asked. Answers the gates whose waiters should look again."""
         self.down = True
         self.failed += 1
@@ -73,13 +73,13 @@ class Borrower:
             gate.lose(now)
         return [gate for gate in self.active if gate.waiters]
 
-    def come_back(self, _now: float) -> list[LeasedGate]:
+    def come_back(self, _now: float) -> list[LeasedLimiter]:
         """The store can be asked again. Answers the gates whose waiters should look again."""
         self.down = False
         return [gate for gate in self.active if gate.waiters]
 
 
-class LeasedGate(Gate):
+class LeasedLimiter(Limiter):
     """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not
     before, whoever comes.
     """
@@ -88,7 +88,7 @@ class LeasedGate(Gate):
     name: str
     ask_at: float
     ring_at: float
-    _borrower: Borrower
+    _borrower: LeaseClient
 
     @property
     @abstractmethod
@@ -101,15 +101,15 @@ class LeasedGate(Gate):
         """True if it has or wants something of the store."""
 
     @abstractmethod
-    def ask(self, now: float) -> Ask | None:
+    def ask(self, now: float) -> LeaseRequest | None:
         """Request to the store now; None: it wants nothing."""
 
     @abstractmethod
-    def farewell(self, now: float) -> Ask:
+    def farewell(self, now: float) -> LeaseRequest:
         """Last request to the store: it gives back what it has."""
 
     @abstractmethod
-    def accept(self, loan: Loan, asked: float, now: float) -> None:
+    def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
         """The store's answer to what was asked at `asked`."""
 
     @abstractmethod
@@ -117,21 +117,21 @@ class LeasedGate(Gate):
         """Voids its leases: the store cannot be asked."""
 
     @abstractmethod
-    def adopt(self, wanted: Gate) -> None:
+    def adopt(self, wanted: Limiter) -> None:
         """The limit is another, or divided otherwise: `wanted` is as it should be."""
 
     def idle(self, now: float) -> bool:
-        """See Gate."""
+        """See Limiter."""
         return super().idle(now) and self not in self._borrower.active
 
     def awaited(self, now: float) -> None:
-        """See Gate."""
+        """See Limiter."""
         self._borrower.active[self] = None
         if not self._borrower.down and self.ring_at <= now and self.free_at(now) == NEVER:
             self._borrower.ring()
 
 
-class Purse:
+class TokenPool:
     """Tokens at hand: (from, until, mark), times by this worker's clock, in the order they may be used."""
 
     __slots__ = ("_tokens", "spent", "used", "used_at")
@@ -162,7 +162,7 @@ class Purse:
         self.used += 1
         self.used_at = now
 
-    def put(self, runs: Sequence[Run], asked: float, now: float) -> None:
+    def put(self, runs: Sequence[TokenRange], asked: float, now: float) -> None:
         """More of them. None is usable before the store said so, nor after: its now was between `asked` and `now`."""
         found = [
             (now + run.after + i * run.step, asked + run.until + i * run.step, run.mark + i * run.step)
@@ -179,37 +179,39 @@ class Purse:
         self.used = 0
         return marks
 
-    def ask(self, name: str, terms: RateTerms | QuotaTerms, waiting: int, reserve: int, now: float) -> Ask | None:
+    def ask(
+        self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
+    ) -> LeaseRequest | None:
         """As many as wait and as many as were used lately; after a pause all are given back."""
         self.first(now)
         want = max(self.used, reserve) if waiting or self.used else 0
         want += waiting - len(self)
         if want > 0 or self.spent:
-            ask = Ask(name, terms, max(0, want), len(self), self.spent)
+            ask = LeaseRequest(name, terms, max(0, want), len(self), self.spent)
             self.used = self.spent = 0
             return ask
         if self._tokens and now - self.used_at >= _IDLE:
-            return Ask(name, terms, 0, 0, back=self.empty())
+            return LeaseRequest(name, terms, 0, 0, back=self.empty())
         return None
 
 
-class TokenGate(LeasedGate):
+class TokenLimiter(LeasedLimiter):
     """Opens with tokens, one for each start. To be mixed into the gate that it is without a store."""
 
     __slots__ = ()
-    terms: RateTerms | QuotaTerms
-    _purse: Purse
+    terms: RateSpec | QuotaSpec
+    _purse: TokenPool
 
     def free(self, now: float) -> bool:
-        """See Gate."""
+        """See Limiter."""
         return super().free(now) if self._borrower.down else self._purse.first(now) <= now
 
     def room(self, now: float) -> int:
-        """See Gate."""
+        """See Limiter."""
         return super().room(now) if self._borrower.down else self._purse.usable(now)
 
     def start(self, now: float) -> None:
-        """See Gate."""
+        """See Limiter."""
         super().start(now)
         if self._borrower.down:
             self._purse.spent += 1
@@ -219,16 +221,16 @@ class TokenGate(LeasedGate):
         if self.waiters and not self._purse:
             self.awaited(now)
 
-    def farewell(self, now: float) -> Ask:  # noqa: ARG002
-        """See LeasedGate."""
-        return Ask(self.name, self.terms, 0, 0, self._purse.spent, self._purse.empty())
+    def farewell(self, now: float) -> LeaseRequest:  # noqa: ARG002
+        """See LeasedLimiter."""
+        return LeaseRequest(self.name, self.terms, 0, 0, self._purse.spent, self._purse.empty())
 
     @property
     def lent(self) -> int:
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         return len(self._purse)
 
     @property
     def restless(self) -> bool:
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         return bool(self.waiters or self._purse or self._purse.used or self._purse.spent)

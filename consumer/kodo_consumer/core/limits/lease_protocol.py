@@ -14,7 +14,7 @@ HOLD: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class RateTerms:
+class RateSpec:
     """One token each `interval` seconds, at most `burst` at once, all workers together."""
 
     interval: float
@@ -22,7 +22,7 @@ class RateTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaTerms:
+class QuotaSpec:
     """At most `amount` in any window of `period` seconds, all workers together."""
 
     amount: int
@@ -30,17 +30,17 @@ class QuotaTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class CapTerms:
+class ConcurrencySpec:
     """At most `limit` at once, all workers together."""
 
     limit: int
 
 
-Terms = RateTerms | QuotaTerms | CapTerms
+Terms = RateSpec | QuotaSpec | ConcurrencySpec
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LeaseRequest:
     """Request of a worker to one limit, for one value of its property.
 
     Rate and quota: `wanted` more tokens, `held` at hand; `back` are the marks of those it gives back, `spent` counts
@@ -57,7 +57,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TokenRange:
     """`count` tokens, each to be used between `after` and `until` seconds from the store's now, the next ones `step`
     later. `mark` names the first for giving it back, the next ones `step` more.
     """
@@ -70,7 +70,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Loan:
+class LeaseGrant:
     """Lease that the store grants. `sharers`: workers that want of it now, this one among them.
 
     `leaving`: of a quota that is full, when (seconds from now) how many starts leave its window. `permits` may run
@@ -78,7 +78,7 @@ class Loan:
     """
 
     gate: str
-    runs: tuple[Run, ...] = ()
+    runs: tuple[TokenRange, ...] = ()
     sharers: int = 1
     leaving: tuple[tuple[float, int], ...] = ()
     permits: int = 0

@@ -5,9 +5,24 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Final
 
-from kodo_consumer.core.limits.lease_client import LOOK, NEVER, SOON, Borrower, LeasedGate, Purse, TokenGate
-from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms
-from kodo_consumer.core.limits.limiters import CapGate, Gate, QuotaGate, RateGate
+from kodo_consumer.core.limits.lease_client import (
+    LOOK,
+    NEVER,
+    SOON,
+    LeaseClient,
+    LeasedLimiter,
+    TokenLimiter,
+    TokenPool,
+)
+from kodo_consumer.core.limits.lease_protocol import (
+    HOLD,
+    ConcurrencySpec,
+    LeaseGrant,
+    LeaseRequest,
+    QuotaSpec,
+    RateSpec,
+)
+from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT
 
 _RENEW: Final = 1.0  # seconds until a quota is asked again that was full: others may give some back
@@ -15,90 +30,90 @@ _RESERVE: Final = 20  # a part of a rate's burst that is borrowed at first
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
-class LeasedRate(TokenGate, RateGate):
+class LeasedRate(TokenLimiter, RateLimiter):
     """Opens with the slots it has been lent. Who waits at most 5 s waits here, and is in time for every slot there is; the
     books of promises are for those who wait elsewhere, at the pace of this worker's part.
     """
 
     __slots__ = ("_borrower", "_purse", "ask_at", "divided", "name", "ring_at", "terms")
-    terms: RateTerms
+    terms: RateSpec
 
-    def __init__(self, name: str, terms: RateTerms, workers: int, borrower: Borrower) -> None:
+    def __init__(self, name: str, terms: RateSpec, workers: int, borrower: LeaseClient) -> None:
         super().__init__(terms.interval, terms.burst)
-        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, Purse()
+        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, TokenPool()
         self.ask_at = self.ring_at = -NEVER
         self.divided = (terms.interval * workers, max(1, terms.burst // workers))
         if borrower.down:
             self.interval, self.burst = self.divided
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         return super().free_at(now) if self._borrower.down else max(now, self._purse.first(now))
 
     def wait(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         if self._borrower.down:
             return super().wait(now)
         first = self._purse.first(now)
         return len(self.waiters) * self.interval + (max(0.0, first - now) if first < NEVER else 0.0)
 
     def ready_at(self, now: float) -> float:
-        """See RateGate: at once, unless the wait here would be a long one."""
+        """See RateLimiter: at once, unless the wait here would be a long one."""
         if self._borrower.down:
             return super().ready_at(now)
         at = self._gap(now + self.wait(now))
         return at if at - now > _NEAR else now
 
     def near_slot(self, earliest: float) -> float:
-        """See RateGate: whoever is to be here soon waits here."""
+        """See RateLimiter: whoever is to be here soon waits here."""
         return super().near_slot(earliest) if self._borrower.down else earliest
 
     def promise(self, slot: float) -> None:
-        """See RateGate: tokens are what is promised."""
+        """See RateLimiter: tokens are what is promised."""
         if self._borrower.down:
             super().promise(slot)
 
-    def ask(self, now: float) -> Ask | None:
-        """See LeasedGate."""
+    def ask(self, now: float) -> LeaseRequest | None:
+        """See LeasedLimiter."""
         self.ask_at, self.ring_at = now + LOOK, now + SOON
         return self._purse.ask(self.name, self.terms, len(self.waiters), self.terms.burst // _RESERVE, now)
 
-    def accept(self, loan: Loan, asked: float, now: float) -> None:
-        """See LeasedGate."""
+    def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
+        """See LeasedLimiter."""
         self._purse.put(loan.runs, asked, now)
         self.interval = self.terms.interval * loan.sharers
         self.burst = max(1, self.terms.burst // loan.sharers)
 
     def lose(self, now: float) -> None:
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         self._purse.empty()
         self.ask_at = self.ring_at = -NEVER
         self.interval, self.burst = self.divided
         self.forget_debts(now)
 
-    def adopt(self, wanted: Gate) -> None:
-        """See LeasedGate."""
+    def adopt(self, wanted: Limiter) -> None:
+        """See LeasedLimiter."""
         assert isinstance(wanted, LeasedRate)
         if self.terms != wanted.terms or self._borrower.down:  # else it is shared by as many as before
             self.interval, self.burst = wanted.interval, wanted.burst
         self.terms, self.divided = wanted.terms, wanted.divided
 
 
-class LeasedQuota(TokenGate, QuotaGate):
+class LeasedQuota(TokenLimiter, QuotaLimiter):
     """Opens with the tokens it has been lent; of a quota that is full it knows when starts leave the window."""
 
     __slots__ = ("_borrower", "_leaving", "_purse", "_sharers", "ask_at", "name", "ring_at", "terms")
-    terms: QuotaTerms
+    terms: QuotaSpec
 
-    def __init__(self, name: str, terms: QuotaTerms, workers: int, borrower: Borrower) -> None:
+    def __init__(self, name: str, terms: QuotaSpec, workers: int, borrower: LeaseClient) -> None:
         super().__init__(max(1, terms.amount // workers), terms.period)
-        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, Purse()
+        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, TokenPool()
         self.ask_at = self.ring_at = -NEVER
         self._sharers = 1
         self._leaving: list[tuple[float, int]] = []  # nothing before the first of them
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         if self._borrower.down:
             return super().free_at(now)
         if (first := self._purse.first(now)) < NEVER:
@@ -106,12 +121,12 @@ class LeasedQuota(TokenGate, QuotaGate):
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
     def wait(self, now: float) -> float:
-        """See Gate: not known is not long."""
+        """See Limiter: not known is not long."""
         at = self.free_at(now)
         return at - now if at < NEVER else 0.0
 
     def slot(self, now: float) -> float:
-        """See QuotaGate."""
+        """See QuotaLimiter."""
         if self._borrower.down:
             return super().slot(now)
         self._expire(now)
@@ -123,19 +138,19 @@ class LeasedQuota(TokenGate, QuotaGate):
         return at + rounds * self.terms.period
 
     def promise(self, slot: float) -> None:
-        """See QuotaGate: what is free at once needs no promise, it needs a token."""
+        """See QuotaLimiter: what is free at once needs no promise, it needs a token."""
         if self._borrower.down or (self._leaving and slot >= self._leaving[0][0]):
             super().promise(slot)
 
-    def ask(self, now: float) -> Ask | None:
-        """See LeasedGate."""
+    def ask(self, now: float) -> LeaseRequest | None:
+        """See LeasedLimiter."""
         self.ask_at, self.ring_at = now + LOOK, now + SOON
         if self._is_full(now):
             self.ask_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
         return self._purse.ask(self.name, self.terms, len(self.waiters), 0, now)
 
-    def accept(self, loan: Loan, asked: float, now: float) -> None:
-        """See LeasedGate."""
+    def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
+        """See LeasedLimiter."""
         self._purse.put(loan.runs, asked, now)
         self._leaving = [(now + at, count) for at, count in loan.leaving]
         self._sharers = loan.sharers
@@ -143,13 +158,13 @@ class LeasedQuota(TokenGate, QuotaGate):
             self.ask_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
 
     def lose(self, now: float) -> None:  # noqa: ARG002  # what was counted here stays counted
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         self._purse.empty()
         self.ask_at = self.ring_at = -NEVER
         self._leaving = []
 
-    def adopt(self, wanted: Gate) -> None:
-        """See LeasedGate."""
+    def adopt(self, wanted: Limiter) -> None:
+        """See LeasedLimiter."""
         assert isinstance(wanted, LeasedQuota)
         if self.terms != wanted.terms:
             self._leaving = []
@@ -160,12 +175,12 @@ class LeasedQuota(TokenGate, QuotaGate):
         return bool(self._leaving) and self._leaving[0][0] > now
 
 
-class LeasedCap(LeasedGate, CapGate):
+class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
     """Opens while fewer run than it has permits."""
 
     __slots__ = ("_asked", "_borrower", "_fair", "_most", "_permits", "_valid", "ask_at", "name", "ring_at", "terms")
 
-    def __init__(self, name: str, terms: CapTerms, workers: int, borrower: Borrower) -> None:
+    def __init__(self, name: str, terms: ConcurrencySpec, workers: int, borrower: LeaseClient) -> None:
         super().__init__(max(1, terms.limit // workers))
         self.name, self.terms, self._borrower = name, terms, borrower
         self.ask_at = self.ring_at = -NEVER
@@ -175,39 +190,39 @@ class LeasedCap(LeasedGate, CapGate):
         self._asked = (0, 0)  # wanted and held, as the store knows it
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         if self._borrower.down:
             return super().free_at(now)
         return now if self.running < self._permits and now < self._valid else NEVER
 
     def room(self, now: float) -> int:
-        """See Gate."""
+        """See Limiter."""
         return super().room(now) if self._borrower.down else max(1, self._permits - self.running)
 
     def start(self, now: float) -> None:
-        """See Gate."""
+        """See Limiter."""
         super().start(now)
         self._most = max(self._most, self.running)
         self._borrower.active[self] = None
 
     def finish(self) -> None:
-        """See Gate. What others wait for is given back at once."""
+        """See Limiter. What others wait for is given back at once."""
         super().finish()
         if self.running >= self._permits and not self._borrower.down:
             self._borrower.ring()
 
     @property
     def lent(self) -> int:
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         return self._permits
 
     @property
     def restless(self) -> bool:
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         return bool(self.waiters or self.running or self._asked != (0, 0))
 
-    def ask(self, now: float) -> Ask | None:
-        """See LeasedGate. Gives up what is more than its part before it says so: nobody else is lent it earlier."""
+    def ask(self, now: float) -> LeaseRequest | None:
+        """See LeasedLimiter. Gives up what is more than its part before it says so: nobody else is lent it earlier."""
         wanted = max(self.running + len(self.waiters), self._most)
         self._permits = min(self._permits, self._fair, wanted)
         held = max(self.running, self._permits)
@@ -218,24 +233,24 @@ class LeasedCap(LeasedGate, CapGate):
         self.ring_at = now + SOON
         hungry = self.waiters and self.running >= self._permits
         self.ask_at = now + (SOON if hungry else LOOK)
-        return Ask(self.name, self.terms, wanted, held)
+        return LeaseRequest(self.name, self.terms, wanted, held)
 
-    def farewell(self, now: float) -> Ask:  # noqa: ARG002
-        """See LeasedGate."""
-        return Ask(self.name, self.terms, 0, self.running)
+    def farewell(self, now: float) -> LeaseRequest:  # noqa: ARG002
+        """See LeasedLimiter."""
+        return LeaseRequest(self.name, self.terms, 0, self.running)
 
-    def accept(self, loan: Loan, asked: float, now: float) -> None:  # noqa: ARG002
-        """See LeasedGate."""
+    def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:  # noqa: ARG002
+        """See LeasedLimiter."""
         self._permits, self._fair = min(loan.permits, loan.fair), loan.fair
         self._valid = asked + HOLD
         self._asked = (self._asked[0], loan.permits)
 
     def lose(self, now: float) -> None:  # noqa: ARG002
-        """See LeasedGate."""
+        """See LeasedLimiter."""
         self._permits = 0
         self.ask_at = self.ring_at = -NEVER
 
-    def adopt(self, wanted: Gate) -> None:
-        """See LeasedGate."""
+    def adopt(self, wanted: Limiter) -> None:
+        """See LeasedLimiter."""
         assert isinstance(wanted, LeasedCap)
         self.terms, self.limit = wanted.terms, wanted.limit

@@ -14,19 +14,19 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, TypeVar, assert_never
 
-from kodo_consumer.core.limits.lease_client import Borrower, LeasedGate
-from kodo_consumer.core.limits.lease_protocol import CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.core.limits.lease_client import LeaseClient, LeasedLimiter
+from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, QuotaSpec, RateSpec
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.limits.limiter_values import MOST, Values
-from kodo_consumer.core.limits.limiters import CapGate, Gate, QuotaGate, RateGate
+from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
 
-Gates = tuple[Gate, ...]
+Gates = tuple[Limiter, ...]
 T = TypeVar("T")
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
-class Over(Enum):
+class LimitKind(Enum):
     """Which kind of limit a message has to wait for."""
 
     NOTHING = auto()
@@ -35,15 +35,15 @@ class Over(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Reservation:
     """A moment set aside for a message (seconds); `over` says which kind of limit made it late."""
 
     at: float
-    over: Over
+    over: LimitKind
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class RerouteOptions:
     """For which kinds of limit a message may leave its lane, (rates) after how many seconds it could be back; whatever it
     leaves for, it is back within `horizon` seconds.
     """
@@ -55,16 +55,16 @@ class Leave:
     def __bool__(self) -> bool:
         return self.rate_after is not None or self.quota
 
-    def may(self, over: Over) -> bool:
+    def may(self, over: LimitKind) -> bool:
         """Whether it may wait elsewhere."""
-        return self.quota if over is Over.QUOTA else self.rate_after is not None
+        return self.quota if over is LimitKind.QUOTA else self.rate_after is not None
 
-    def latest(self, over: Over) -> float:
+    def latest(self, over: LimitKind) -> float:
         """Seconds after which it is back at the latest."""
-        return self.horizon if over is Over.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
+        return self.horizon if over is LimitKind.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
 
 
-class Limits:
+class LimiterSet:
     """The gates of one worker. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
@@ -72,7 +72,7 @@ class Limits:
         self._workers = workers
         self._gates = [Values() for _ in limits]
         self._settle_in()
-        self.borrower: Borrower | None = None
+        self.borrower: LeaseClient | None = None
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -82,9 +82,9 @@ class Limits:
         """Limits that cannot be shared out by so many workers: each takes 1, which together is above the limit."""
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
-    def borrow(self, ring: Callable[[], object]) -> Borrower:
+    def borrow(self, ring: Callable[[], object]) -> LeaseClient:
         """From now on limits of the whole subscription are what a store lends. To be called before there are gates."""
-        self.borrower = Borrower(ring)
+        self.borrower = LeaseClient(ring)
         return self.borrower
 
     def gates_of(self, properties: Mapping[str, str], key: str) -> Gates:
@@ -95,21 +95,25 @@ class Limits:
             found.append(gates.gate(value))
         return tuple(found)
 
-    def reserve(self, gates: Gates, now: float, leave: Leave, *, quota_taken: bool) -> Slot:
+    def reserve(self, gates: Gates, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
         """Sets a moment aside in all rates and quotas together. Later than 5 s, and where the message may leave its lane:
         behind every other promise, and not before it could be back.
         """
-        rates = [gate for gate in gates if isinstance(gate, RateGate)]
-        quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaGate)]
+        rates = [gate for gate in gates if isinstance(gate, RateLimiter)]
+        quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaLimiter)]
         room = max((gate.slot(now) for gate in quotas), default=now)
         ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
         at = _settle([rate.near_slot for rate in rates], max(room, ready))
-        over = Over.NOTHING if at <= now else Over.QUOTA if room - now > _NEAR or room == at else Over.RATE
+        over = (
+            LimitKind.NOTHING if at <= now else LimitKind.QUOTA if room - now > _NEAR or room == at else LimitKind.RATE
+        )
         if at - now > _NEAR and leave.may(over):
-            earliest = at if over is Over.QUOTA else max(room, now + (leave.rate_after or 0.0))
+            earliest = at if over is LimitKind.QUOTA else max(room, now + (leave.rate_after or 0.0))
             at = _settle([rate.far_slot for rate in rates], earliest)
             if at - now > leave.latest(over):
-                return Slot(at, over)  # it is back before that, to ask anew: a promise would only keep others away
+                return Reservation(
+                    at, over
+                )  # it is back before that, to ask anew: a promise would only keep others away
             for rate in rates:
                 rate.forget_before(now)
                 rate.promise_far(at)
@@ -118,15 +122,15 @@ class Limits:
                 rate.promise(at)
         for quota in quotas:
             quota.promise(at)
-        return Slot(at, over)
+        return Reservation(at, over)
 
-    def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Gate | None:
+    def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Limiter | None:
         """Takes every token, or none and names the gate that is shut."""
         for gate in gates:
-            if not gate.free(now) and not (quota_taken and isinstance(gate, QuotaGate)):
+            if not gate.free(now) and not (quota_taken and isinstance(gate, QuotaLimiter)):
                 return gate
         for gate in gates:
-            if not (quota_taken and isinstance(gate, QuotaGate)):
+            if not (quota_taken and isinstance(gate, QuotaLimiter)):
                 gate.start(now)
         return None
 
@@ -160,7 +164,7 @@ class Limits:
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             gates.named, gates.make = limit.overrides, partial(self._make, index)
 
-    def _make(self, index: int, value: str | None) -> Gate:
+    def _make(self, index: int, value: str | None) -> Limiter:
         """The gate of a value; None: of all others together."""
         limit = self._limits[index]
         if not limit.shared:
@@ -201,31 +205,31 @@ def _of(value: str | None, overrides: Mapping[str, T], default: T) -> T:
     return default if value is None else overrides.get(value, default)
 
 
-def _make(limit: Limit, value: str | None, workers: int) -> Gate:
+def _make(limit: Limit, value: str | None, workers: int) -> Limiter:
     match limit:
         case Rate():
             pace = _of(value, limit.overrides, limit.pace)
-            return RateGate(pace.period / 1000 / pace.amount * workers, max(1, pace.burst // workers))
+            return RateLimiter(pace.period / 1000 / pace.amount * workers, max(1, pace.burst // workers))
         case Concurrency():
-            return CapGate(max(1, _of(value, limit.overrides, limit.limit) // workers))
+            return ConcurrencyLimiter(max(1, _of(value, limit.overrides, limit.limit) // workers))
         case Quota():
             amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
-            return QuotaGate(max(1, amount // workers), period / 1000)
+            return QuotaLimiter(max(1, amount // workers), period / 1000)
         case _:
             assert_never(limit)
 
 
-def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borrower: Borrower) -> Gate:
+def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borrower: LeaseClient) -> Limiter:
     match limit:
         case Rate():
             pace = _of(value, limit.overrides, limit.pace)
-            rate = RateTerms(pace.period / 1000 / pace.amount, pace.burst)
+            rate = RateSpec(pace.period / 1000 / pace.amount, pace.burst)
             return LeasedRate(name, rate, workers, borrower)
         case Concurrency():
-            return LeasedCap(name, CapTerms(_of(value, limit.overrides, limit.limit)), workers, borrower)
+            return LeasedCap(name, ConcurrencySpec(_of(value, limit.overrides, limit.limit)), workers, borrower)
         case Quota():
             amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
-            return LeasedQuota(name, QuotaTerms(amount, period / 1000), workers, borrower)
+            return LeasedQuota(name, QuotaSpec(amount, period / 1000), workers, borrower)
         case _:
             assert_never(limit)
 
@@ -239,18 +243,18 @@ def _same(one: Limit, other: Limit) -> bool:
     return type(one) is type(other) and one.by == other.by and one.shared == other.shared
 
 
-def _resize(gate: Gate, wanted: Gate, now: float | None = None) -> None:
+def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
     """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
     match gate, wanted:
-        case LeasedGate(), LeasedGate():
+        case LeasedLimiter(), LeasedLimiter():
             gate.adopt(wanted)
-        case RateGate(), RateGate():
+        case RateLimiter(), RateLimiter():
             gate.interval, gate.burst = wanted.interval, wanted.burst
             if now is not None:
                 gate.forget_debts(now)
-        case CapGate(), CapGate():
+        case ConcurrencyLimiter(), ConcurrencyLimiter():
             gate.limit = wanted.limit
-        case QuotaGate(), QuotaGate():
+        case QuotaLimiter(), QuotaLimiter():
             gate.amount = wanted.amount
             if now is not None:
                 gate.reshape(wanted.period)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
-from kodo_consumer.core.limits.limiters import Gate
+from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.policy import NOBODY
 from kodo_consumer.core.store import name_of
 
@@ -26,16 +26,16 @@ class Values:
     """`named`: values that have a gate of their own in any case; `make`: makes the gate of a value, or (None) of all others."""
 
     __slots__ = ("_made", "_queue", "make", "named", "others", "own")
-    make: Callable[[str | None], Gate]
+    make: Callable[[str | None], Limiter]
 
     def __init__(self) -> None:
-        self.own: dict[str, Gate] = {}
-        self.others: Gate | None = None
+        self.own: dict[str, Limiter] = {}
+        self.others: Limiter | None = None
         self.named: Collection[str] = ()
         self._queue: deque[str] = deque()  # values in the order in which they are looked at
         self._made = 0  # since somebody looked
 
-    def gate(self, value: str) -> Gate:
+    def gate(self, value: str) -> Limiter:
         """The gate that a message with this value has to pass."""
         if len(value) > _LONGEST:
             value = name_of(value)
@@ -70,7 +70,7 @@ class Values:
             self.others.forgotten = True
             self.others = None
 
-    def __iter__(self) -> Iterator[tuple[str | None, Gate]]:
+    def __iter__(self) -> Iterator[tuple[str | None, Limiter]]:
         """Every gate with its value; None: of all others."""
         yield from self.own.items()
         if self.others is not None:

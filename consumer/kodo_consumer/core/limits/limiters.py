@@ -27,7 +27,7 @@ def queued(queue: deque[T], one: T) -> deque[T]:
     return queue
 
 
-class Gate:
+class Limiter:
     """Base of the three kinds. `waiters` are whoever the scheduler made wait here; the gate itself never touches them.
     `forgotten`: whoever has it should ask for the one in its place.
     """
@@ -70,7 +70,7 @@ class Gate:
         raise NotImplementedError
 
 
-class RateGate(Gate):
+class RateLimiter(Limiter):
     """A token bucket in GCRA form: one token each `interval` seconds, at most `burst` saved."""
 
     __slots__ = ("_next_slot", "_next_start", "_promised", "burst", "interval")
@@ -86,19 +86,19 @@ class RateGate(Gate):
         return (self.burst - 1) * self.interval
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         return max(now, self._next_start - self._saved())
 
     def start(self, now: float) -> None:
-        """See Gate."""
+        """See Limiter."""
         self._next_start = max(self._next_start, now) + self.interval
 
     def wait(self, now: float) -> float:
-        """See Gate: whoever waits already goes first."""
+        """See Limiter: whoever waits already goes first."""
         return self.free_at(now) - now + len(self.waiters) * self.interval
 
     def idle(self, now: float) -> bool:
-        """See Gate."""
+        """See Limiter."""
         books = max(self._next_start, self._next_slot)
         return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
 
@@ -148,7 +148,7 @@ class RateGate(Gate):
         return moment
 
 
-class QuotaGate(Gate):
+class QuotaLimiter(Limiter):
     """At most `amount` starts in any window of `period` seconds."""
 
     __slots__ = ("_counts", "_promised", "_total", "_width", "amount", "period")
@@ -163,13 +163,13 @@ class QuotaGate(Gate):
         self._promised: deque[float] = EMPTY
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         self._expire(now)
         over = self._total - self.amount + 1
         return now if over <= 0 else self._expiry_of(over)
 
     def start(self, now: float) -> None:
-        """See Gate. The oldest promise is kept by whoever starts."""
+        """See Limiter. The oldest promise is kept by whoever starts."""
         self._expire(now)
         part = int(now // self._width)
         if self._counts and self._counts[-1][0] >= part:
@@ -181,7 +181,7 @@ class QuotaGate(Gate):
             self._promised.popleft()
 
     def idle(self, now: float) -> bool:
-        """See Gate."""
+        """See Limiter."""
         self._expire(now)
         return not self.waiters and not self._total and not self._promised
 
@@ -224,7 +224,7 @@ class QuotaGate(Gate):
             self._promised.popleft()
 
 
-class CapGate(Gate):
+class ConcurrencyLimiter(Limiter):
     """At most `limit` at once."""
 
     __slots__ = ("limit", "running")
@@ -236,17 +236,17 @@ class CapGate(Gate):
         self.running = 0
 
     def free_at(self, now: float) -> float:
-        """See Gate."""
+        """See Limiter."""
         return now if self.running < self.limit else float("inf")
 
     def start(self, now: float) -> None:  # noqa: ARG002  # a cap knows no time
-        """See Gate."""
+        """See Limiter."""
         self.running += 1
 
     def finish(self) -> None:
-        """See Gate."""
+        """See Limiter."""
         self.running -= 1
 
     def idle(self, now: float) -> bool:  # noqa: ARG002
-        """See Gate."""
+        """See Limiter."""
         return not self.running and not self.waiters

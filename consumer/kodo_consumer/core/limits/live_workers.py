@@ -8,7 +8,7 @@ from typing import Final
 _KEPT: Final = 30.0  # seconds
 
 
-class Sharers:
+class LiveWorkerCount:
     """The most workers of the last half minute: whoever was seen counts for a while.
 
     More workers count at once, so that a limit is soon shared by all; fewer count late, for a worker that is not seen

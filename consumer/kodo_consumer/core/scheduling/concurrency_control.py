@@ -11,7 +11,7 @@ from kodo_consumer.core.outcomes import Outcome, in_trouble
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
-from kodo_consumer.core.scheduling.slot_reservation import Slots
+from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
 
 class Owner(Protocol):
@@ -26,10 +26,10 @@ class Turns(Protocol):
     """The scheduler."""
 
     version: int  # to grow when more may start
-    slots: Slots | None
+    slots: SlotReservation | None
 
 
-class Throttle:
+class ConcurrencyControl:
     """`tight`: ask before every start. `listens`: tell of every end, not of failures alone."""
 
     __slots__ = ("_owner", "_set_timer", "_turns", "adaptive", "breaker", "listens", "tight")

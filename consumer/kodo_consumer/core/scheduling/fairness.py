@@ -20,7 +20,7 @@ _MAX_IDLE_TENANTS: Final = 1_024
 _BEHIND_ALL: Final = 1 << 256
 
 
-class LaneShares:
+class StartTimeFairQueue:
     """Start-time fair queueing with whole numbers: each lane's turns are evenly spaced tags, the lowest tag is next.
 
     A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the
@@ -112,7 +112,7 @@ class _Queue(Generic[T]):
         return self.listed + len(self.others or ())
 
 
-class TenantRing(Generic[T]):
+class DeficitRoundRobin(Generic[T]):
     """A queue for each tenant, served in turn: `weight` items a turn.
     A tenant with 100,000 items delays others one turn.
     """

@@ -20,7 +20,7 @@ TELLING: Final = 20  # messages of fair share below which a window says nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class TenantWindow:
     """A tenant in one window: messages it was served, has waiting at its end, and whether any waited at its start.
     `tenants`: so many alike.
     """
@@ -38,17 +38,17 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Evenness:
+class FairnessIndex:
     """`jain`: (Σx)²/(n·Σx²) over x = served ÷ fair share, 1 = even. `worst`: the least x of a backlogged tenant."""
 
     jain: float
     worst: float
 
 
-EVEN: Final = Evenness(1.0, 1.0)
+EVEN: Final = FairnessIndex(1.0, 1.0)
 
 
-def fair_shares(tallies: Mapping[H, Tally]) -> dict[H, float]:
+def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
     """What each tenant would have been served by an ideal scheduler that served as many in all."""
     left = float(sum(tally.tenants * tally.served for tally in tallies.values()))
     weight = sum(tally.tenants * tally.weight for tally in tallies.values())
@@ -67,7 +67,7 @@ def says_nothing(served: int, backlogged: int) -> bool:
     return served < TELLING * backlogged
 
 
-def evenness(tallies: Mapping[H, Tally]) -> Evenness | None:
+def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
     """How even a window was; None when it says nothing yet: somebody's share is too small to judge.
 
     A tenant whose messages came during the window asked for an unknown share of it, and is left out.
@@ -83,7 +83,7 @@ def evenness(tallies: Mapping[H, Tally]) -> Evenness | None:
     total = sum(many[name] * ratio for name, ratio in ratios.items())
     squares = sum(many[name] * ratio * ratio for name, ratio in ratios.items())
     worst = min(ratio for name, ratio in ratios.items() if known[name].backlogged)
-    return Evenness(total * total / (sum(many.values()) * squares) if squares else 1.0, worst)
+    return FairnessIndex(total * total / (sum(many.values()) * squares) if squares else 1.0, worst)
 
 
 def noisy(held: Mapping[str, int], busy: Mapping[str, float]) -> set[str]:

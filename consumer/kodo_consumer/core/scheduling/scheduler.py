@@ -9,19 +9,19 @@ from typing import Final
 
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import UNSTARTED, Held, LaneState, Place
-from kodo_consumer.core.limits.limiter_set import Leave, Limits, Over, Slot
-from kodo_consumer.core.limits.limiters import EMPTY, CapGate, Gate, QuotaGate, queued
+from kodo_consumer.core.in_flight import UNSTARTED, InFlight, LaneState, Stage
+from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
+from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.scheduling.concurrency_control import Throttle
-from kodo_consumer.core.scheduling.fairness import LaneShares
-from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, Slots
+from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
+from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
+from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, SlotReservation
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
-OnRefused = Callable[[Held, Slot, float], None]
-SetTimer = Callable[[float, Gate], int]
+OnRefused = Callable[[InFlight, Reservation, float], None]
+SetTimer = Callable[[float, Limiter], int]
 
 
 class Scheduler:
@@ -32,16 +32,16 @@ class Scheduler:
     def __init__(
         self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
     ) -> None:
-        self.limits = Limits(policy.limits, policy.expected_workers)
-        self.throttle: Throttle | None = None
+        self.limits = LimiterSet(policy.limits, policy.expected_workers)
+        self.throttle: ConcurrencyControl | None = None
         self.running = 0
         self.starts: deque[str] | None = None  # tenants of the last starts, where somebody wants to know
         self.version = 0  # grows whenever there may be more to take
         self._policy, self._lanes, self._clock = policy, lanes, clock
         self._set_timer, self._refused = set_timer, refused
-        self._shares = LaneShares([lane.lane.weight for lane in lanes])
-        self._shut: dict[Gate, None] = {}  # gates with waiters, first come first
-        self.slots = Slots(policy.concurrency) if policy.fair_by else None
+        self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
+        self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
+        self.slots = SlotReservation(policy.concurrency) if policy.fair_by else None
         self._kept_back = False  # a slot stayed empty though somebody had work
         self._is_limited = bool(policy.limits)
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
@@ -53,7 +53,7 @@ class Scheduler:
         limits_differ = policy.limits != self._policy.limits
         self._policy, self._paused = policy, paused
         self._is_limited = bool(policy.limits)
-        self._shares = LaneShares([lane.weight for lane in policy.lanes], resting)
+        self._shares = StartTimeFairQueue([lane.weight for lane in policy.lanes], resting)
         for lane in self._lanes:
             lane.lane = policy.lanes[lane.lane.index]
             lane.ring.reweigh(policy.tenant_weights)
@@ -78,13 +78,13 @@ class Scheduler:
             gate.waiters = EMPTY
         self._shut.clear()
         for held in [held for lane in self._lanes for held in lane if held.place in UNSTARTED]:
-            if held.place is Place.GATED or (held.place is Place.WAITING and held.entitled):
+            if held.place is Stage.GATED or (held.place is Stage.WAITING and held.entitled):
                 self.enqueue(held)
             held.gates, held.entitled = None, False
 
     # ---- in
 
-    def admit(self, held: Held, now: float, *, in_turn: bool) -> None:
+    def admit(self, held: InFlight, now: float, *, in_turn: bool) -> None:
         """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go
         elsewhere is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the
         queues short.
@@ -98,9 +98,9 @@ class Scheduler:
                     return
         self.enqueue(held)
 
-    def enqueue(self, held: Held, *, first: bool = False) -> None:
+    def enqueue(self, held: InFlight, *, first: bool = False) -> None:
         """Into its tenant's queue."""
-        held.place = Place.QUEUED
+        held.place = Stage.QUEUED
         lane = held.lane
         weights = self._policy.tenant_weights
         lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
@@ -109,13 +109,13 @@ class Scheduler:
 
     def drop(self, lane: LaneState) -> None:
         """Takes out of the lane's queue what was let go."""
-        left = [held for held in lane.ring if held.place is Place.QUEUED]
+        left = [held for held in lane.ring if held.place is Stage.QUEUED]
         lane.ring = type(lane.ring)()
         self._shares.deactivate(lane.lane.index)
         for held in left:
             self.enqueue(held)
 
-    def _has_moment(self, held: Held, now: float) -> bool:
+    def _has_moment(self, held: InFlight, now: float) -> bool:
         """Sets a moment aside in the limits.
         False: `refused` was told of the later one that the message has to wait for.
         """
@@ -126,7 +126,7 @@ class Scheduler:
         held.entitled = True
         return True
 
-    def _is_entitled(self, held: Held) -> bool:
+    def _is_entitled(self, held: InFlight) -> bool:
         """True if its moment was set aside before, here or (a message that comes back in time) by the
         worker that moved it.
         """
@@ -135,7 +135,7 @@ class Scheduler:
 
     # ---- out
 
-    def take(self, now: float) -> Held | None:
+    def take(self, now: float) -> InFlight | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
         throttle = self.throttle
         if throttle is None or not throttle.tight:
@@ -147,7 +147,7 @@ class Scheduler:
         self.running += held is not None
         return held
 
-    def _take(self, now: float) -> Held | None:
+    def _take(self, now: float) -> InFlight | None:
         slots = self.slots
         if slots is None:
             return self._next(NOBODY_BARRED, now)
@@ -162,19 +162,19 @@ class Scheduler:
         self._kept_back = held is None and bool(barred)
         return held
 
-    def freed(self, held: Held, now: float) -> None:
+    def freed(self, held: InFlight, now: float) -> None:
         """A message that was taken has ended."""
         self.running -= 1
         if held.gates is not None:
             held.entitled = False
             for gate in held.gates:
                 gate.finish()
-                if gate.waiters and isinstance(gate, CapGate):
+                if gate.waiters and isinstance(gate, ConcurrencyLimiter):
                     self.let_through(gate, now)
         if self.slots is not None:
             self.slots.freed(held, now)
 
-    def _next(self, passing_over: AbstractSet[str], now: float) -> Held | None:
+    def _next(self, passing_over: AbstractSet[str], now: float) -> InFlight | None:
         tries = _MAX_TRIES
         skipped: list[int] = []
         shares = self._shares
@@ -205,13 +205,13 @@ class Scheduler:
 
     # ---- gates
 
-    def let_through(self, gate: Gate, now: float) -> None:
+    def let_through(self, gate: Limiter, now: float) -> None:
         """One waiter of a gate goes to the front of its tenant's queue, or as many as there is room for."""
-        found: list[Held] = []
+        found: list[InFlight] = []
         room = gate.room(now)
         while gate.waiters and len(found) < room:
             held = gate.waiters.popleft()
-            if held.place is Place.GATED:
+            if held.place is Stage.GATED:
                 found.append(held)
         for held in reversed(found):
             self.enqueue(held, first=True)
@@ -221,15 +221,15 @@ class Scheduler:
             gate.waiters = EMPTY
             self._shut.pop(gate, None)
 
-    def lent(self, gate: Gate, now: float) -> None:
+    def lent(self, gate: Limiter, now: float) -> None:
         """A store has answered, or answers no more: waiters look again.
         At a quota that is full those who may leave do.
         """
         gate.timer_set = False
-        if not isinstance(gate, QuotaGate) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
+        if not isinstance(gate, QuotaLimiter) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
             self.let_through(gate, now)
             return
-        waiters = [held for held in gate.waiters if held.place is Place.GATED]
+        waiters = [held for held in gate.waiters if held.place is Stage.GATED]
         gate.waiters = EMPTY
         for held in waiters:
             if self._leave(held).quota:
@@ -246,7 +246,7 @@ class Scheduler:
     @property
     def gated(self) -> int:
         """Messages that wait at a gate."""
-        return sum(1 for gate in self._shut for held in gate.waiters if held.place is Place.GATED)
+        return sum(1 for gate in self._shut for held in gate.waiters if held.place is Stage.GATED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
@@ -254,7 +254,7 @@ class Scheduler:
         for gate in [gate for gate in self._shut if gate.free(now)]:
             self.let_through(gate, now)
 
-    def _pass(self, held: Held, now: float) -> bool:
+    def _pass(self, held: InFlight, now: float) -> bool:
         """Takes the tokens of all limits, or leaves the message at the gate that is shut."""
         if not self._has_moment(held, now):
             return False
@@ -262,47 +262,47 @@ class Scheduler:
         control = held.control
         shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
         if shut is None:
-            if not control.quota_taken and any(isinstance(gate, QuotaGate) for gate in held.gates):
+            if not control.quota_taken and any(isinstance(gate, QuotaLimiter) for gate in held.gates):
                 held.control = control._replace(quota_taken=True)
             return True
         for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
             if gate is not shut and gate.waiters and gate.free(now):
                 self.let_through(gate, now)
-        late = not isinstance(shut, CapGate) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
+        late = not isinstance(shut, ConcurrencyLimiter) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
         if not (late and self._leave(held) and self._refuse(held, now)):
             self._wait_at(shut, held, now)
         return False
 
-    def _refuse(self, held: Held, now: float) -> bool:
+    def _refuse(self, held: InFlight, now: float) -> bool:
         """True if the limits set a later moment aside; then somebody else decides where the message waits for it."""
         assert held.gates is not None
         slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
-        if slot.over is Over.NOTHING:
+        if slot.over is LimitKind.NOTHING:
             return False
         self._refused(held, slot, now)
         return True
 
-    def _leave(self, held: Held) -> Leave:
+    def _leave(self, held: InFlight) -> RerouteOptions:
         """For which kinds of limit the message may leave its lane."""
         lane, policy = held.lane.lane, self._policy
         if lane.level.is_backup or lane.ordered:
-            return Leave()
+            return RerouteOptions()
         pending = policy.target(lane.level, State.PENDING) is not None
         after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
         blocking = policy.target(lane.level, State.BLOCKING) is not None
         horizon = policy.horizon / 1000
-        return Leave(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
+        return RerouteOptions(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
 
-    def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
-        held.place = Place.GATED
+    def _wait_at(self, gate: Limiter, held: InFlight, now: float) -> None:
+        held.place = Stage.GATED
         held.lane.count("over", gate.kind)
         gate.waiters = queued(gate.waiters, held)
         self._shut[gate] = None
         gate.awaited(now)
         self._set_gate_timer(gate, now)
 
-    def _set_gate_timer(self, gate: Gate, now: float) -> None:
-        if gate.timer_set or isinstance(gate, CapGate):
+    def _set_gate_timer(self, gate: Limiter, now: float) -> None:
+        if gate.timer_set or isinstance(gate, ConcurrencyLimiter):
             return
         at = gate.free_at(now)
         if at < float("inf"):  # else a store will tell

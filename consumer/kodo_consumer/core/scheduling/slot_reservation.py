@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.in_flight import InFlight
 
 _SHARE: Final = 0.75  # of the slots, for one tenant while others wait
 _TIMES_FREE: Final = 3  # slots of a slow tenant for each that stays free: 3/4 of all when it is the only one
@@ -29,13 +29,13 @@ _ALONE: Final = 60.0  # seconds without another tenant
 NOBODY_BARRED: Final[AbstractSet[str]] = frozenset()
 
 
-class Slots:
+class SlotReservation:
     """The slots of one worker. Times in seconds."""
 
     __slots__ = ("_cap", "_changed", "_counts", "_last", "_quick", "_running", "_slow", "_slow_ones", "_total", "full")
 
     def __init__(self, total: int) -> None:
-        self._running: dict[Held, float] = {}  # oldest start first
+        self._running: dict[InFlight, float] = {}  # oldest start first
         self._counts: dict[str, int] = {}  # of those who have any
         self.full: set[str] = set()  # tenants that have 75 %
         self._quick: set[str] = set()  # of these: a handler ended quickly since
@@ -51,7 +51,7 @@ class Slots:
         self._slow = _SLOW * total
         self.full = {tenant for tenant, count in self._counts.items() if count >= self._cap}
 
-    def took(self, held: Held, now: float) -> None:
+    def took(self, held: InFlight, now: float) -> None:
         """A message's handler starts."""
         tenant = held.tenant
         self._running[held] = now
@@ -61,7 +61,7 @@ class Slots:
         if tenant != self._last:
             self._last, self._changed = tenant, now
 
-    def freed(self, held: Held, now: float) -> None:
+    def freed(self, held: InFlight, now: float) -> None:
         """It ended."""
         tenant = held.tenant
         quick = now - self._running.pop(held) < self._slow

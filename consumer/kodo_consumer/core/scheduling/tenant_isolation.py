@@ -21,8 +21,8 @@ from typing import Final, Protocol
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import Held, LaneState, Place, Stock
-from kodo_consumer.core.policy import Isolate, Policy
+from kodo_consumer.core.in_flight import InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.policy import IsolationPolicy, Policy
 from kodo_consumer.core.state_machine import ISOLATED_MOST
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
@@ -45,7 +45,7 @@ class Owner(Protocol):
     counts: Counts
     starved: dict[LaneState, None]  # told that there is no room
 
-    def move_aside(self, held: Held, wait: float, now: float) -> None:
+    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
         """Publishes a message elsewhere, due in `wait` seconds."""
 
 
@@ -67,7 +67,7 @@ class _Noisy:
         self.stirred = now  # when one left last
 
 
-class Isolation:
+class TenantIsolation:
     """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate.
 
     `starts`: tenants of the last handler starts, to be kept by the scheduler; None where nobody needs them.
@@ -76,7 +76,7 @@ class Isolation:
     def __init__(
         self,
         owner: Owner,
-        stock: Stock,
+        stock: LookaheadBudget,
         publishing: Publishing,
         set_timer: Callable[[float, Callable[[float], None]], int],
         rng: Random,
@@ -84,7 +84,7 @@ class Isolation:
         policy = owner.policy
         self._owner, self._publishing, self._set_timer = owner, publishing, set_timer
         self.tenants: dict[str, _Noisy] = {}
-        self.leaving: deque[Held] = deque()
+        self.leaving: deque[InFlight] = deque()
         self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
         self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
         self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
@@ -97,7 +97,7 @@ class Isolation:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held in self.leaving if held.place is Place.LEAVING)
+        return sum(1 for held in self.leaving if held.place is Stage.LEAVING)
 
     # ---- when
 
@@ -215,7 +215,7 @@ class Isolation:
         """Moves what may be on its way at once."""
         while self.leaving and self._publishing.waiting < IN_FLIGHT:
             held = self.leaving.popleft()
-            if held.place is Place.LEAVING:  # else it was let go
+            if held.place is Stage.LEAVING:  # else it was let go
                 self._owner.move_aside(held, self._wait(held, now), now)
 
     def _sift_gates(self, now: float) -> None:
@@ -223,26 +223,26 @@ class Isolation:
         if self._stock.ample:
             return
         for lane in self._lanes:
-            waiting: dict[str, list[Held]] = {tenant: [] for tenant in self.tenants}
+            waiting: dict[str, list[InFlight]] = {tenant: [] for tenant in self.tenants}
             for held in lane:
-                if held.place is Place.GATED and held.tenant in waiting:
+                if held.place is Stage.GATED and held.tenant in waiting:
                     waiting[held.tenant].append(held)
             for tenant, at_gates in waiting.items():
                 noisy = self.tenants[tenant]
                 gone = at_gates[self._keep(noisy) :]
                 self._part_with(gone, noisy, now)
                 for gate in {gate for held in gone for gate in held.gates or ()}:
-                    gate.waiters = deque(held for held in gate.waiters if held.place is Place.GATED)
+                    gate.waiters = deque(held for held in gate.waiters if held.place is Stage.GATED)
 
-    def _part_with(self, gone: list[Held], noisy: _Noisy, now: float) -> None:
+    def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
         for held in gone:
-            held.place = Place.LEAVING
+            held.place = Stage.LEAVING
         if gone:
             noisy.stirred = now
             noisy.next_turn = max(noisy.next_turn, now + self._keep(noisy) * len(self._lanes) / noisy.pace)
             self.leaving.extend(gone)
 
-    def _wait(self, held: Held, now: float) -> float:
+    def _wait(self, held: InFlight, now: float) -> float:
         """Seconds until the turn of a message would come.
 
         What cannot be handled within the longest wait comes back spread over the second half of it, not in a heap.
@@ -256,11 +256,11 @@ class Isolation:
         return wait
 
 
-_NEVER: Final = Isolate(1.0, 1, "pending")
-_WAITS_FOR_TURN: Final = frozenset({Place.QUEUED, Place.GATED})
+_NEVER: Final = IsolationPolicy(1.0, 1, "pending")
+_WAITS_FOR_TURN: Final = frozenset({Stage.QUEUED, Stage.GATED})
 
 
-def _reachable(policy: Policy) -> Isolate:
+def _reachable(policy: Policy) -> IsolationPolicy:
     """What is declared, with a least number of messages that a tenant can have."""
     isolate = policy.isolate or _NEVER
     return replace(isolate, least=min(isolate.least, max(1, int(isolate.share * policy.max_held))))

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from kodo_consumer.core.sequences.intervals import Intervals
-from kodoctl.protocol.sequence_numbers import BrokenNumberError, Mark, Number, begun, read_number
+from kodoctl.protocol.sequence_numbers import BrokenNumberError, Number, ProducerWatermark, begun, read_number
 
 GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
 _SKEW: Final = 60_000  # ms that clocks of producers and readers may differ
@@ -20,7 +20,7 @@ _MAX_HOLES: Final = 50_000  # of all runs: a producer that leaves out numbers ma
 _MAX_HOLES_OF_ONE: Final = 1_000
 
 
-class Seen(StrEnum):
+class NumberCheck(StrEnum):
     """Meaning of a number for its message."""
 
     NEW = "new"
@@ -72,24 +72,24 @@ class Gaps:
         self.voided = 0
         self.lost = 0  # numbers of holes that stayed open for longer than GRACE
 
-    def see(self, text: str) -> Seen:
+    def see(self, text: str) -> NumberCheck:
         """A message with this `kodo-seq` came for the first time (a broker's repeat of one message is none)."""
         try:
             read = read_number(text)
         except BrokenNumberError:
-            return Seen.BROKEN
+            return NumberCheck.BROKEN
         count = self._count(read)
         match read:
             case Number():
                 if read.number in count.came:
                     self.doubled += 1
-                    return Seen.DOUBLED
+                    return NumberCheck.DOUBLED
                 count.came.add(read.number, read.number)
                 count.high = max(count.high, read.number)
                 if read.number >= count.base:
                     count.known.add(read.number, read.number)
-                return Seen.NEW
-            case Mark():
+                return NumberCheck.NEW
+            case ProducerWatermark():
                 count.high = max(count.high, read.high)
                 for low, high in read.void:
                     first, last = max(low, count.base), min(high, count.high)
@@ -97,7 +97,7 @@ class Gaps:
                         self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
                         count.known.add(first, last)
                 count.ended = count.ended or read.end
-                return Seen.MARK
+                return NumberCheck.MARK
             case _:
                 assert_never(read)
 
@@ -138,7 +138,7 @@ class Gaps:
         self._since = since
         self._counts.clear()
 
-    def _count(self, read: Number | Mark) -> _Count:
+    def _count(self, read: Number | ProducerWatermark) -> _Count:
         key = (read.run, read.partition)
         count = self._counts.get(key)
         if count is None:

@@ -17,7 +17,7 @@ from kodoctl.protocol.properties import HOP, RECALL, SEQ
 _TOLD: Final = 10  # holes that are told one by one
 
 
-class SoleReader:
+class GapMonitor:
     """Feeds the numbers of one worker to Gaps, and tells what is lost."""
 
     def __init__(self, since: int, counts: Counts) -> None:
@@ -25,7 +25,7 @@ class SoleReader:
         self._counts = counts
 
     @classmethod
-    def of(cls, policy: Policy, since: int, counts: Counts) -> SoleReader | None:
+    def of(cls, policy: Policy, since: int, counts: Counts) -> GapMonitor | None:
         """None for a subscription that has several readers. `since`: now, ms since the epoch."""
         kind = policy.subscription_type
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)

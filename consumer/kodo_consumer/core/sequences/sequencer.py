@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from kodo_consumer.core.sequences.intervals import Intervals
-from kodoctl.protocol.sequence_numbers import MAX_RANGES, Mark, Number
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, Number, ProducerWatermark
 
 _TURN: Final = 0.01  # seconds that messages without a key stay with a partition: batches form
 _IN_A_ROW: Final = 100  # and how many, at most
@@ -51,7 +51,7 @@ class _Count:
     void: Intervals = field(default_factory=Intervals)  # given up, and not yet told by a stored mark
 
 
-class Numbering:
+class Sequencer:
     """Counts of one run."""
 
     def __init__(self, run: str) -> None:
@@ -68,7 +68,7 @@ class Numbering:
         """Its message may never be stored."""
         self._counts[number.partition].void.add(number.number, number.number)
 
-    def marks(self, *, end: bool = False) -> list[Mark]:
+    def marks(self, *, end: bool = False) -> list[ProducerWatermark]:
         """What readers do not know yet, by partition; at the end of a run they are told in any case."""
         found = []
         for partition, count in self._counts.items():
@@ -76,12 +76,12 @@ class Numbering:
                 ranges = list(count.void)
                 parts = [ranges[at : at + MAX_RANGES] for at in range(0, len(ranges), MAX_RANGES)] or [[]]
                 found += [
-                    Mark(self.run, partition, count.high, tuple(part), end and place == len(parts) - 1)
+                    ProducerWatermark(self.run, partition, count.high, tuple(part), end and place == len(parts) - 1)
                     for place, part in enumerate(parts)
                 ]
         return found
 
-    def told(self, mark: Mark) -> None:
+    def told(self, mark: ProducerWatermark) -> None:
         """A mark was stored."""
         count = self._counts[mark.partition]
         count.marked = max(count.marked, mark.high)

@@ -23,7 +23,7 @@ from kodo_consumer.runtime.process_pool.worker_process import (
     RECALLED,
     SPENT,
     STARTED,
-    Job,
+    ProcessTask,
     main,
 )
 
@@ -38,7 +38,7 @@ _READ: Final = 1 << 18
 
 class Spans(Protocol):
     """What is told of messages that are at work in processes, where there are traces:
-    kodo_consumer.adapters.tracing.handler_spans.Runs, mostly.
+    kodo_consumer.adapters.tracing.handler_spans.HandlerSpans, mostly.
     """
 
     def began(self, message: Message) -> dict[str, str]:
@@ -52,7 +52,7 @@ class Spans(Protocol):
 
 
 @dataclass(slots=True)
-class Ended:
+class ChannelResults:
     """What came of messages: outcomes; tracebacks and warnings for the log."""
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
@@ -61,17 +61,17 @@ class Ended:
 
 
 @dataclass(slots=True, eq=False)
-class Remains:
+class CrashRemainder:
     """What a process that died leaves: the message that was at work, if any was, and those that had not begun."""
 
     culprit: Message | None
     unstarted: list[Message]
 
 
-class Line:
+class ProcessChannel:
     """One process. Not thread-safe: one thread writes and reads."""
 
-    def __init__(self, job: Job, traces: Spans | None = None) -> None:
+    def __init__(self, job: ProcessTask, traces: Spans | None = None) -> None:
         self._traces = traces
         self.ready = False
         self.broken: str | None = None  # why the handler cannot be imported
@@ -179,7 +179,7 @@ class Line:
 
     # ---- back
 
-    def read(self, ended: Ended) -> None:
+    def read(self, ended: ChannelResults) -> None:
         """What came since the last time. The count of finished messages is read first: what it covers has been told."""
         finished = self._cells[FINISHED]
         for frame in self._received():
@@ -209,7 +209,7 @@ class Line:
                 return
             yield from self._frames.feed(data)
 
-    def _done_before(self, sequence: int, ended: Ended) -> None:
+    def _done_before(self, sequence: int, ended: ChannelResults) -> None:
         in_flight = self._in_flight
         while in_flight and in_flight[0][0] < sequence:
             ended.outcomes.append((in_flight.popleft()[1], DONE))
@@ -252,7 +252,7 @@ class Line:
             if self.process.pid is not None and self.process.exitcode is None:
                 os.kill(self.process.pid, signal.SIGKILL)
 
-    def bury(self, ended: Ended) -> Remains:
+    def bury(self, ended: ChannelResults) -> CrashRemainder:
         """After the process died: what it still told, and what it leaves."""
         self.process.join()
         self.read(ended)
@@ -260,7 +260,7 @@ class Line:
         unstarted = [message for _, message in self._in_flight if message is not culprit]
         self._in_flight.clear()
         self._line.close()
-        return Remains(culprit, unstarted)
+        return CrashRemainder(culprit, unstarted)
 
     @property
     def end(self) -> str:

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome, raised_for
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadRunner
+from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
-from kodo_consumer.runtime.process_pool.worker_process import Job
+from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
 _LET_GO: Final = Failed("the worker has left")
@@ -33,7 +33,7 @@ class _Call:
         self.told = threading.Event()
 
 
-class Calls:
+class HandlerCalls:
     """What the threads call: towards the pool a desk, which messages are taken from and handed back to."""
 
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
@@ -75,7 +75,7 @@ class Calls:
     # ---- Desk, of the pool
 
     def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See Desk."""
+        """See WorkSource."""
         with self._lock:
             for message, outcome in ended:
                 call = self._open.pop(message)
@@ -84,12 +84,12 @@ class Calls:
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See Desk."""
+        """See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
         return next(iter(self.exchange(ended, 1)), None)
 
     def broke(self, problem: BaseException) -> None:
-        """See Desk."""
+        """See WorkSource."""
         self.on_broken(problem)
 
     # ---- Spans, of the pool: the thread has one around it all
@@ -105,16 +105,16 @@ class Calls:
         """See Spans. The thread still waits: the span goes on."""
 
 
-class SurroundedRunner:
-    """kodo_consumer.core.handler_executor.Runner: as many threads as there are processes.
+class MiddlewareExecutor:
+    """kodo_consumer.core.handler_executor.HandlerExecutor: as many threads as there are processes.
 
     Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
     """
 
-    def __init__(self, pool: ProcessRunner, calls: Calls, function: Callable[[Any], Any], size: int) -> None:
-        self._pool, self._calls, self._threads = pool, calls, ThreadRunner(function, size)
+    def __init__(self, pool: ProcessRunner, calls: HandlerCalls, function: Callable[[Any], Any], size: int) -> None:
+        self._pool, self._calls, self._threads = pool, calls, ThreadExecutor(function, size)
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         self._calls.ring, self._calls.on_broken = self._pool.wake, desk.broke
         self._pool.start(self._calls)
@@ -139,7 +139,7 @@ class SurroundedRunner:
 class _UntilOver:
     """The worker's desk, which hears no more of messages that were let go of."""
 
-    def __init__(self, desk: Desk, calls: Calls) -> None:
+    def __init__(self, desk: WorkSource, calls: HandlerCalls) -> None:
         self._desk, self._calls = desk, calls
 
     @property
@@ -157,12 +157,12 @@ class _UntilOver:
 
 
 def surrounded(
-    job: Job, size: int, timeout: float, around: Around, carry: Callable[[], dict[str, str]] | None
-) -> SurroundedRunner:
+    job: ProcessTask, size: int, timeout: float, around: Around, carry: Callable[[], dict[str, str]] | None
+) -> MiddlewareExecutor:
     """A pool with `around` around its handler, ready to start. `carry`: answers what carries the caller's span, where there
     are traces. Raises KodoctlError when processes cannot import the handler.
     """
-    calls = Calls(carry or dict)
+    calls = HandlerCalls(carry or dict)
     pool = ProcessRunner(job, size, timeout, None if carry is None else calls)
     pool.launch()
-    return SurroundedRunner(pool, calls, around(calls), size)
+    return MiddlewareExecutor(pool, calls, around(calls), size)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
-from kodo_consumer.core.poison import MAX_CRASHES, Crashes, Standing
+from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.process_pool.channel import Ended, Line, Spans
-from kodo_consumer.runtime.process_pool.worker_process import Job
+from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
+from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
@@ -32,17 +32,17 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 
 class ProcessRunner:
-    """kodo_consumer.core.handler_executor.Runner over `size` processes, each with one message at work.
+    """kodo_consumer.core.handler_executor.HandlerExecutor over `size` processes, each with one message at work.
 
     Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a
     process gets its next message when the last one is done: spans begin when handlers do.
     """
 
-    def __init__(self, job: Job, size: int, timeout: float, traces: Spans | None = None) -> None:
+    def __init__(self, job: ProcessTask, size: int, timeout: float, traces: Spans | None = None) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
-        self._lines: list[Line] = []
+        self._lines: list[ProcessChannel] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
-        self._ended = Ended()
+        self._ended = ChannelResults()
         self._warned: set[str] = set()
         self._crashes = Crashes()
         self._any_crash = False  # identities cost something: they are asked for when there is a reason
@@ -53,7 +53,7 @@ class ProcessRunner:
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._asleep = False
         self._stopping = False
-        self._desk: Desk | None = None
+        self._desk: WorkSource | None = None
         self._thread: threading.Thread | None = None
         self._early_deaths = 0
         self._not_before = 0.0
@@ -70,7 +70,7 @@ class ProcessRunner:
             self.stop()
             raise
 
-    def start(self, desk: Desk) -> None:
+    def start(self, desk: WorkSource) -> None:
         """See Runner."""
         self._desk = desk
         self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
@@ -110,16 +110,16 @@ class ProcessRunner:
 
     # ---- the thread
 
-    def _work(self, desk: Desk) -> None:
+    def _work(self, desk: WorkSource) -> None:
         while not self._stopping:
             seen = desk.version
             more = self._exchange(desk)
             self._spread()
             self._sleep(desk, seen, more=more)
 
-    def _exchange(self, desk: Desk) -> bool:
+    def _exchange(self, desk: WorkSource) -> bool:
         """Hands back what ended and takes what there is room for. True: there may be more room than messages."""
-        ended, self._ended = self._ended, Ended()
+        ended, self._ended = self._ended, ChannelResults()
         for trace in ended.traces:
             log.warning("handler failed in a process\n%s", trace)
         for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
@@ -157,7 +157,7 @@ class ProcessRunner:
                 bundle.append(backlog.popleft())
             line.send(bundle)
 
-    def _sleep(self, desk: Desk, seen: int, *, more: bool) -> None:
+    def _sleep(self, desk: WorkSource, seen: int, *, more: bool) -> None:
         self._asleep = True
         wait = self._next_look()
         if (more and desk.version != seen) or self._ended.outcomes or self._stopping:
@@ -190,7 +190,7 @@ class ProcessRunner:
                 nearest = min(nearest, began + self._timeout - now if began is not None else _LOOK)
         return None if nearest == float("inf") else max(0.0, nearest)
 
-    def _look_at(self, line: Line) -> None:
+    def _look_at(self, line: ProcessChannel) -> None:
         """A message that hangs costs its process; one that takes its time gives up those that wait behind it."""
         began = line.at_work_since
         if began is None or not line.busy or line.timed_out:
@@ -203,7 +203,7 @@ class ProcessRunner:
         elif took > _STILL and line.busy > 1:
             self._backlog.extendleft(reversed(line.take_back()))
 
-    def _gone(self, line: Line) -> None:
+    def _gone(self, line: ProcessChannel) -> None:
         """A process died: only the message that was at work is affected."""
         self._lines.remove(line)
         self._selector.unregister(line)
@@ -232,7 +232,7 @@ class ProcessRunner:
         self._any_crash = True
         judged = self._crashes.crashed(message.effect, alone=True)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
-        if judged.standing is Standing.POISON:
+        if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
             self._ended.outcomes.append((message, Died(reason)))
             return
@@ -242,21 +242,21 @@ class ProcessRunner:
 
     def _is_suspect(self, message: Message) -> bool:
         """Whether nothing may be sent to a process behind it."""
-        return self._any_crash and self._crashes.standing(message.effect) is Standing.SUSPECT
+        return self._any_crash and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
-    def _died_early(self, line: Line) -> None:
+    def _died_early(self, line: ProcessChannel) -> None:
         self._early_deaths += 1
         if line.broken or self._early_deaths >= _PATIENCE:
             raise _cannot_start(self._job, line)
         self._not_before = time.monotonic() + _FIRST_PAUSE * 2 ** (self._early_deaths - 1)
 
     def _add(self) -> None:
-        line = Line(self._job, self._traces)
+        line = ProcessChannel(self._job, self._traces)
         self._lines.append(line)
         self._selector.register(line, selectors.EVENT_READ, line)
         self._selector.register(line.process.sentinel, selectors.EVENT_READ, line)
 
-    def _watch(self, line: Line) -> None:
+    def _watch(self, line: ProcessChannel) -> None:
         """Bytes that the pipe did not take go when it can."""
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
         if self._selector.get_key(line).events != wanted:
@@ -281,11 +281,11 @@ class ProcessRunner:
                 raise ClusterError(error("K751", "process of the pool does not start", detail))
 
 
-def _busy(line: Line) -> int:
+def _busy(line: ProcessChannel) -> int:
     return line.busy
 
 
-def _cannot_start(job: Job, line: Line) -> KodoctlError:
+def _cannot_start(job: ProcessTask, line: ProcessChannel) -> KodoctlError:
     why = line.broken or f"it ended before it was ready ({line.end})"
     return UsageError(error("K751", "process of the pool does not start", f"{job.module}:{job.function}: {why}"))
 

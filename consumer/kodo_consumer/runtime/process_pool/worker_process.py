@@ -24,7 +24,7 @@ from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Check, Message
-from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, checked
 from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcome, read_frame, unpacked
@@ -47,7 +47,7 @@ class Cells(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProcessTask:
     """What a process is for: a function by its place, the lanes its messages come from, and what payloads must be."""
 
     module: str
@@ -60,7 +60,7 @@ class _NoHandlerError(Exception):
     """The function cannot be imported; the text says why."""
 
 
-def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
+def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
     """Runs until the worker closes its end of the line, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -82,7 +82,7 @@ def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManag
         _Work(job, handler, known, line, cells, lock).run()
 
 
-def _found(job: Job) -> Callable[[Message], object]:
+def _found(job: ProcessTask) -> Callable[[Message], object]:
     try:
         found: Any = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
         for name in job.function.split("."):
@@ -104,7 +104,7 @@ def _end_with_parent() -> None:
 class _Work:
     def __init__(
         self,
-        job: Job,
+        job: ProcessTask,
         handler: Callable[[Message], object],
         schemas: dict[str, Any],
         line: socket.socket,
@@ -114,7 +114,7 @@ class _Work:
         self._schemas = schemas  # definitions by version
         self._job, self._handler, self._line, self._cells, self._lock = job, handler, line, cells, lock
         self._trace = ""
-        self._complaints = Complaints(self._keep_trace)
+        self._complaints = ExceptionReporter(self._keep_trace)
 
     def run(self) -> None:
         stream = self._line.makefile("rb")

@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from kodoctl.errors import Severity, Where
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import produced_topic
-from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.lint.rules.lanes import grounds, subscriptions
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
@@ -18,20 +18,22 @@ from kodoctl.topology.names import State, TopicName
 
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
-def properties(scope: Scope) -> Iterator[Found]:
+def properties(scope: LintScope) -> Iterator[RuleMatch]:
     """Fairness and limits go by properties that every message has; routes by properties that are at least known."""
     for expansion, path, ground in grounds(scope):
         if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
-            yield Found(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
+            yield RuleMatch(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
     for expansion, path, ground, subscription in subscriptions(scope):
         for index, limit in enumerate(subscription.limits):
             if limit.by and not _required(limit.by, ground.message_properties):
-                yield Found(expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by))
+                yield RuleMatch(
+                    expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by)
+                )
         for index, route in enumerate(subscription.routes):
             name = route.when.property
             if name not in ground.message_properties:
                 detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
-                yield Found(expansion.topology.where(*path, "routes", index, "when", "property"), detail)
+                yield RuleMatch(expansion.topology.where(*path, "routes", index, "when", "property"), detail)
 
 
 def _required(name: str, declared: Mapping[str, str]) -> bool:
@@ -52,7 +54,7 @@ class _Flow:
     subscription: str
 
 
-def _flows(scope: Scope) -> list[_Flow]:
+def _flows(scope: LintScope) -> list[_Flow]:
     """Every flow once, in the order of the files."""
     found = [
         _Flow(
@@ -69,7 +71,7 @@ def _flows(scope: Scope) -> list[_Flow]:
     return list(dict.fromkeys(found))
 
 
-def _where(scope: Scope, flow: _Flow) -> Where:
+def _where(scope: LintScope, flow: _Flow) -> Where:
     path = ("topics", flow.source.local, "subscriptions", flow.subscription, "produces")
     return scope.expansions[flow.file].topology.where(*path)
 
@@ -86,7 +88,7 @@ def _is_acyclic(flows: list[_Flow]) -> bool:
 
 
 @rule("K301", Severity.ERROR, "a ring in the flow of messages")
-def rings(scope: Scope) -> Iterator[Found]:
+def rings(scope: LintScope) -> Iterator[RuleMatch]:
     """Messages that come back to where they were handled go round for ever."""
     flows = _flows(scope)
     if _is_acyclic(flows):
@@ -99,11 +101,11 @@ def rings(scope: Scope) -> Iterator[Found]:
     for ring in find_rings(targets):
         shown = " → ".join(topic.local for topic in (*ring, ring[0]))
         where = _where(scope, targets[ring[0]][ring[1 % len(ring)]])
-        yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+        yield RuleMatch(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
 
 
 @rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
-def joins(scope: Scope) -> Iterator[Found]:
+def joins(scope: LintScope) -> Iterator[RuleMatch]:
     """What one message leads to arrives twice where its ways meet again: once for each."""
     flows = _flows(scope)
     if not _is_acyclic(flows):
@@ -119,7 +121,7 @@ def joins(scope: Scope) -> Iterator[Found]:
                 f"what a message of {begin} leads to can arrive in {target.local} twice: {shown};"
                 " send it by one of them, or let the handlers there expect both"
             )
-            yield Found(_where(scope, ways[1][-1]), detail)
+            yield RuleMatch(_where(scope, ways[1][-1]), detail)
 
 
 def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple[list[_Flow], list[_Flow]] | None:
@@ -145,49 +147,49 @@ def _in_words(way: list[_Flow]) -> str:
     return " → ".join([*(f"{flow.source.local} ({flow.subscription})" for flow in way), way[-1].target.local])
 
 
-def _ground_of(scope: Scope, name: TopicName) -> TopicName:
+def _ground_of(scope: LintScope, name: TopicName) -> TopicName:
     """The ground topic whose family `name` belongs to: sending to orders-L2 is sending to orders."""
     topic = scope.topics.get(name)
     return TopicName(name.namespace, topic.ground) if topic else name
 
 
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
-def undeclared_targets(scope: Scope) -> Iterator[Found]:
+def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
     """With automatic topic creation off, the send would fail."""
     for expansion, path, _, subscription in subscriptions(scope):
         for index, target in enumerate(subscription.produces):
             topic = scope.topics.get(produced_topic(expansion.namespace, target))
             if topic is None or topic.state is not State.READY:
                 where = expansion.topology.where(*path, "produces", index)
-                yield Found(
+                yield RuleMatch(
                     where,
                     f"{target!r} is no ground topic of these files: declare it, or name its file to this command too",
                 )
 
 
 @rule("K303", Severity.WARNING, "more consumers than can work")
-def idle_workers(scope: Scope) -> Iterator[Found]:
+def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
     """An ordered subscription gives each partition to one consumer; an exclusive one has one in all."""
     for expansion, path, ground, subscription in subscriptions(scope):
         parts = defaults.partitions(expansion.topology.spec, ground)
         most = {"failover": parts, "exclusive": 1}.get(subscription.type)
         if most is not None and subscription.expected_workers > most:
             detail = f"{subscription.expected_workers} workers expected, at most {most} can have work on a {subscription.type} subscription"
-            yield Found(expansion.topology.where(*path, "expected_workers"), detail)
+            yield RuleMatch(expansion.topology.where(*path, "expected_workers"), detail)
 
 
 @rule("K003", Severity.ERROR, "unknown key")
-def unknown_policies(scope: Scope) -> Iterator[Found]:
+def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
     """`ignore` names policies."""
     for expansion, path, ground in grounds(scope):
         for index, name in enumerate(ground.ignore):
             if name not in TOPIC_POLICY_NAMES:
                 detail = f"{name!r} is no topic policy: {', '.join(sorted(TOPIC_POLICY_NAMES))}"
-                yield Found(expansion.topology.where(*path, "ignore", index), detail)
+                yield RuleMatch(expansion.topology.where(*path, "ignore", index), detail)
 
 
 @rule("K019", Severity.WARNING, "an allowance that allows nothing")
-def stale_lists(scope: Scope) -> Iterator[Found]:
+def stale_lists(scope: LintScope) -> Iterator[RuleMatch]:
     """What the file declares can be neither destroyed nor forgotten."""
     for expansion in scope.expansions:
         spec = expansion.topology.spec
@@ -195,4 +197,4 @@ def stale_lists(scope: Scope) -> Iterator[Found]:
             for index, address in enumerate(addresses):
                 if address in expansion.resources:
                     detail = f"{address} is declared by this file: remove it here, or there"
-                    yield Found(expansion.topology.where(key, index), detail)
+                    yield RuleMatch(expansion.topology.where(key, index), detail)

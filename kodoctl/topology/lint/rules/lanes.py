@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.topology import (
     ROUTE_OPERATORS,
     ConcurrencyLimit,
@@ -26,14 +26,14 @@ Path = tuple[str | int, ...]
 ORDERED = ("key_shared", "failover", "exclusive")
 
 
-def grounds(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
+def grounds(scope: LintScope) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
     """Every ground topic with its path in the file."""
     for expansion in scope.expansions:
         for name, ground in expansion.topology.spec.topics.items():
             yield expansion, ("topics", name), ground
 
 
-def subscriptions(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
+def subscriptions(scope: LintScope) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
     """Every subscription with its path in the file."""
     for expansion, path, ground in grounds(scope):
         for name, subscription in ground.subscriptions.items():
@@ -41,7 +41,7 @@ def subscriptions(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic, 
 
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
-def levels(scope: Scope) -> Iterator[Found]:
+def levels(scope: LintScope) -> Iterator[RuleMatch]:
     """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
     for expansion, path, ground in grounds(scope):
         where = expansion.topology.where
@@ -49,34 +49,34 @@ def levels(scope: Scope) -> Iterator[Found]:
         if isinstance(ground.levels, tuple):
             for index, level in enumerate(ground.levels):
                 if level in ground.levels[:index]:
-                    yield Found(where(*path, "levels", index), f"{level} is listed twice")
+                    yield RuleMatch(where(*path, "levels", index), f"{level} is listed twice")
         if Level.L1 not in active:
-            yield Found(
+            yield RuleMatch(
                 where(*path, "levels"), "L1 is missing: it is the ground topic itself, and always part of the list"
             )
         for level in active:
             if level.is_backup and not any(other.rank < level.rank for other in active):
-                yield Found(where(*path, "levels"), f"{level} is a backup with no level above it")
+                yield RuleMatch(where(*path, "levels"), f"{level} is a backup with no level above it")
         for index, level in enumerate(ground.draining):
             if level is Level.L1:
-                yield Found(where(*path, "draining", index), "L1 is the ground topic itself and cannot drain")
+                yield RuleMatch(where(*path, "draining", index), "L1 is the ground topic itself and cannot drain")
             elif level in active:
                 detail = (
                     f"{level} drains and is in use: take it out of `levels` (or `backup`), then nobody writes to it"
                 )
-                yield Found(where(*path, "draining", index), detail)
+                yield RuleMatch(where(*path, "draining", index), detail)
     for expansion, path, _, subscription in subscriptions(scope):
         for index, state in enumerate(subscription.states):
             if state in subscription.states[:index]:
-                yield Found(expansion.topology.where(*path, "states", index), f"{state} is listed twice")
+                yield RuleMatch(expansion.topology.where(*path, "states", index), f"{state} is listed twice")
         for index, state in enumerate(subscription.draining):
             if state in subscription.states and "states" in subscription.model_fields_set:
                 detail = f"{state} drains and is in use: take it out of `states`, then nobody writes to it"
-                yield Found(expansion.topology.where(*path, "draining", index), detail)
+                yield RuleMatch(expansion.topology.where(*path, "draining", index), detail)
             elif state in subscription.states:
                 rest = ", ".join(s for s in subscription.states if s is not state)
                 detail = f"{state} drains but `states` has it by default: write `states: [{rest}]`"
-                yield Found(expansion.topology.where(*path, "draining", index), detail)
+                yield RuleMatch(expansion.topology.where(*path, "draining", index), detail)
 
 
 def _adding(level: Level) -> str:
@@ -86,7 +86,7 @@ def _adding(level: Level) -> str:
 
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
-def targets(scope: Scope) -> Iterator[Found]:
+def targets(scope: LintScope) -> Iterator[RuleMatch]:
     """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
     for expansion, path, ground, subscription in subscriptions(scope):
         where = expansion.topology.where
@@ -96,25 +96,25 @@ def targets(scope: Scope) -> Iterator[Found]:
                 state = "is draining" if route.to in there else "is no level of this topic"
                 more = "" if route.to in there else f"; {_adding(route.to)}"
                 detail = f"{route.to} {state}: the levels are {', '.join(active)}{more}"
-                yield Found(where(*path, "routes", index, "to"), detail)
+                yield RuleMatch(where(*path, "routes", index, "to"), detail)
             for earlier in range(index):
                 if covers(subscription.routes[earlier].when, route.when):
                     detail = f"it can never match: route {earlier + 1} matches all of it first"
-                    yield Found(where(*path, "routes", index, "when"), detail)
+                    yield RuleMatch(where(*path, "routes", index, "when"), detail)
                     break
         for level in subscription.level_weights:
             if level not in there:
                 where_key = expansion.topology.where_key(*path, "level_weights", level.value)
-                yield Found(
+                yield RuleMatch(
                     where_key, f"{level} is no level of this topic: the levels are {', '.join(there)}; {_adding(level)}"
                 )
         isolate = subscription.isolate
         if isinstance(isolate, Isolate) and isolate.to and not defaults.isolation_target(ground, subscription, isolate):
-            yield Found(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
+            yield RuleMatch(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
 
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
-def one_operator(scope: Scope) -> Iterator[Found]:
+def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
     """A route condition has exactly one operator."""
     for expansion, path, _, subscription in subscriptions(scope):
         for index, route in enumerate(subscription.routes):
@@ -122,40 +122,40 @@ def one_operator(scope: Scope) -> Iterator[Found]:
             if len(used) != 1:
                 names = ", ".join(name.rstrip("_") for name in ROUTE_OPERATORS)
                 said = f"it has {' and '.join(used)}" if used else "it has none"
-                yield Found(
+                yield RuleMatch(
                     expansion.topology.where_key(*path, "routes", index, "when"),
                     f"one operator is needed ({names}): {said}",
                 )
 
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
-def weights(scope: Scope) -> Iterator[Found]:
+def weights(scope: LintScope) -> Iterator[RuleMatch]:
     """Weights are 0 to 200, and not all zero where lanes exist."""
     for expansion, path, ground, subscription in subscriptions(scope):
         where = expansion.topology.where
         for state, weight in subscription.weights:
             if not 0 <= weight <= 200:
-                yield Found(where(*path, "weights", state), f"{weight}: a weight is 0 to 200")
+                yield RuleMatch(where(*path, "weights", state), f"{weight}: a weight is 0 to 200")
         for level, weight in subscription.level_weights.items():
             if not 0 <= weight <= 200:
-                yield Found(where(*path, "level_weights", level.value), f"{weight}: a weight is 0 to 200")
+                yield RuleMatch(where(*path, "level_weights", level.value), f"{weight}: a weight is 0 to 200")
         states = (State.READY, *defaults.read_states(subscription))
         levels = defaults.read_levels(ground)
         if not any(defaults.level_weight(subscription, level) for level in levels):
-            yield Found(where(*path, "level_weights"), "all levels have weight 0: no message would ever be handled")
+            yield RuleMatch(where(*path, "level_weights"), "all levels have weight 0: no message would ever be handled")
         if not any(defaults.state_weight(subscription, Level.L1, state) for state in states):
-            yield Found(where(*path, "weights"), "all states have weight 0: no message would ever be handled")
+            yield RuleMatch(where(*path, "weights"), "all states have weight 0: no message would ever be handled")
 
 
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
-def rising_delays(scope: Scope) -> Iterator[Found]:
+def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
     """Delays rise, attempts reach them all, waits in memory are short."""
     for expansion, path, _, subscription in subscriptions(scope):
         where = expansion.topology.where
         for index, wait in enumerate(subscription.in_place):
             if not 0 < wait <= defaults.MAX_IN_MEMORY_WAIT:
                 detail = f"{wait}: a wait in memory is above 0 and at most 5s; longer ones belong in `retrying.delays`"
-                yield Found(where(*path, "in_place", index), detail)
+                yield RuleMatch(where(*path, "in_place", index), detail)
         for key, state in (
             ("retrying", State.RETRYING),
             ("pending", State.PENDING),
@@ -166,22 +166,22 @@ def rising_delays(scope: Scope) -> Iterator[Found]:
             for index, delay in enumerate(resolved.delays):
                 if delay <= (resolved.delays[index - 1] if index else 0):
                     detail = f"{delay} does not rise above {resolved.delays[index - 1] if index else '0s'}: put the delays in rising order; the last one repeats by itself"
-                    yield Found(where(*path, key, "delays", index), detail)
+                    yield RuleMatch(where(*path, key, "delays", index), detail)
             if resolved.attempts < len(resolved.delays):
                 few, number = resolved.attempts, len(resolved.delays)
                 reach = f"{few} attempt{'s' * (few != 1)} never reach{'es' * (few == 1)} the last of {number} delays"
                 detail = f"{key}: {reach}: write `attempts: {number}` or more, or fewer delays"
-                yield Found(where(*path, key, "attempts"), detail)
+                yield RuleMatch(where(*path, key, "attempts"), detail)
 
 
 @rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
-def ordered(scope: Scope) -> Iterator[Found]:
+def ordered(scope: LintScope) -> Iterator[RuleMatch]:
     """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
     for expansion, path, ground, subscription in subscriptions(scope):
         where = expansion.topology.where_key
         if subscription.on_failure is not None and subscription.type not in ORDERED:
             detail = f"on_failure means nothing on a {subscription.type} subscription: messages have no order to keep"
-            yield Found(where(*path, "on_failure"), detail)
+            yield RuleMatch(where(*path, "on_failure"), detail)
         backups = [level for level in defaults.read_levels(ground) if level.is_backup]
         if backups and subscription.type in ("failover", "exclusive"):
             long = [delay for delay in defaults.waits(subscription, None).delays if delay > defaults.MAX_IN_MEMORY_WAIT]
@@ -190,11 +190,11 @@ def ordered(scope: Scope) -> Iterator[Found]:
                     f"backup delay {long[0]} in {backups[0]}: Pulsar delays no message of a {subscription.type} subscription;"
                     " write delays of at most 5s, or use shared or key_shared"
                 )
-                yield Found(where(*path, "backup", "delays"), detail)
+                yield RuleMatch(where(*path, "backup", "delays"), detail)
 
 
 @rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
-def starved(scope: Scope) -> Iterator[Found]:
+def starved(scope: LintScope) -> Iterator[RuleMatch]:
     """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
     for expansion in scope.expansions:
         for topic in expansion.distinct:
@@ -213,11 +213,11 @@ def starved(scope: Scope) -> Iterator[Found]:
                         f"{policy} {limit} is less than the {need} messages the look-ahead holds:"
                         " raise it, or lower `lookahead.messages`"
                     )
-                    yield Found(scope.where(expansion, topic, policy), detail, topic.name.local)
+                    yield RuleMatch(scope.where(expansion, topic, policy), detail, topic.name.local)
 
 
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")
-def unreachable_least(scope: Scope) -> Iterator[Found]:
+def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
     """A tenant cannot hold more than the look-ahead does: consumers then go by the share alone."""
     for expansion, path, ground, subscription in subscriptions(scope):
         isolate = defaults.isolation(ground, subscription)
@@ -229,11 +229,11 @@ def unreachable_least(scope: Scope) -> Iterator[Found]:
                 f"min {isolate.min} is more than {isolate.share} of a look-ahead of {subscription.lookahead.messages} messages:"
                 f" a tenant is isolated from its share on; write a min of at most {max(1, most)}, or raise `lookahead.messages`"
             )
-            yield Found(expansion.topology.where(*path, "isolate", "min"), detail)
+            yield RuleMatch(expansion.topology.where(*path, "isolate", "min"), detail)
 
 
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")
-def indivisible_limits(scope: Scope) -> Iterator[Found]:
+def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
     """Without a store the workers of a subscription divide its limits, and each takes at least one."""
     for expansion, path, _, subscription in subscriptions(scope):
         workers = subscription.expected_workers
@@ -244,7 +244,7 @@ def indivisible_limits(scope: Scope) -> Iterator[Found]:
                     f"{what} {least} is less than the {workers} workers expected: without a store each takes one, together more"
                     f" than declared; write {workers} or more, give the consumers a store, or expect fewer workers"
                 )
-                yield Found(expansion.topology.where_key(*path, "limits", index, "limit"), detail)
+                yield RuleMatch(expansion.topology.where_key(*path, "limits", index, "limit"), detail)
 
 
 def _least(limit: Limit) -> tuple[str, int]:

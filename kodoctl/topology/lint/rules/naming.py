@@ -9,7 +9,7 @@ from itertools import chain
 from kodoctl.errors import Severity
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
 from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
 from kodoctl.topology.yaml.nodes import Node
@@ -18,30 +18,30 @@ _TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
-def refused_names(scope: Scope) -> Iterator[Found]:
+def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
     """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no suffix of ours."""
     for expansion in scope.expansions:
         yield from _head(expansion)
         where = expansion.topology.where_key
         for ground, spec in expansion.topology.spec.topics.items():
             for problem in _problems(ground, "ground topic"):
-                yield Found(where("topics", ground), problem)
+                yield RuleMatch(where("topics", ground), problem)
             for subscription in spec.subscriptions:
                 for problem in _problems(subscription, "subscription"):
-                    yield Found(where("topics", ground, "subscriptions", subscription), problem)
+                    yield RuleMatch(where("topics", ground, "subscriptions", subscription), problem)
                 if owner := next((who for prefix, who in _TAKEN if subscription.startswith(prefix)), None):
                     detail = f"subscription {subscription!r}: names that begin so are {owner}: choose another"
-                    yield Found(where("topics", ground, "subscriptions", subscription), detail)
+                    yield RuleMatch(where("topics", ground, "subscriptions", subscription), detail)
 
 
-def _head(expansion: Expansion) -> Iterator[Found]:
+def _head(expansion: Expansion) -> Iterator[RuleMatch]:
     spec = expansion.topology.spec
     for key, name in (("name", spec.name), ("tenant", spec.tenant), ("namespace", spec.namespace)):
         if reason := why_not_pulsar_name(name):
-            yield Found(expansion.topology.where(key), f"{key} {name!r}: {reason}")
+            yield RuleMatch(expansion.topology.where(key), f"{key} {name!r}: {reason}")
     if spec.namespace == CONTROL_NAMESPACE:
         detail = f"namespace {CONTROL_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
-        yield Found(expansion.topology.where("namespace"), detail)
+        yield RuleMatch(expansion.topology.where("namespace"), detail)
 
 
 def _problems(name: str, what: str) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _problems(name: str, what: str) -> Iterator[str]:
 
 
 @rule("K102", Severity.ERROR, "declared twice")
-def declared_twice(scope: Scope) -> Iterator[Found]:
+def declared_twice(scope: LintScope) -> Iterator[RuleMatch]:
     """The same topic, namespace object, tenant or owner's name in two places."""
     owners: dict[str, Expansion] = {}
     for expansion in scope.expansions:
@@ -61,25 +61,25 @@ def declared_twice(scope: Scope) -> Iterator[Found]:
             detail = (
                 f"name {expansion.name!r} is {first.topology.where('name')}'s already: every file has a name of its own"
             )
-            yield Found(expansion.topology.where("name"), detail)
+            yield RuleMatch(expansion.topology.where("name"), detail)
         yield from _inside(expansion)
     yield from _across(scope)
 
 
-def _inside(expansion: Expansion) -> Iterator[Found]:
+def _inside(expansion: Expansion) -> Iterator[RuleMatch]:
     seen: dict[TopicName, FamilyTopic] = {}
     for topic in expansion.topics:
         first = seen.setdefault(topic.name, topic)
         if first is not topic:
             where = expansion.topology.where_key("topics", topic.ground)
-            yield Found(where, f"{topic.name} belongs to {_owner(first)} and to {_owner(topic)}: rename one")
+            yield RuleMatch(where, f"{topic.name} belongs to {_owner(first)} and to {_owner(topic)}: rename one")
 
 
 def _owner(topic: FamilyTopic) -> str:
     return topic.ground + (f", subscription {topic.subscription}" if topic.subscription else "")
 
 
-def _across(scope: Scope) -> Iterator[Found]:
+def _across(scope: LintScope) -> Iterator[RuleMatch]:
     seen: dict[Address, tuple[Expansion, object]] = {}
     for expansion in scope.expansions:
         for resource in chain(expansion.frame, (topic.resource for topic in expansion.topics)):
@@ -89,22 +89,24 @@ def _across(scope: Scope) -> Iterator[Found]:
             detail = f"{resource.address} is declared at {first.places[resource.address]} already"
             if isinstance(resource, NamespaceResource):
                 detail += ": one file of a namespace has `namespace_policies`"
-            yield Found(expansion.places[resource.address], detail)
+            yield RuleMatch(expansion.places[resource.address], detail)
 
 
 @rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")
-def misspelt_in_overlays(scope: Scope) -> Iterator[Found]:
+def misspelt_in_overlays(scope: LintScope) -> Iterator[RuleMatch]:
     """A slip in an overlay's name is no unknown key: it quietly makes a new topic, and changes nothing of the old one."""
     for expansion in scope.expansions:
         topology = expansion.topology
         before = _children(topology.source.root, "topics")
         for name, ground in _children(topology.root, "topics").items():
             if found := _almost(name, before):
-                yield Found(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
+                yield RuleMatch(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
             subscriptions = _children(before.get(name), "subscriptions")
             for subscription, node in _children(ground, "subscriptions").items():
                 if found := _almost(subscription, subscriptions):
-                    yield Found(node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?")
+                    yield RuleMatch(
+                        node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?"
+                    )
 
 
 def _almost(name: str, known: Mapping[str, Node]) -> str | None:

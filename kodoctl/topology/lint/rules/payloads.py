@@ -8,14 +8,14 @@ from typing import Any
 from kodoctl.errors import Severity
 from kodoctl.topology.compat import compatibility
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.lint.rules.lanes import grounds
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.payload_schemas import PayloadFile
 
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
-def payloads(scope: Scope) -> Iterator[Found]:
+def payloads(scope: LintScope) -> Iterator[RuleMatch]:
     """The file exists, is valid JSON Schema or Avro, and is compatible with the one before it (where that is known)."""
     judged: dict[int, str | None] = {}
     for expansion, path, _ in grounds(scope):
@@ -27,13 +27,13 @@ def payloads(scope: Scope) -> Iterator[Found]:
         if id(payload) not in judged:
             judged[id(payload)] = payload.problem or what_is_wrong(payload.type, payload.definition)
         if problem := judged[id(payload)]:
-            yield Found(where, f"{payload.path}: {problem}")
+            yield RuleMatch(where, f"{payload.path}: {problem}")
         elif before := scope.earlier.get((expansion.topology.source.name, ground)):
             mode = _compatibility(scope, expansion, ground)
-            yield from (Found(where, f"{payload.path}: {reason}") for reason in _changes(before, payload, mode))
+            yield from (RuleMatch(where, f"{payload.path}: {reason}") for reason in _changes(before, payload, mode))
 
 
-def _compatibility(scope: Scope, expansion: Expansion, ground: str) -> str:
+def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:
     topics = (topic for topic in expansion.topics if topic.ground == ground)
     ready = next(topic for topic in topics if topic.state is State.READY and topic.level is Level.L1)
     return scope.effective(ready, "schema_compatibility") or compatibility.DEFAULT

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, Persistence, Retention, what_is_missing
 from kodoctl.topology.model.topology import GroundTopic
 from kodoctl.topology.names import WAITING_STATES, State
@@ -26,7 +26,7 @@ MIN_MESSAGE_SIZE = Size(64 << 10)
 CONTROL_ROOM = Size(4 << 10)  # what our properties may add to a message on its way (K213)
 
 
-def distinct_topics(scope: Scope) -> Iterator[tuple[Expansion, FamilyTopic]]:
+def distinct_topics(scope: LintScope) -> Iterator[tuple[Expansion, FamilyTopic]]:
     """One topic for each group that shares its policies."""
     for expansion in scope.expansions:
         for topic in expansion.distinct:
@@ -34,22 +34,22 @@ def distinct_topics(scope: Scope) -> Iterator[tuple[Expansion, FamilyTopic]]:
 
 
 @rule("K006", Severity.ERROR, "missing field")
-def incomplete(scope: Scope) -> Iterator[Found]:
+def incomplete(scope: LintScope) -> Iterator[RuleMatch]:
     """A policy that is still incomplete when everything is merged."""
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
-                yield Found(scope.where(expansion, topic, policy), f"{policy}: {reason}", topic.name.local)
+                yield RuleMatch(scope.where(expansion, topic, policy), f"{policy}: {reason}", topic.name.local)
     for expansion, namespace in scope.namespaces.values():
         for policy, value in namespace.policies.items():
             if reason := what_is_missing(value):
-                yield Found(
+                yield RuleMatch(
                     expansion.topology.where_key("namespace_policies", policy), f"{namespace.name}: {policy}: {reason}"
                 )
 
 
 @rule("K201", Severity.ERROR, "dead letters that would not be kept")
-def dead_letters(scope: Scope) -> Iterator[Found]:
+def dead_letters(scope: LintScope) -> Iterator[RuleMatch]:
     """People come back for dead letters: at least a week, and neither subscription nor topic may go by itself."""
     for expansion, topic in distinct_topics(scope):
         if topic.state is not State.DEAD:
@@ -57,19 +57,19 @@ def dead_letters(scope: Scope) -> Iterator[Found]:
         ttl = scope.effective(topic, "ttl")
         if ttl is not None and as_limit(ttl) < WEEK:
             detail = f"ttl {ttl}: at least 7d, better unlimited (remove the line)"
-            yield Found(scope.where(expansion, topic, "ttl"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "ttl"), detail, topic.name.local)
         expiry = scope.effective(topic, "subscription_expiry")
         if expiry is not None and expiry != UNLIMITED:
             detail = f"subscription_expiry {expiry} would delete the holder, then the letters: unlimited"
-            yield Found(scope.where(expansion, topic, "subscription_expiry"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "subscription_expiry"), detail, topic.name.local)
         inactive = scope.effective(topic, "inactive_topic")
         if isinstance(inactive, InactiveTopic) and inactive.delete != "never":
             detail = f"inactive_topic {inactive.delete} would delete the topic: never"
-            yield Found(scope.where(expansion, topic, "inactive_topic", "delete"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "inactive_topic", "delete"), detail, topic.name.local)
 
 
 @rule("K202", Severity.ERROR, "messages would expire before they are due")
-def horizons(scope: Scope) -> Iterator[Found]:
+def horizons(scope: LintScope) -> Iterator[RuleMatch]:
     """A waiting message must outlive the longest wait its subscription can give it (the horizon)."""
     for expansion, topic in distinct_topics(scope):
         bounds = list(_bounds(scope, topic))
@@ -82,7 +82,7 @@ def horizons(scope: Scope) -> Iterator[Found]:
         for policy, member, bound, way_out in bounds:
             if bound < horizon + defaults.JITTER:
                 detail = f"{policy} {bound}: messages wait up to {horizon} there; at least {enough}, or {way_out}"
-                yield Found(scope.where(expansion, topic, policy, member), detail, topic.name.local)
+                yield RuleMatch(scope.where(expansion, topic, policy, member), detail, topic.name.local)
 
 
 def _holds_waiting(topic: FamilyTopic, ground: GroundTopic) -> bool:
@@ -92,7 +92,7 @@ def _holds_waiting(topic: FamilyTopic, ground: GroundTopic) -> bool:
     return topic.state in WAITING_STATES
 
 
-def _bounds(scope: Scope, topic: FamilyTopic) -> Iterator[tuple[str, str, Duration, str]]:
+def _bounds(scope: LintScope, topic: FamilyTopic) -> Iterator[tuple[str, str, Duration, str]]:
     for policy in ("ttl", "subscription_expiry"):
         value = scope.effective(topic, policy)
         if isinstance(value, Duration):
@@ -103,13 +103,13 @@ def _bounds(scope: Scope, topic: FamilyTopic) -> Iterator[tuple[str, str, Durati
 
 
 @rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
-def evictions(scope: Scope) -> Iterator[Found]:
+def evictions(scope: LintScope) -> Iterator[RuleMatch]:
     """`evict` drops the oldest unacknowledged messages."""
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
         if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _bounded(quota):
             detail = "evict drops unread messages; hold_producers and fail_producers do not"
-            yield Found(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
 
 
 def _bounded(quota: BacklogQuota) -> bool:
@@ -117,7 +117,7 @@ def _bounded(quota: BacklogQuota) -> bool:
 
 
 @rule("K205", Severity.ERROR, "durability below what is promised")
-def durability(scope: Scope) -> Iterator[Found]:
+def durability(scope: LintScope) -> Iterator[RuleMatch]:
     """Production keeps three copies and confirms two; quorums fit into each other everywhere."""
     for expansion, topic in distinct_topics(scope):
         persistence = scope.effective(topic, "persistence")
@@ -128,7 +128,7 @@ def durability(scope: Scope) -> Iterator[Found]:
                     "production, and nothing gives `persistence`: write {ensemble: 3, write_quorum: 3, ack_quorum: 2}"
                 )
                 path = "namespace_policies" if expansion.topology.spec.namespace_policies is not None else "topics"
-                yield Found(expansion.topology.where_key(path), detail)
+                yield RuleMatch(expansion.topology.where_key(path), detail)
             continue
         assert isinstance(persistence, Persistence)
         if what_is_missing(persistence):
@@ -136,16 +136,16 @@ def durability(scope: Scope) -> Iterator[Found]:
         ensemble, write, ack = persistence.ensemble or 0, persistence.write_quorum or 0, persistence.ack_quorum or 0
         where = scope.where(expansion, topic, "persistence")
         if not ack <= write <= ensemble:
-            yield Found(
+            yield RuleMatch(
                 where, f"ack_quorum {ack} ≤ write_quorum {write} ≤ ensemble {ensemble} does not hold: Pulsar refuses it"
             )
         elif production and (ensemble < 3 or write < 3 or ack < 2):
             detail = f"production keeps 3 copies and confirms 2; this is ensemble {ensemble}, write {write}, ack {ack}"
-            yield Found(where, detail)
+            yield RuleMatch(where, detail)
 
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
-def automatic_topics(scope: Scope) -> Iterator[Found]:
+def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
     """Where a client's word is enough for a topic, a misspelt name loses messages, and a deleted topic comes back."""
     told = set()
     for expansion in scope.expansions:
@@ -159,7 +159,7 @@ def automatic_topics(scope: Scope) -> Iterator[Found]:
             f"{expansion.namespace}: production, and no file turns automatic topic creation off: a misspelt name is a new"
             " topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`"
         )
-        yield Found(where, detail)
+        yield RuleMatch(where, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def quota_conflicts(quota: BacklogQuota | None, retention: Retention | None, *, 
 
 
 @rule("K206", Severity.ERROR, "backlog quota not below retention")
-def quotas(scope: Scope) -> Iterator[Found]:
+def quotas(scope: LintScope) -> Iterator[RuleMatch]:
     """The broker would refuse the write, or refuse to write the same value again."""
     for expansion, topic in distinct_topics(scope):
         quota, retention = scope.effective(topic, "backlog_quota"), scope.effective(topic, "retention")
@@ -201,29 +201,29 @@ def quotas(scope: Scope) -> Iterator[Found]:
         for conflict in quota_conflicts(quota, retention, by_time=True) if own else ():
             policy = "backlog_quota" if "backlog_quota" in own else "retention"
             detail = f"{conflict}: lower the quota or raise retention"
-            yield Found(scope.where(expansion, topic, policy, conflict.measure), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, policy, conflict.measure), detail, topic.name.local)
     for expansion, namespace in scope.namespaces.values():
         policies = namespace.policies
         for conflict in quota_conflicts(policies.get("backlog_quota"), policies.get("retention"), by_time=False):
             detail = f"{namespace.name}: {conflict}: lower the quota or raise retention"
-            yield Found(expansion.topology.where_key("namespace_policies", "backlog_quota"), detail)
+            yield RuleMatch(expansion.topology.where_key("namespace_policies", "backlog_quota"), detail)
 
 
 @rule("K207", Severity.WARNING, "a value that Pulsar accepts and regrets")
-def regrets(scope: Scope) -> Iterator[Found]:
+def regrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Too many partitions stop clients from connecting; tiny message sizes make them reconnect for ever."""
     for expansion, topic in distinct_topics(scope):
         if topic.resource.partitions > MAX_PARTITIONS:
             detail = f"{topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
-            yield Found(expansion.topology.where(*expansion.partitions_path(topic)), detail, topic.name.local)
+            yield RuleMatch(expansion.topology.where(*expansion.partitions_path(topic)), detail, topic.name.local)
         size = topic.resource.policies.get("max_message_size")
         if size is not None and size < MIN_MESSAGE_SIZE:
             detail = f"max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
-            yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
 
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")
-def audit_retention(scope: Scope) -> Iterator[Found]:
+def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
     """The pipeline can judge a message only while all its records are there."""
     for expansion, topic in distinct_topics(scope):
         if topic.state is not None or topic.subscription is None:
@@ -234,11 +234,11 @@ def audit_retention(scope: Scope) -> Iterator[Found]:
         retention = scope.effective(topic, "retention")
         if isinstance(retention, Retention) and retention.time is not None and as_limit(retention.time) < needed:
             detail = f"retention {retention.time}: a message's longest life and a day more are {needed}; at least that"
-            yield Found(scope.where(expansion, topic, "retention", "time"), detail, topic.name.local)
+            yield RuleMatch(scope.where(expansion, topic, "retention", "time"), detail, topic.name.local)
 
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
-def message_sizes(scope: Scope) -> Iterator[Found]:
+def message_sizes(scope: LintScope) -> Iterator[RuleMatch]:
     """Moving a message adds properties: where it goes must take at least 4 KiB more."""
     for expansion in scope.expansions:
         ready = {
@@ -256,4 +256,4 @@ def message_sizes(scope: Scope) -> Iterator[Found]:
                     f"the ready topic's {source} + 4KiB" if source else "what the broker's own limit lets in, + 4KiB"
                 )
                 detail = f"max_message_size {size} is less than {least}: raise it in `state_policies` or `dead_letter`"
-                yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
+                yield RuleMatch(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)

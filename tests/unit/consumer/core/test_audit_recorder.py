@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Consumer, Dead, Discard, Message, MoveTo, Transfer
 from kodo_consumer.core.audit_recorder import BUNDLE
-from kodo_consumer.core.broker import Lost, NeverTaken, Stored
-from kodo_consumer.core.in_flight import Place
+from kodo_consumer.core.broker import Confirmed, Rejected, Unconfirmed
+from kodo_consumer.core.in_flight import Stage
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import AuditTo
 from kodo_consumer.core.publishing import HANGS
@@ -46,7 +46,7 @@ def test_a_message_is_acknowledged_after_the_receipt_of_its_record_and_not_befor
     assert [record.id for record in decode(message.payload)] == ["7:0:0:-1", "7:1:0:-1"]
     assert on.acknowledged() == []
     assert on.engine.misplaced() == []
-    on.engine.receipt(ticket, Stored("(1,1,0,-1)"))
+    on.engine.receipt(ticket, Confirmed("(1,1,0,-1)"))
     assert on.acknowledged() == [0, 1]
     assert not on.engine.busy
     assert on.engine.counts.recorded == 2
@@ -59,19 +59,19 @@ def test_a_moved_message_has_its_record_after_its_target_has_it() -> None:
     [(ticket, moved)] = on.published()
     on.later(1)
     assert on.published() == [], "no record of what has no receipt"
-    on.engine.receipt(ticket, Stored("(9,4,0,2)"))
+    on.engine.receipt(ticket, Confirmed("(9,4,0,2)"))
     on.later(0.05)
     [(ticket, message)] = on.published()
     [record] = decode(message.payload)
     assert (record.event, record.rule, record.reason) == (Event.MOVED, "retrying", "ValueError")
     assert (record.target, record.target_id) == (moved.topic, "9:4:0:2")
     assert on.acknowledged() == []
-    on.engine.receipt(ticket, Stored("x"))
+    on.engine.receipt(ticket, Confirmed("x"))
     assert on.acknowledged() == [3]
 
 
-@pytest.mark.parametrize("problem", [Lost("Timeout"), NeverTaken("not authorised")])
-def test_records_are_kept_and_sent_again_until_they_are_stored(problem: Lost | NeverTaken) -> None:
+@pytest.mark.parametrize("problem", [Unconfirmed("Timeout"), Rejected("not authorised")])
+def test_records_are_kept_and_sent_again_until_they_are_stored(problem: Unconfirmed | Rejected) -> None:
     on = bench()
     on.give(delivery(0))
     finish_all(on)
@@ -83,7 +83,7 @@ def test_records_are_kept_and_sent_again_until_they_are_stored(problem: Lost | N
         on.later(60)
     [(ticket, again)] = on.published()
     assert again.payload == first.payload, "the same numbers: a reader can tell the copies"
-    on.engine.receipt(ticket, Stored("x"))
+    on.engine.receipt(ticket, Confirmed("x"))
     assert on.acknowledged() == [0]
     assert "publish" in on.alarms()
 
@@ -97,7 +97,7 @@ def test_a_copy_that_comes_while_the_record_is_on_its_way_is_dropped() -> None:
     assert on.take_all() == []
     assert on.acknowledged() == []
     on.later(0.05)
-    on.engine.receipt(on.published()[0][0], Stored("x"))
+    on.engine.receipt(on.published()[0][0], Confirmed("x"))
     assert on.acknowledged() == [0]
 
 
@@ -143,7 +143,7 @@ def test_a_drain_does_not_wait_for_more_records() -> None:
     on.engine.drain()
     [(ticket, _)] = on.published()
     assert on.engine.busy
-    on.engine.receipt(ticket, Stored("x"))
+    on.engine.receipt(ticket, Confirmed("x"))
     assert not on.engine.busy
     assert on.acknowledged() == [0]
 
@@ -157,7 +157,7 @@ def test_best_effort_acknowledges_at_once_and_sends_records_all_the_same() -> No
     on.later(0.05)
     [(ticket, message)] = on.published()
     assert [record.id for record in decode(message.payload)] == ["7:0:0:-1"]
-    on.engine.receipt(ticket, Stored("x"))
+    on.engine.receipt(ticket, Confirmed("x"))
     assert not on.engine.busy
 
 
@@ -172,7 +172,7 @@ def test_best_effort_gives_records_up_before_it_fills_the_memory(monkeypatch: py
     assert on.engine.counts.unrecorded == 1
     assert "audit" in on.alarms()
     for ticket, _ in on.published():
-        on.engine.receipt(ticket, Stored("x"))
+        on.engine.receipt(ticket, Confirmed("x"))
     on.give(delivery(4))
     finish_all(on)
     on.later(0.05)
@@ -244,7 +244,7 @@ def test_held_messages_show_where_they_are() -> None:
     on = bench()
     on.give(delivery(0))
     finish_all(on)
-    assert [held.place for lane in on.engine.lanes for held in lane] == [Place.RECORDED]
+    assert [held.place for lane in on.engine.lanes for held in lane] == [Stage.RECORDED]
 
 
 def _records(harness: Harness) -> list[Record]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from kodo_consumer.core.broker_limits import Allowance, allowance, beyond, within
+from kodo_consumer.core.broker_limits import BrokerLimits, allowance, beyond, within
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import JITTER, Policy, Waits
+from kodo_consumer.core.policy import JITTER, DelaySchedule, Policy
 from kodo_consumer.core.publishing import jittered
 
 from kodoctl.topology.model.policies import DelayedDelivery
@@ -17,20 +17,20 @@ from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
 RETRYING = topic(Level.L1, State.RETRYING)
 
 
-def _allowed(of: Policy, delays: DelayedDelivery | None = None, sizes: dict[str, int] | None = None) -> Allowance:
+def _allowed(of: Policy, delays: DelayedDelivery | None = None, sizes: dict[str, int] | None = None) -> BrokerLimits:
     cluster = MemoryCluster(of)
     cluster.rules, cluster.sizes = delays, sizes
     return allowance(of, cluster)
 
 
-def _told(of: Policy, allowed: Allowance) -> list[tuple[str, str]]:
+def _told(of: Policy, allowed: BrokerLimits) -> list[tuple[str, str]]:
     return [(one.code, one.detail) for one in beyond(of, allowed)]
 
 
 def test_where_the_role_may_not_ask_the_file_counts() -> None:
     of = policy(horizon=3_600_000, largest={RETRYING: 9})
     allowed = _allowed(of)
-    assert allowed == Allowance()
+    assert allowed == BrokerLimits()
     assert within(of, allowed) == of
     assert _told(of, allowed) == []
 
@@ -75,7 +75,7 @@ def test_delayed_delivery_that_is_off_is_told_and_cuts_nothing() -> None:
 
 def test_backup_levels_are_asked_about_where_they_wait_longer_than_in_memory() -> None:
     def asked(delay: int) -> set[str]:
-        of = policy((Level.L1, Level.B1), (), waits={None: Waits((delay,), 3)})
+        of = policy((Level.L1, Level.B1), (), waits={None: DelaySchedule((delay,), 3)})
         return set(_allowed(of, DelayedDelivery()).delays)
 
     assert asked(5_000) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.clock_skew import Skew
+from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.testing import ManualClock
 
@@ -18,7 +18,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.clock, self.alarms = ManualClock(), list[Alarm]()
-        self.skew = Skew(self.clock, self.alarms.append)
+        self.skew = ClockSkewDetector(self.clock, self.alarms.append)
 
     def reads(self, ahead: float, *, took: float = 0.0, times: int = 1) -> float | None:
         for _ in range(times):

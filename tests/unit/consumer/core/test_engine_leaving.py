@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from kodo_consumer.core.broker import Lost, NeverTaken, Stored
+from kodo_consumer.core.broker import Confirmed, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Delivery, State
 from kodo_consumer.core.outcomes import (
     DONE,
@@ -100,16 +100,16 @@ def test_without_a_receipt_a_message_is_kept_and_published_again_with_backoff() 
     bench.engine.finish(*bench.take_all(), FAILED)
     for _ in range(5):
         ((ticket, message),) = bench.published()
-        bench.engine.receipt(ticket, Lost("Timeout"))
+        bench.engine.receipt(ticket, Unconfirmed("Timeout"))
         assert bench.published() == []
         assert bench.acknowledged() == []
         assert bench.engine.busy
         bench.later(30)
     ((ticket, again),) = bench.published()
     assert again == message
-    bench.engine.receipt(ticket, Stored("x"))
+    bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.acknowledged() == [1]
-    bench.engine.receipt(ticket, Stored("x"))
+    bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.engine.counts.finished["retrying"] == 1
 
 
@@ -124,9 +124,9 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     assert bench.engine.effects.renew_publishing
     assert "hanging" in bench.alarms()
     ((new, _),) = bench.published()
-    bench.engine.receipt(old, Stored("late"))
+    bench.engine.receipt(old, Confirmed("late"))
     assert bench.acknowledged() == []
-    bench.engine.receipt(new, Stored("x"))
+    bench.engine.receipt(new, Confirmed("x"))
     assert bench.acknowledged() == [1]
 
 
@@ -144,7 +144,7 @@ def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> No
             ((ticket, _),) = bench.published()[-1:]
     gaps = [later - before for before, later in pairwise(moments)]
     assert gaps == [HANGS, 2 * HANGS, 4 * HANGS, *[600] * (len(gaps) - 3)]
-    bench.engine.receipt(ticket, Stored("x"))
+    bench.engine.receipt(ticket, Confirmed("x"))
     bench.engine.finish(second, FAILED)
     bench.later(HANGS + 1)
     assert bench.engine.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
@@ -164,7 +164,7 @@ def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent
     assert len(sent) == 2
     assert old not in dict(sent)
     for ticket, _ in sent:
-        bench.engine.receipt(ticket, Stored("x"))
+        bench.engine.receipt(ticket, Confirmed("x"))
     assert sorted(bench.acknowledged()) == [1, 2]
 
 
@@ -173,11 +173,11 @@ def test_a_message_its_target_will_never_take_dies_with_the_reason() -> None:
     bench.give(delivery(1))
     bench.engine.finish(*bench.take_all(), FAILED)
     ((ticket, _),) = bench.published()
-    bench.engine.receipt(ticket, NeverTaken("too big"))
+    bench.engine.receipt(ticket, Rejected("too big"))
     ((ticket, dead),) = bench.published()
     assert dead.topic.endswith("dead")
     assert dead.properties["kodo-reason"] == "refused by its target: too big"
-    bench.engine.receipt(ticket, Stored("x"))
+    bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.acknowledged() == [1]
 
 
@@ -187,7 +187,7 @@ def refused_everywhere(bench: Bench, *deliveries: Delivery, reason: str = "too b
     for message in bench.take_all():
         bench.engine.finish(message, FAILED)
     while out := bench.published():
-        bench.engine.receipt(out[0][0], NeverTaken(reason))
+        bench.engine.receipt(out[0][0], Rejected(reason))
 
 
 @pytest.mark.parametrize("dead", [True, False])
@@ -245,7 +245,7 @@ def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter(
     (first,) = bench.take_all()
     bench.engine.finish(first, Died("wrong"))
     ((ticket, _),) = bench.published()
-    bench.engine.receipt(ticket, NeverTaken("not authorised"))
+    bench.engine.receipt(ticket, Rejected("not authorised"))
     for number in (2, 3):
         (message,) = bench.take_all()
         assert message.id == f"7:{number}:0:-1"
@@ -263,8 +263,8 @@ def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
     (one, moved), (two, new) = bench.published()
     assert (moved.topic, moved.payload, new.payload) == ("persistent://p/n/other", b"old", b"new")
     assert moved.properties == {"uid": "u", "kodo-parent": "7:1:0:-1", "kodo-id": moved.properties["kodo-id"]}
-    bench.engine.receipt(one, Stored("x"))
-    bench.engine.receipt(two, NeverTaken("not authorised"))
+    bench.engine.receipt(one, Confirmed("x"))
+    bench.engine.receipt(two, Rejected("not authorised"))
     assert bench.acknowledged() == [1]
     assert [topic[-4:] for topic in store_all(bench)] == ["dead"]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import Pace, Policy, Rate, Waits
+from kodo_consumer.core.policy import DelaySchedule, Pace, Policy, Rate
 
 from tests.unit.consumer.making import WAITS, Bench, delivery, policy
 
 
 def _policy(**changes: Any) -> Policy:
     """One handler start a second and tenant; who has to wait for more than 5 s goes to PENDING for at least 10 s."""
-    waits = {**WAITS, State.PENDING: Waits((10_000,), 60)}
+    waits = {**WAITS, State.PENDING: DelaySchedule((10_000,), 60)}
     return policy(
         (Level.L1,), limits=(Rate("u", Pace(1, 1_000, 1), shared=False),), fair_by="u", waits=waits, **changes
     )

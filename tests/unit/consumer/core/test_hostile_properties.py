@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kodo_consumer import Consumer
 from kodo_consumer.core.envelope import BrokenControlError, Control, Outgoing, effect, identity, read_control, rewritten
-from kodo_consumer.message_history import Place, Search, Seen, lines, to_json
+from kodo_consumer.message_history import FoundMessage, Search, SearchedTopic, lines, to_json
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol import properties as names
-from kodoctl.pulsar.message_reader import Stored
+from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message_json import as_json
@@ -88,12 +88,12 @@ def test_no_property_ends_a_worker_or_loses_a_message(tmp_path: Path, shape: str
 def test_no_property_ends_those_who_only_look(
     properties: dict[str, str], key: str, happened: int, published: int
 ) -> None:
-    stored = Stored(None, 0, 7, 3, -1, b"{", properties, key, "", happened, published, "")
+    stored = ReadMessage(None, 0, 7, 3, -1, b"{", properties, key, "", happened, published, "")
     letter = letter_of(stored, "persistent://p/n/orders-billing-DLQ", "uid")
     for text in ("true", "attempts > 1", "dead_at < now()", "payload.a = 1", "reason = 'x'"):
         parse(text, 1_000).chooses(letter)
     document = {"format_version": 1, "read": 1, "matched": 1, "complete": True, "messages": [as_json(letter)]}
     assert list(peek_lines(document, 1_000))
-    search = Search("7:3:0:-1", [Place("t", "L1/ready")])
-    search.message(Seen("t", "7:3:0:-1", b"", properties, published, acknowledged=False))
-    assert list(lines(to_json("7:3:0:-1", search, [Place("t", "L1/ready")]), str))
+    search = Search("7:3:0:-1", [SearchedTopic("t", "L1/ready")])
+    search.message(FoundMessage("t", "7:3:0:-1", b"", properties, published, acknowledged=False))
+    assert list(lines(to_json("7:3:0:-1", search, [SearchedTopic("t", "L1/ready")]), str))

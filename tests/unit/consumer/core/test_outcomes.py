@@ -15,6 +15,7 @@ from kodo_consumer.core.outcomes import (
     Discard,
     Discarded,
     Failed,
+    HandlerSignal,
     InvalidPayloadError,
     MoveAsked,
     MoveTo,
@@ -28,11 +29,10 @@ from kodo_consumer.core.outcomes import (
     Transfer,
     TransferAsked,
     Unavailable,
-    Verdict,
 )
-from kodo_consumer.core.state_machine import Move, decide
+from kodo_consumer.core.state_machine import Reroute, decide
 from kodo_consumer.message import payload_check
-from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
 
 from kodoctl.topology.units import UnitError
 from tests.unit.consumer.making import policy
@@ -59,7 +59,7 @@ from tests.unit.consumer.making import policy
         (Unavailable("psp"), DependencyDown("psp")),
     ],
 )
-def test_a_verdict_is_an_outcome(verdict: Verdict, outcome: Outcome) -> None:
+def test_a_verdict_is_an_outcome(verdict: HandlerSignal, outcome: Outcome) -> None:
     assert verdict.outcome == outcome
 
 
@@ -70,7 +70,7 @@ def test_a_wait_needs_a_unit() -> None:
 
 def test_the_base_of_verdicts_says_nothing() -> None:
     with pytest.raises(NotImplementedError):
-        _ = Verdict().outcome
+        _ = HandlerSignal().outcome
 
 
 def test_a_payload_check_names_the_place_and_never_the_value() -> None:
@@ -93,7 +93,7 @@ def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
 
     def due(envelope: Envelope, retry: Retry) -> int | None:
         decision = decide(envelope, retry.outcome, of, 0)
-        assert isinstance(decision, Move)
+        assert isinstance(decision, Reroute)
         assert decision.control.reason == (retry.why or "asked to retry")
         return decision.control.due
 
@@ -131,11 +131,11 @@ def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(make: Any
 
 
 def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_failed_run() -> None:
-    class Odd(Verdict):
+    class Odd(HandlerSignal):
         @property
         def outcome(self) -> Outcome:
             return "later"  # type: ignore[return-value]
 
     told: list[BaseException] = []
-    assert Complaints(told.append).outcome(Odd()) == Failed("TypeError")
+    assert ExceptionReporter(told.append).outcome(Odd()) == Failed("TypeError")
     assert "Odd.outcome is no outcome, but 'later'" in str(told[0])

@@ -8,7 +8,7 @@ import pytest
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.override_state import Orders, misfit, paused_lanes, paused_tenants, steered
+from kodo_consumer.core.override_state import OverrideListener, misfit, paused_lanes, paused_tenants, steered
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
@@ -193,7 +193,7 @@ class Desk:
     def __init__(self, of: Policy) -> None:
         self.clock = ManualClock()
         self.told: list[tuple[Order, ...]] = []
-        self.orders = Orders(lambda: of, self.clock, self.told.append)
+        self.orders = OverrideListener(lambda: of, self.clock, self.told.append)
         self.of = of
 
     def read(self, value: str | None, lane: int | None = None) -> None:

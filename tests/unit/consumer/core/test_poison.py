@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from kodo_consumer.core.poison import (
     MAX_CRASHES,
     Crashes,
+    CrashMark,
+    Heartbeats,
     Judgement,
-    Mark,
-    SignsOfLife,
-    Solitude,
-    Standing,
+    PoisonState,
+    SoloRun,
     judge,
     reason_of,
 )
@@ -25,18 +25,18 @@ def _lives(run: str) -> bool:
 @pytest.mark.parametrize(
     ("mark", "judgement"),
     [
-        (None, Judgement(Standing.CLEAR)),
-        (Mark("alive"), Judgement(Standing.ELSEWHERE)),
-        (Mark("alive", alone=True, crashes=2), Judgement(Standing.ELSEWHERE, 2)),
-        (Mark("gone"), Judgement(Standing.SUSPECT, 0)),
-        (Mark("gone", crashes=2), Judgement(Standing.SUSPECT, 2)),
-        (Mark("gone", alone=True), Judgement(Standing.SUSPECT, 1)),
-        (Mark("gone", alone=True, crashes=1), Judgement(Standing.SUSPECT, 2)),
-        (Mark("gone", alone=True, crashes=2), Judgement(Standing.POISON, 3)),
-        (Mark("gone", crashes=3), Judgement(Standing.POISON, 3)),
+        (None, Judgement(PoisonState.CLEAR)),
+        (CrashMark("alive"), Judgement(PoisonState.ELSEWHERE)),
+        (CrashMark("alive", alone=True, crashes=2), Judgement(PoisonState.ELSEWHERE, 2)),
+        (CrashMark("gone"), Judgement(PoisonState.SUSPECT, 0)),
+        (CrashMark("gone", crashes=2), Judgement(PoisonState.SUSPECT, 2)),
+        (CrashMark("gone", alone=True), Judgement(PoisonState.SUSPECT, 1)),
+        (CrashMark("gone", alone=True, crashes=1), Judgement(PoisonState.SUSPECT, 2)),
+        (CrashMark("gone", alone=True, crashes=2), Judgement(PoisonState.POISON, 3)),
+        (CrashMark("gone", crashes=3), Judgement(PoisonState.POISON, 3)),
     ],
 )
-def test_only_a_crash_while_alone_counts_and_the_third_one_kills(mark: Mark | None, judgement: Judgement) -> None:
+def test_only_a_crash_while_alone_counts_and_the_third_one_kills(mark: CrashMark | None, judgement: Judgement) -> None:
     assert judge(mark, _lives) == judgement
 
 
@@ -46,27 +46,27 @@ def test_the_reason_says_how_often() -> None:
 
 def test_a_pool_counts_crashes_until_the_handler_comes_to_an_end() -> None:
     crashes = Crashes()
-    assert crashes.standing("a") is Standing.CLEAR
+    assert crashes.standing("a") is PoisonState.CLEAR
     found = [crashes.crashed("a", alone=alone).standing for alone in (False, True, True)]
-    assert found == [Standing.SUSPECT] * 3
-    assert crashes.standing("a") is Standing.SUSPECT
-    assert crashes.crashed("a", alone=True) == Judgement(Standing.POISON, 3)
+    assert found == [PoisonState.SUSPECT] * 3
+    assert crashes.standing("a") is PoisonState.SUSPECT
+    assert crashes.crashed("a", alone=True) == Judgement(PoisonState.POISON, 3)
     crashes.ended("a")
     crashes.ended("a")
-    assert crashes.standing("a") is Standing.CLEAR
-    assert crashes.crashed("a", alone=True) == Judgement(Standing.SUSPECT, 1)
+    assert crashes.standing("a") is PoisonState.CLEAR
+    assert crashes.crashed("a", alone=True) == Judgement(PoisonState.SUSPECT, 1)
 
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:
     crashes = Crashes()
     for number in range(10_001):
         crashes.crashed(str(number), alone=True)
-    assert crashes.standing("0") is Standing.CLEAR
-    assert crashes.standing("1") is Standing.SUSPECT
+    assert crashes.standing("0") is PoisonState.CLEAR
+    assert crashes.standing("1") is PoisonState.SUSPECT
 
 
 def test_while_suspects_are_expected_messages_are_taken_one_by_one() -> None:
-    solitude = Solitude(4)
+    solitude = SoloRun(4)
     assert [solitude.room(out, 0.0) for out in (0, 3, 4, 5)] == [4, 1, 0, 0]
     solitude.met("a", 0.0)
     solitude.met("b", 0.0)
@@ -79,7 +79,7 @@ def test_while_suspects_are_expected_messages_are_taken_one_by_one() -> None:
 
 
 def test_a_suspect_that_does_not_come_again_is_somebody_elses() -> None:
-    solitude = Solitude(4)
+    solitude = SoloRun(4)
     solitude.met("a", 0.0)
     solitude.met("a", 20.0)
     assert solitude.room(0, 50.0) == 1
@@ -87,7 +87,7 @@ def test_a_suspect_that_does_not_come_again_is_somebody_elses() -> None:
 
 
 def test_a_run_lives_as_long_as_its_count_grows() -> None:
-    signs = SignsOfLife()
+    signs = Heartbeats()
     assert not signs.lives("a")
     for second in range(6):
         signs.observe({"a": 7, "b": second}, float(second))
@@ -99,7 +99,7 @@ def test_a_run_lives_as_long_as_its_count_grows() -> None:
 
 
 def test_silence_proves_nothing_while_nobody_listened() -> None:
-    signs = SignsOfLife()
+    signs = Heartbeats()
     signs.observe({"a": 7}, 0.0)
     signs.observe({"a": 7}, 60.0)
     assert signs.lives("a")
@@ -111,11 +111,11 @@ def test_silence_proves_nothing_while_nobody_listened() -> None:
 @given(st.lists(st.booleans(), max_size=12))
 def test_a_neighbour_never_dies(alone: list[bool]) -> None:
     """Crash after crash: a message is poison only when it was alone in three of them."""
-    mark: Mark | None = None
+    mark: CrashMark | None = None
     for number, was_alone in enumerate(alone):
         judgement = judge(mark, _lives)
-        if judgement.standing is Standing.POISON:
+        if judgement.standing is PoisonState.POISON:
             assert sum(alone[:number]) >= MAX_CRASHES
             return
-        mark = Mark(f"run{number}", was_alone, judgement.crashes)
+        mark = CrashMark(f"run{number}", was_alone, judgement.crashes)
     assert sum(alone[:-1]) < MAX_CRASHES

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Waits, value_of
+from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, DelaySchedule, value_of
 
 from kodoctl.topology import defaults
 from tests.unit.consumer.making import policy
 
 
 def test_the_last_delay_repeats() -> None:
-    waits = Waits((1, 2, 3), 5)
+    waits = DelaySchedule((1, 2, 3), 5)
     assert [waits.delay(attempt) for attempt in (1, 2, 3, 4, 99)] == [1, 2, 3, 3, 3]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Pending, Retry, Transfer, Unavailable
-from kodo_consumer.core.broker import Lost, NeverTaken
+from kodo_consumer.core.broker import Rejected, Unconfirmed
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import UsageError
@@ -191,10 +191,10 @@ def test_lost_receipts_and_refusals_lose_nothing(tmp_path: Path) -> None:
     harness = Harness(consumer)
     harness.send("x", properties={"uid": "u"})
     retrying = "persistent://p/n/orders-billing-RETRYING"
-    harness.broker.fail_sends(retrying, Lost("Timeout"), Lost("Timeout"))
+    harness.broker.fail_sends(retrying, Unconfirmed("Timeout"), Unconfirmed("Timeout"))
     harness.advance("2s")
     assert len(harness.broker.messages(retrying)) == 3
-    harness.broker.fail_sends(retrying, *[NeverTaken("too big")] * 9)
+    harness.broker.fail_sends(retrying, *[Rejected("too big")] * 9)
     harness.advance("1m")
     assert runs == 4
     assert [dead.properties["kodo-reason"] for dead in harness.dead_letters] == ["refused by its target: too big"] * 3

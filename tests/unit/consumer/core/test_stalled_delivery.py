@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.due_times import Dues
+from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.stalled_delivery import StandStill
+from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
@@ -23,11 +23,11 @@ class Watch:
     """One lane whose stats are read each five seconds."""
 
     def __init__(self) -> None:
-        self.clock, self.dues, self.closely = ManualClock(), Dues(), set[int]()
+        self.clock, self.dues, self.closely = ManualClock(), DueTimes(), set[int]()
         self.lane = policy((L1,), ()).lanes[0]
         self.left: list[tuple[float, float]] = []
         self.alarms: list[Alarm] = []
-        self.still = StandStill(
+        self.still = StalledDeliveryDetector(
             self.clock,
             self.dues,
             self.closely,
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_no_sign_of_anything(watch: Watch) -> None:
 
 
 def test_dues_are_remembered_by_the_second_forgotten_when_past_and_bounded() -> None:
-    dues = Dues()
+    dues = DueTimes()
     dues.sent(Outgoing("t", b"", {}))
     assert not dues.any_between("t", 0, 1e12)
     start = START_WALL // 1000

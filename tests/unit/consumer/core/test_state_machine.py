@@ -27,8 +27,8 @@ from kodo_consumer.core.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from kodo_consumer.core.policy import Isolate, Policy
-from kodo_consumer.core.state_machine import Acknowledge, Decision, Forward, Move, Wait, Why, decide
+from kodo_consumer.core.policy import IsolationPolicy, Policy
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut, decide
 
 from tests.unit.consumer.making import policy
 
@@ -37,13 +37,13 @@ READY = Envelope(Level.L1, State.READY, in_place=3)
 FAILED = Failed("ValueError")
 
 
-def _move(decision: Decision) -> Move:
-    assert isinstance(decision, Move)
+def _move(decision: Decision) -> Reroute:
+    assert isinstance(decision, Reroute)
     return decision
 
 
-def _wait(decision: Decision) -> Wait:
-    assert isinstance(decision, Wait)
+def _wait(decision: Decision) -> Delay:
+    assert isinstance(decision, Delay)
     return decision
 
 
@@ -54,13 +54,13 @@ def _place(decision: Decision) -> tuple[Level, State]:
 @pytest.mark.parametrize(
     ("outcome", "why"),
     [
-        (DONE, Why.DONE),
-        (Discarded("old"), Why.DISCARDED),
-        (NotForUs(), Why.NOT_FOR_US),
-        (Repeated(), Why.REPEATED),
+        (DONE, Rule.DONE),
+        (Discarded("old"), Rule.DISCARDED),
+        (NotForUs(), Rule.NOT_FOR_US),
+        (Repeated(), Rule.REPEATED),
     ],
 )
-def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Why) -> None:
+def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Rule) -> None:
     decision = decide(READY, outcome, policy(), NOW)
     assert isinstance(decision, Acknowledge)
     assert decision.why is why
@@ -91,7 +91,7 @@ def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
 def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
     spent = Control(retrying=3)
     escalated = _move(decide(READY._replace(control=spent), FAILED, policy(), NOW))
-    assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Why.ESCALATED)
+    assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Rule.ESCALATED)
     assert escalated.control.meant_for == "s"
     alone = policy(levels=(Level.L1,))
     assert _place(decide(READY._replace(control=spent), FAILED, alone, NOW)) == ("L1", "dead")
@@ -155,7 +155,7 @@ def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None
 def test_an_undeclared_state_or_one_asked_for_in_backup_counts_as_failed() -> None:
     asked = StateAsked(State.PENDING, "wait")
     assert _place(decide(READY, asked, policy(states=(State.RETRYING,)), NOW)) == ("L1", "retrying")
-    assert _wait(decide(Envelope(Level.B1, State.READY), asked, policy(), NOW)).why is Why.BACKUP
+    assert _wait(decide(Envelope(Level.B1, State.READY), asked, policy(), NOW)).why is Rule.BACKUP
 
 
 def test_over_a_rate_a_message_waits_in_memory_up_to_5_s_and_in_pending_beyond() -> None:
@@ -192,7 +192,7 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
     stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
-    assert _wait(stays) == Wait(60_000, Why.OVER_LIMIT, exhausted.control)
+    assert _wait(stays) == Delay(60_000, Rule.OVER_LIMIT, exhausted.control)
 
 
 def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
@@ -201,20 +201,20 @@ def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_
 
 
 def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothing() -> None:
-    of = policy(isolate=Isolate(0.5, 10, "pending"))
+    of = policy(isolate=IsolationPolicy(0.5, 10, "pending"))
     for due, away in ((NOW, 60_000), (NOW + 90_000, 90_000), (NOW + 10**9, 3_600_000)):
         moved = _move(decide(READY, Isolated(due), of, NOW))
-        assert (_place(moved), moved.why, moved.control.due) == (("L1", "pending"), Why.ISOLATED, NOW + away)
+        assert (_place(moved), moved.why, moved.control.due) == (("L1", "pending"), Rule.ISOLATED, NOW + away)
         assert moved.control.attempts(State.PENDING) == 0
-    assert _place(decide(READY, Isolated(NOW), policy(isolate=Isolate(0.5, 10, "B1")), NOW)) == ("B1", "ready")
+    assert _place(decide(READY, Isolated(NOW), policy(isolate=IsolationPolicy(0.5, 10, "B1")), NOW)) == ("B1", "ready")
     for stays, by in (
         (READY._replace(ordered=True), of),
         (READY._replace(state=State.RETRYING), of),
         (READY._replace(level=Level.B1), of),
-        (READY, policy(states=(), isolate=Isolate(0.5, 10, "pending"))),
+        (READY, policy(states=(), isolate=IsolationPolicy(0.5, 10, "pending"))),
         (READY, policy()),
     ):
-        assert decide(stays, Isolated(NOW), by, NOW) == Wait(0, Why.ISOLATED, stays.control)
+        assert decide(stays, Isolated(NOW), by, NOW) == Delay(0, Rule.ISOLATED, stays.control)
 
 
 def test_over_a_quota_blocking_comes_before_pending() -> None:
@@ -256,13 +256,13 @@ def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_
 @pytest.mark.parametrize("outcome", [Died("no"), Broken("no"), Refused("no")])
 def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
     decision = _move(decide(READY._replace(level=Level.L2, control=Control(meant_for="s")), outcome, policy(), NOW))
-    assert (decision.target.state, decision.why) == ("dead", Why.DEAD)
+    assert (decision.target.state, decision.why) == ("dead", Rule.DEAD)
     assert (decision.control.reason, decision.control.died_in, decision.control.meant_for) == ("no", "L2", None)
-    assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Why.STUCK
+    assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Rule.STUCK
 
 
 def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
-    for outcome, why in ((Routed(Level.B1), Why.ROUTED), (MoveAsked(Level.B1), Why.MOVED)):
+    for outcome, why in ((Routed(Level.B1), Rule.ROUTED), (MoveAsked(Level.B1), Rule.MOVED)):
         decision = _move(decide(READY, outcome, policy(), NOW))
         assert (_place(decision), decision.why, decision.control.meant_for) == (("B1", "ready"), why, "s")
         assert decision.control.hop == 1
@@ -273,7 +273,7 @@ def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
 
 def test_a_transfer_needs_a_declared_topic() -> None:
     asked = TransferAsked("other", b"new")
-    assert decide(READY, asked, policy(), NOW) == Forward("persistent://p/n/other", asked)
+    assert decide(READY, asked, policy(), NOW) == TransferOut("persistent://p/n/other", asked)
     assert _place(decide(READY, TransferAsked("elsewhere"), policy(), NOW)) == ("L1", "retrying")
 
 
@@ -296,7 +296,7 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
     for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
-        assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Wait(1_000, Why.POSTPONED, envelope.control)
+        assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.control)
 
 
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
@@ -324,13 +324,13 @@ def test_a_draining_state_is_no_target_and_a_draining_level_uses_the_waits_of_l1
 def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     ordered = policy(ordered=True)
     first = Envelope(Level.L1, State.READY, ordered=True, may_wait=False)
-    assert _wait(decide(first, FAILED, ordered, NOW)).why is Why.IN_PLACE
+    assert _wait(decide(first, FAILED, ordered, NOW)).why is Rule.IN_PLACE
     spent = first._replace(in_place=3)
     parked = _wait(decide(spent, FAILED, ordered, NOW))
-    assert (parked.why, parked.delay, parked.control.retrying) == (Why.PARKED, 10_000, 1)
+    assert (parked.why, parked.delay, parked.control.retrying) == (Rule.PARKED, 10_000, 1)
     over = spent._replace(control=Control(retrying=3))
     assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
-    assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Why.STUCK
+    assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Rule.STUCK
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
 
 
@@ -342,25 +342,25 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
         RetryAsked(9_000, "x"),
         OverRate(NOW + 60_000),
     ):
-        assert isinstance(decide(message, outcome, ordered, NOW), Wait)
+        assert isinstance(decide(message, outcome, ordered, NOW), Delay)
     assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
     assert _wait(decide(message._replace(in_place=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
     assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
     assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
     leave = policy(ordered=True, on_failure="leave")
     assert _place(decide(message, StateAsked(State.PENDING, "x"), leave, NOW)) == ("L1", "pending")
-    assert isinstance(decide(message, OverRate(NOW + 60_000), leave, NOW), Wait)
+    assert isinstance(decide(message, OverRate(NOW + 60_000), leave, NOW), Delay)
 
 
 def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:
     control = Control(retrying=2, hop=1)
     found = decide(Envelope(Level.L1, State.RETRYING, control), Adopted(NOW + 60_000), policy(), NOW)
-    assert isinstance(found, Move)
-    assert (found.target.state, found.why) == (State.RETRYING, Why.ADOPTED)
+    assert isinstance(found, Reroute)
+    assert (found.target.state, found.why) == (State.RETRYING, Rule.ADOPTED)
     assert found.control == control._replace(hop=2, due=NOW + 60_000)
     assert _wait(decide(READY, Adopted(NOW + 4_000), policy(), NOW)).delay == 4_000
     draining = policy(draining=(State.RETRYING,))
-    assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Why.EARLY
+    assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Rule.EARLY
 
 
 def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
@@ -368,5 +368,5 @@ def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
     here = Envelope(Level.L1, State.READY)
     for asked, due in ((7_000, 8_000), (None, None)):
         decision = decide(here, RetryAsked(asked, "later"), of, 1_000)
-        assert isinstance(decision, Move)
-        assert (decision.why, decision.control.due) == (Why.ESCALATED, due)
+        assert isinstance(decision, Reroute)
+        assert (decision.why, decision.control.due) == (Rule.ESCALATED, due)

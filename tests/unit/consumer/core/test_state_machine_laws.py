@@ -31,7 +31,7 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.state_machine import Acknowledge, Forward, Move, Wait, Why, decide
+from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
 
 from tests.unit.consumer.making import policy
 
@@ -70,9 +70,9 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
     match decision:
         case Acknowledge():
             assert outcome in (DONE, NotForUs(), Repeated()) or isinstance(outcome, Discarded)
-        case Wait(delay=delay):
+        case Delay(delay=delay):
             assert delay >= 0
-        case Move(target=target, control=control):
+        case Reroute(target=target, control=control):
             assert target in of.targets.values() or target == of.dead_letter
             assert control.hop == envelope.control.hop + 1
             assert control.due is None or NOW <= control.due <= NOW + of.horizon
@@ -81,7 +81,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
                 outcome, Adopted
             ):  # that counts nothing, and is where it was
                 assert control.attempts(target.state) <= of.waits[target.state].attempts
-        case Forward(topic=topic):
+        case TransferOut(topic=topic):
             assert topic in of.produces.values()
 
 
@@ -93,17 +93,17 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
     for turn in range(of.max_hops + 3_000):  # a limit may promise a moment hundreds of horizons away
         decision = decide(envelope, outcomes[turn % len(outcomes)], of, now)
         match decision:
-            case Acknowledge() | Forward():
+            case Acknowledge() | TransferOut():
                 return
-            case Wait(control=control, why=why):
+            case Delay(control=control, why=why):
                 envelope = envelope._replace(
                     control=control,
-                    in_place=envelope.in_place + (why is Why.IN_PLACE),
+                    in_place=envelope.in_place + (why is Rule.IN_PLACE),
                     stuck=envelope.stuck + 1,
                 )
-            case Move(target=target, control=control):
+            case Reroute(target=target, control=control):
                 if target.state is State.DEAD:
                     return
                 envelope = Envelope(target.level, target.state, control)
                 now = max(now, control.due or now)
-    assert isinstance(decision, Wait)
+    assert isinstance(decision, Delay)

@@ -9,7 +9,7 @@ from typing import Any
 import kodo_consumer.outbox
 import pytest
 from kodo_consumer.outbox import TABLE, Outbox, outbox_table
-from kodo_consumer.outbox.backoff import Backoff, Rests
+from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
 from kodo_consumer.outbox.row_ids import Identities
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.orm import Session
@@ -29,7 +29,7 @@ def test_delays_go_by_business_code_and_the_last_one_stays() -> None:
 
 
 def test_a_topic_rests_longer_each_time_and_is_forgotten_when_it_works() -> None:
-    rests = Rests()
+    rests = TopicCooldown()
     now = 0.0
     for rest in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
         assert rests.failed("t", now)

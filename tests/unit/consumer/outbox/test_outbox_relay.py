@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.broker import Lost, NeverTaken
+from kodo_consumer.core.broker import Rejected, Unconfirmed
 from kodo_consumer.outbox.backoff import Backoff
-from kodo_consumer.outbox.outbox_store import Row, Scope
-from kodo_consumer.outbox.row_filter import Choice, Status
+from kodo_consumer.outbox.outbox_store import OutboxScope, Row
+from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodo_consumer.outbox.table import HELD, TABLE
 from sqlalchemy import update
 
@@ -68,16 +68,16 @@ def test_rows_of_another_environment_or_application_are_left_alone(setting: Sett
             Outbox(clock=setting.clock, app=app, env=env).add(connection, topic="ledger", payload=b"x")
             for app, env in [("shop", ""), ("shop", "prod"), ("shop", "test"), ("bank", "prod")]
         ]
-    setting.turn(setting.relay(Scope("prod", "shop")))
+    setting.turn(setting.relay(OutboxScope("prod", "shop")))
     assert sorted(setting.ids()) == sorted(ids[:2]), "written by different processes in one moment: no order"
-    setting.turn(setting.relay(Scope("prod")))
+    setting.turn(setting.relay(OutboxScope("prod")))
     assert sorted(setting.ids()) == sorted([*ids[:2], ids[3]])
 
 
 def test_without_a_receipt_a_row_is_tried_again_by_the_delays_of_its_business_code(setting: Setting) -> None:
     name = setting.add(biz_code="refund")
     other = setting.add()
-    setting.broker.fail_sends(setting.full("ledger"), Lost("Timeout"), Lost("Timeout"))
+    setting.broker.fail_sends(setting.full("ledger"), Unconfirmed("Timeout"), Unconfirmed("Timeout"))
     relay = setting.relay(backoff=Backoff({"default": (1_000,), "refund": (60_000,)}))
     setting.turn(relay)
     rows = setting.rows()
@@ -99,7 +99,7 @@ def test_past_the_limit_somebody_is_told_and_the_row_goes_on(
     setting: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = setting.add()
-    setting.broker.fail_sends(setting.full("ledger"), *[Lost("Timeout")] * 3)
+    setting.broker.fail_sends(setting.full("ledger"), *[Unconfirmed("Timeout")] * 3)
     relay = setting.relay(backoff=Backoff({"default": (1_000,)}, attempts=3))
     for _ in range(5):
         setting.turn(relay)
@@ -135,7 +135,7 @@ def test_poison_fails_and_holds_up_nobody(setting: Setting) -> None:
     assert "K702" in rows[no_topic]["last_error"]
     assert "reserved: kodo-for" in rows[reserved]["last_error"]
     assert rows[no_map]["last_error"] == "properties is no JSON object"
-    setting.broker.fail_sends(setting.full("ledger"), NeverTaken("too big"))
+    setting.broker.fail_sends(setting.full("ledger"), Rejected("too big"))
     too_big, after = setting.add(key="k"), setting.add(key="k")
     setting.turn(relay)
     assert (setting.rows()[too_big]["last_error"], setting.ids()) == ("too big", [after])
@@ -148,7 +148,7 @@ def test_a_row_whose_properties_nest_without_end_fails_by_itself(setting: Settin
         connection.execute(update(TABLE).where(TABLE.c.id == deep).values(properties='{"a":' + "[" * 100_000))
     setting.turn(setting.relay())
     row = setting.rows()[deep]
-    assert (row["status"], row["last_error"]) == (Status.FAILED, "properties is JSON that is nested too deeply")
+    assert (row["status"], row["last_error"]) == (RowStatus.FAILED, "properties is JSON that is nested too deeply")
     assert setting.ids() == [good]
 
 
@@ -179,12 +179,12 @@ def test_rows_of_a_key_go_out_one_after_the_other_where_somebody_reads_them_in_o
 
 def test_a_key_waits_for_its_first_row_and_no_other_key_does(setting: Setting) -> None:
     first, second = setting.add(key="a"), setting.add(key="a")
-    setting.broker.fail_sends(setting.full("ledger"), Lost("Timeout"))
+    setting.broker.fail_sends(setting.full("ledger"), Unconfirmed("Timeout"))
     relay, other = setting.relay(backoff=Backoff({"default": (60_000,)})), setting.relay()
     setting.turn(relay)
     assert setting.rows()[first]["retry_count"] == 1
     held, behind_held, free = setting.add(key="b"), setting.add(key="b"), setting.add()
-    setting.store().hold(Choice(ids=(held,)), limit=1)
+    setting.store().hold(RowFilter(ids=(held,)), limit=1)
     setting.clock.advance(3)
     setting.turn(relay, other)
     sent = setting.ids()
@@ -225,7 +225,7 @@ def test_several_relays_send_every_row_once(setting: Setting) -> None:
 
 
 def test_a_topic_without_receipts_rests_and_others_go_on(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
-    setting.broker.fail_sends(setting.full("ledger"), *[Lost("Timeout")] * 4)
+    setting.broker.fail_sends(setting.full("ledger"), *[Unconfirmed("Timeout")] * 4)
     relay = setting.relay(batch=3, window=4, backoff=Backoff({"default": (1_000,)}))
     for _ in range(10):
         setting.add()
@@ -288,28 +288,31 @@ def test_old_rows_that_were_sent_are_removed(setting: Setting) -> None:
 def test_rows_are_held_and_pushed(setting: Setting) -> None:
     store = setting.store()
     ids = [setting.add(biz_code="a" if number < 3 else "b") for number in range(5)]
-    assert store.hold(Choice(biz_code="a"), limit=100) == 3
-    assert store.hold(Choice(biz_code="a"), limit=100) == 0
+    assert store.hold(RowFilter(biz_code="a"), limit=100) == 3
+    assert store.hold(RowFilter(biz_code="a"), limit=100) == 0
     relay = setting.relay()
     setting.turn(relay)
     assert setting.ids() == ids[3:]
     assert store.counts(setting.clock.wall())["held"] == 3
-    assert store.push(Choice(), setting.clock.wall(), limit=2, spacing=10_000) == 2
+    assert store.push(RowFilter(), setting.clock.wall(), limit=2, spacing=10_000) == 2
     setting.turn(relay)
     assert setting.ids() == [*ids[3:], ids[0]]
     setting.clock.advance(10)
     setting.turn(relay)
     assert setting.ids() == [*ids[3:], *ids[:2]]
-    assert store.push(Choice(statuses=(Status.SENT,)), setting.clock.wall(), limit=9) == 0, "never a second time"
+    assert store.push(RowFilter(statuses=(RowStatus.SENT,)), setting.clock.wall(), limit=9) == 0, "never a second time"
     assert store.next_due() is None
 
 
 def test_a_failed_row_is_pushed_anew(setting: Setting) -> None:
-    setting.broker.fail_sends(setting.full("ledger"), NeverTaken("not authorised"))
+    setting.broker.fail_sends(setting.full("ledger"), Rejected("not authorised"))
     name = setting.add()
     relay = setting.relay()
     setting.turn(relay)
-    assert setting.store().push(Choice(statuses=(Status.FAILED,), topic="ledger"), setting.clock.wall(), limit=9) == 1
+    assert (
+        setting.store().push(RowFilter(statuses=(RowStatus.FAILED,), topic="ledger"), setting.clock.wall(), limit=9)
+        == 1
+    )
     setting.turn(relay)
     assert setting.ids() == [name]
 

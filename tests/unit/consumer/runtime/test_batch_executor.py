@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, Retry
-from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.core.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.core.outcomes import DONE, Died, Failed, HandlerSignal, Outcome, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching
-from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 
 from kodoctl.errors import KodoctlError
@@ -37,9 +37,9 @@ both = pytest.mark.parametrize("kind", ["threads", "loop"])
 
 def started(
     kind: str, function: Sync, most: int = 10, wait: float = 0.01, count: int = 0, slots: int = 2
-) -> tuple[Runner, TestDesk, list[Message]]:
+) -> tuple[HandlerExecutor, TestDesk, list[Message]]:
     """A runner at work on `count` messages that were there before it began."""
-    handling = Handling(function if kind == "threads" else _later(function), batching=Batching(most, wait)).check()
+    handling = HandlerSpec(function if kind == "threads" else _later(function), batching=Batching(most, wait)).check()
     desk, runner = TestDesk(), handling.runner(policy(concurrency=slots), None, Hooks())
     messages = desk.put(count)
     runner.start(desk)
@@ -79,7 +79,7 @@ def test_without_a_wait_a_batch_is_what_is_there(kind: str) -> None:
     assert sizes == [7]
 
 
-class OwnVerdict(Verdict):
+class OwnVerdict(HandlerSignal):
     """Of a user who forgot the outcome."""
 
 
@@ -166,11 +166,11 @@ def test_a_message_given_up_before_its_batch_began_is_not_handled() -> None:
 @pytest.mark.parametrize(("most", "wait"), [(0, 0.0), (10_001, 0.0), (1, -1.0)])
 def test_a_batch_that_cannot_be_is_refused(most: int, wait: float) -> None:
     with pytest.raises(KodoctlError, match="K754"):
-        Handling(lambda messages: None, batching=Batching(most, wait)).check()
+        HandlerSpec(lambda messages: None, batching=Batching(most, wait)).check()
 
 
 def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
-    handling = Handling(lambda messages: None, batching=Batching(2, 16.0)).check()
+    handling = HandlerSpec(lambda messages: None, batching=Batching(2, 16.0)).check()
     with pytest.raises(KodoctlError, match="K754"):
         handling.scheduled(policy(), Hooks())
-    assert Handling(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4), Hooks()).concurrency == 200
+    assert HandlerSpec(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4), Hooks()).concurrency == 200

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import FRESH
-from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.core.outcomes import DONE, Dead, Died, Failed, Outcome, Verdict
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.core.outcomes import DONE, Dead, Died, Failed, HandlerSignal, Outcome
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 
 from tests.support import eventually
 from tests.unit.consumer.making import delivery, policy
@@ -71,27 +71,27 @@ class TestDesk:
         self.problems.append(problem)
 
 
-Make = Callable[[Callable[[Message], None], int], Runner]
+Make = Callable[[Callable[[Message], None], int], HandlerExecutor]
 
 
-def _threads(handler: Callable[[Message], None], slots: int) -> Runner:
-    return ThreadRunner(handler, slots)
+def _threads(handler: Callable[[Message], None], slots: int) -> HandlerExecutor:
+    return ThreadExecutor(handler, slots)
 
 
-def _loop(handler: Callable[[Message], None], slots: int) -> Runner:
+def _loop(handler: Callable[[Message], None], slots: int) -> HandlerExecutor:
     async def handle(message: Message) -> None:
         await asyncio.sleep(0)
         result: Any = handler(message)
         if result is not None:
             await result
 
-    return LoopRunner(handle, slots)
+    return AsyncExecutor(handle, slots)
 
 
 both = pytest.mark.parametrize("make", [_threads, _loop], ids=["threads", "loop"])
 
 
-def _started(make: Make, handler: Callable[[Message], None], slots: int = 4) -> tuple[Runner, TestDesk]:
+def _started(make: Make, handler: Callable[[Message], None], slots: int = 4) -> tuple[HandlerExecutor, TestDesk]:
     desk = TestDesk()
     runner = make(handler, slots)
     runner.start(desk)
@@ -139,7 +139,7 @@ def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_whe
         assert hold.wait(30)
 
     turns, desk, hold = threading.Lock(), Slow(), threading.Event()
-    runner = ThreadRunner(wait, 8)
+    runner = ThreadExecutor(wait, 8)
     runner.start(desk)
     try:
         for held in (False, True):
@@ -164,7 +164,7 @@ def test_all_slots_are_used_and_no_more_tasks() -> None:
     async def handle(message: Message) -> None:
         await gate.wait()
 
-    desk, runner = TestDesk(), LoopRunner(handle, 4)
+    desk, runner = TestDesk(), AsyncExecutor(handle, 4)
     runner.start(desk)
     desk.put(10)
     runner.wake()
@@ -177,7 +177,7 @@ def test_all_slots_are_used_and_no_more_tasks() -> None:
 
 @both
 def test_what_a_handler_raises_is_its_outcome(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    class OwnVerdict(Verdict):
+    class OwnVerdict(HandlerSignal):
         pass
 
     raised: list[BaseException] = [Dead("bad"), ValueError("secret"), ValueError("again"), SystemExit(3), OwnVerdict()]
@@ -222,7 +222,7 @@ def test_threads_that_come_back_after_they_were_replaced_are_counted_no_more() -
     def wait(_message: Message) -> None:
         assert hold.wait(30)
 
-    runner = ThreadRunner(wait, 3)
+    runner = ThreadExecutor(wait, 3)
     runner.start(desk)
     held = desk.put(3)
     runner.wake()
@@ -246,7 +246,7 @@ def test_a_hanging_coroutine_is_cancelled() -> None:
         if message.id == "7:0:0:-1":
             await asyncio.Event().wait()
 
-    desk, runner = TestDesk(), LoopRunner(handle, 1)
+    desk, runner = TestDesk(), AsyncExecutor(handle, 1)
     runner.start(desk)
     hanging, *_ = desk.put(2)
     runner.wake()
@@ -286,12 +286,12 @@ def test_stopping_does_not_wait_for_a_thread_that_hangs() -> None:
 
 
 def test_stopping_before_anything_began_is_fine() -> None:
-    ThreadRunner(lambda message: None, 1).stop()
+    ThreadExecutor(lambda message: None, 1).stop()
 
     async def handle(message: Message) -> None:
         pass
 
-    LoopRunner(handle, 1).stop()
+    AsyncExecutor(handle, 1).stop()
 
 
 def test_a_coroutine_that_never_waits_leaves_room_for_others_on_the_loop() -> None:
@@ -302,7 +302,7 @@ def test_a_coroutine_that_never_waits_leaves_room_for_others_on_the_loop() -> No
         if next(runs) == 0:
             asyncio.get_running_loop().call_soon(lambda: seen.append(len(desk.ended)))
 
-    desk, runner = TestDesk(), LoopRunner(handle, 1)
+    desk, runner = TestDesk(), AsyncExecutor(handle, 1)
     runner.start(desk)
     desk.put(5_000)
     runner.wake()
@@ -339,7 +339,7 @@ def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch:
     monkeypatch.setattr("kodo_consumer.runtime.handler_executors._MOST_HANGING", 2)
     gate = threading.Event()
     runner, desk = _started(_threads, lambda message: gate.wait() and None, slots=1)
-    assert isinstance(runner, ThreadRunner)
+    assert isinstance(runner, ThreadExecutor)
     for number in range(1, 4):
         (hanging,) = desk.put(1)
         runner.wake()
@@ -360,7 +360,7 @@ def test_a_handler_that_blocks_the_event_loop_ends_the_worker(monkeypatch: pytes
     async def block(message: Message) -> None:
         gate.wait()
 
-    desk, runner = TestDesk(), LoopRunner(block, 4)
+    desk, runner = TestDesk(), AsyncExecutor(block, 4)
     runner.start(desk)
     (hanging,) = desk.put(1)
     runner.wake()

@@ -8,10 +8,10 @@ import pytest
 from kodo_consumer.adapters.stores import memory_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.outcomes import DONE, Repeat
-from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.idempotency_guard import Unsaved
+from kodo_consumer.runtime.idempotency_guard import PendingWrites
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.unit.consumer.guarding import Bench, CrashError, names
@@ -123,7 +123,7 @@ def test_two_copies_of_one_message_are_never_handled_at_once() -> None:
 
 def test_a_message_another_worker_has_in_hand_waits_for_that_workers_word() -> None:
     handler, shelf = Log(), Shelf()
-    shelf.marks["m1"] = Mark("other")
+    shelf.marks["m1"] = CrashMark("other")
     shelf.beats["other"] = 1
     bench = Bench(handler, shelf=shelf).open()
     bench.send("m1", "m2")
@@ -143,7 +143,7 @@ def test_a_message_another_worker_has_in_hand_waits_for_that_workers_word() -> N
 def test_a_suspect_runs_alone_and_goes_on_as_if_nothing_had_been() -> None:
     handler, shelf = Log(), Shelf()
     for number in range(3):
-        shelf.marks[f"m{number}"] = Mark("gone")
+        shelf.marks[f"m{number}"] = CrashMark("gone")
     bench = Bench(handler, shelf=shelf).open()
     alone: list[tuple[str, int]] = []
     bench.runner.inner._handler = lambda message: alone.append((message.text(), len(bench.guard._out)))
@@ -193,7 +193,7 @@ def test_poison_dies_after_three_crashes_alone_and_its_neighbours_do_not() -> No
 
 def test_without_dead_letters_poison_stays_and_never_starts_again() -> None:
     handler, shelf = Log(), Shelf()
-    shelf.marks["m1"] = Mark("gone", alone=True, crashes=2)
+    shelf.marks["m1"] = CrashMark("gone", alone=True, crashes=2)
     bench = Bench(handler, shelf=shelf, of=policy(dead=False)).open()
     bench.send("m1")
     bench.later(400, every=2)
@@ -204,7 +204,7 @@ def test_without_dead_letters_poison_stays_and_never_starts_again() -> None:
 
 def test_a_mark_of_ones_own_whose_commit_was_not_confirmed_is_no_suspicion() -> None:
     handler, shelf = Log(), Shelf()
-    shelf.marks.update({"m1": Mark("a"), "m2": Mark("a", alone=True, crashes=1)})
+    shelf.marks.update({"m1": CrashMark("a"), "m2": CrashMark("a", alone=True, crashes=1)})
     bench = Bench(handler, shelf=shelf).open()
     bench.send("m1", "m2")
     bench.later(3)
@@ -215,11 +215,11 @@ def test_a_mark_of_ones_own_whose_commit_was_not_confirmed_is_no_suspicion() -> 
 def test_a_suspect_that_another_worker_took_meanwhile_is_left_to_it() -> None:
     handler, shelf = Log(), Shelf()
     bench = Bench(handler, shelf=shelf).open()
-    shelf.marks["m1"] = Mark("gone")
+    shelf.marks["m1"] = CrashMark("gone")
     bench.store.take_over = lambda *_: False  # type: ignore[method-assign]
     bench.send("m1")
     bench.later(3)
-    shelf.marks["m1"] = Mark("gone", alone=True, crashes=2)
+    shelf.marks["m1"] = CrashMark("gone", alone=True, crashes=2)
     bench.later(3)
     assert handler.seen == []
     assert bench.left() == [b"m1"]
@@ -309,7 +309,7 @@ def test_in_a_pause_a_worker_does_not_begin_without_its_store() -> None:
 @pytest.mark.parametrize("go_on", [False, True])
 def test_a_store_that_fails_in_the_middle_of_a_suspicion_is_down(go_on: bool) -> None:
     handler, shelf = Log(), Shelf()
-    shelf.marks["m1"] = Mark("gone")
+    shelf.marks["m1"] = CrashMark("gone")
     bench = Bench(handler, shelf=shelf, go_on=go_on).open()
     original = bench.store.exchange
 
@@ -329,7 +329,7 @@ def test_a_store_that_fails_in_the_middle_of_a_suspicion_is_down(go_on: bool) ->
 
 
 def test_what_cannot_be_saved_is_bounded_and_counted() -> None:
-    unsaved = Unsaved()
+    unsaved = PendingWrites()
     unsaved.add(done=[str(number) for number in range(100_001)])
     assert (len(unsaved.done), unsaved.done[0], unsaved.forgotten) == (100_000, "1", 1)
     assert unsaved

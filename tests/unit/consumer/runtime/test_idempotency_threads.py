@@ -10,9 +10,9 @@ import pytest
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.runtime.handler_executors import ThreadRunner
-from kodo_consumer.runtime.idempotency_guard import Guard
-from kodo_consumer.runtime.idempotent_executor import GuardedRunner
+from kodo_consumer.runtime.handler_executors import ThreadExecutor
+from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 
@@ -30,8 +30,10 @@ def test_threads_of_handlers_and_of_the_store_work_together(slots: int) -> None:
     broker = MemoryBroker(clock)
     broker.create_for(of)
     store = MemoryStore("a", shelf)
-    runner = GuardedRunner(
-        ThreadRunner(lambda message: seen.append(message.text()), slots), Guard(store, of, clock, go_on=False), store
+    runner = IdempotentExecutor(
+        ThreadExecutor(lambda message: seen.append(message.text()), slots),
+        IdempotencyGuard(store, of, clock, go_on=False),
+        store,
     )
     worker = Worker(of, broker, runner, clock, Random(1))
     worker.open("w")
@@ -52,8 +54,8 @@ def test_a_failure_of_the_stores_own_code_ends_the_worker() -> None:
     broker = MemoryBroker(SystemClock())
     broker.create_for(of)
     store = MemoryStore("a")
-    guard = Guard(store, of, SystemClock(), go_on=False)
-    worker = Worker(of, broker, GuardedRunner(ThreadRunner(print, 1), guard, store), SystemClock(), Random(1))
+    guard = IdempotencyGuard(store, of, SystemClock(), go_on=False)
+    worker = Worker(of, broker, IdempotentExecutor(ThreadExecutor(print, 1), guard, store), SystemClock(), Random(1))
     worker.open("w")
     store.exchange = None  # type: ignore[assignment, method-assign]
     broker.send(Outgoing(of.lanes[0].topic, b"m1", {"kodo-id": "m1"}))
@@ -70,13 +72,13 @@ def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: 
     store = FragileStore("a")
     of = policy()
 
-    class Hanging(Guard):
+    class Hanging(IdempotencyGuard):
         def step(self) -> bool:
             return not cut.wait(10)
 
     store.interrupt = cut.set  # type: ignore[method-assign]
     guard = Hanging(store, of, SystemClock(), go_on=False)
-    runner = GuardedRunner(ThreadRunner(print, 1), guard, store)
+    runner = IdempotentExecutor(ThreadExecutor(print, 1), guard, store)
     with caplog.at_level(logging.ERROR):
         runner.start(None)  # type: ignore[arg-type]
         runner.wake()

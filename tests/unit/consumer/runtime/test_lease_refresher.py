@@ -14,15 +14,15 @@ from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.mmap_marks import open_file_store
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.core.store import StoreDownError
-from kodo_consumer.runtime.idempotency_guard import Guard
-from kodo_consumer.runtime.idempotent_executor import GuardedRunner
-from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
+from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
+from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lessee_of
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
-from kodo_consumer.testing.harness import InlineRunner
+from kodo_consumer.testing.harness import InlineExecutor
 
 from tests.support import eventually
 from tests.unit.consumer.making import lane_of, policy
@@ -37,7 +37,7 @@ class Fragile(MemoryStore):
         if self.down:
             raise StoreDownError("told to be")
 
-    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         if self.down:
             raise StoreDownError("told to be")
         return super().lend(asks)
@@ -55,9 +55,9 @@ class Shop:
         self.stores = [Fragile(f"w{number}", shelf) for number in range(workers)]
         self.runners, self.workers, self.lessees = [], [], []
         for store in self.stores:
-            runner = InlineRunner(lambda _, run=store.run: self.handled.update([run]))
+            runner = InlineExecutor(lambda _, run=store.run: self.handled.update([run]))
             worker = Worker(of, self.broker, runner, self.clock, Random(1))
-            self.lessees.append(Lessee(worker, store))
+            self.lessees.append(LeaseRefresher(worker, store))
             worker.open(store.run)
             self.runners.append(runner)
             self.workers.append(worker)
@@ -162,13 +162,16 @@ def test_only_a_store_that_workers_have_in_common_lends(tmp_path: Any) -> None:
     of = policy()
     broker = MemoryBroker(ManualClock())
     store = open_file_store(tmp_path / "marks", "p/n/t:s")
-    inner = InlineRunner(print)
+    inner = InlineExecutor(print)
     worker = Worker(of, broker, inner, ManualClock(), Random(1))
     assert lessee_of(worker, inner) is None
-    assert lessee_of(worker, GuardedRunner(inner, Guard(store, of, ManualClock(), go_on=False), store)) is None
+    assert (
+        lessee_of(worker, IdempotentExecutor(inner, IdempotencyGuard(store, of, ManualClock(), go_on=False), store))
+        is None
+    )
     store.close()
     shared = MemoryStore("a")
-    runner = GuardedRunner(inner, Guard(shared, of, ManualClock(), go_on=False), shared)
+    runner = IdempotentExecutor(inner, IdempotencyGuard(shared, of, ManualClock(), go_on=False), shared)
     assert lessee_of(worker, runner) is not None
 
 
@@ -178,9 +181,9 @@ def test_its_thread_borrows_when_somebody_waits_and_leaves_at_the_end() -> None:
     broker, store = MemoryBroker(clock), MemoryStore("a", shelf)
     broker.create_for(of)
     seen: list[str] = []
-    runner = InlineRunner(lambda message: seen.append(message.text()))
+    runner = InlineExecutor(lambda message: seen.append(message.text()))
     worker = Worker(of, broker, runner, clock, Random(1))
-    lessee, over = Lessee(worker, store), threading.Event()
+    lessee, over = LeaseRefresher(worker, store), threading.Event()
     worker.open("a")
     thread = threading.Thread(target=lessee.run, args=(over,))
     thread.start()

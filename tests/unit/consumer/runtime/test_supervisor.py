@@ -13,8 +13,8 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Concurrency, Policy
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadRunner
-from kodo_consumer.runtime.supervisor import Service, missing, summary
+from kodo_consumer.runtime.handler_executors import ThreadExecutor
+from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing, summary
 from kodo_consumer.runtime.threads import EndedError
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
@@ -86,9 +86,9 @@ class Place:
         self.cluster = MemoryCluster(of)
         self.gate = threading.Event()
         self.gate.set()
-        runner = ThreadRunner(self.handle, of.concurrency)
+        runner = ThreadExecutor(self.handle, of.concurrency)
         self.worker = Worker(of, self.broker, runner, SystemClock(), Random(0))
-        self.service = Service(self.worker, self.cluster, consumer_name="w", drain_timeout=drain_timeout)
+        self.service = WorkerSupervisor(self.worker, self.cluster, consumer_name="w", drain_timeout=drain_timeout)
         self.pump = Pump(self.broker)
 
     seen: list[str]

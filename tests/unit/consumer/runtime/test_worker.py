@@ -12,10 +12,10 @@ from typing import Any
 
 import kodo_consumer
 import pytest
-from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.policy import Concurrency
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
@@ -27,7 +27,7 @@ CALLS: dict[str, Callable[[Worker], Any]] = {
     "deliver": lambda worker: worker.deliver(0, [delivery()]),
     "room": lambda worker: worker.room(0),
     "disconnected": lambda worker: worker.disconnected(0),
-    "receipt": lambda worker: worker.receipts([(1, Stored(""))]),
+    "receipt": lambda worker: worker.receipts([(1, Confirmed(""))]),
 }
 
 
@@ -38,7 +38,7 @@ def test_a_failure_of_the_worker_on_an_adapters_thread_ends_the_worker_and_not_t
     clock, of = ManualClock(), policy()
     broker = MemoryBroker(clock)
     broker.create_for(of)
-    worker = Worker(of, broker, ThreadRunner(lambda message: None, 1), clock, Random(1))
+    worker = Worker(of, broker, ThreadExecutor(lambda message: None, 1), clock, Random(1))
     told: list[bool] = []
     worker.on_broken = lambda: told.append(True)
     worker.open("w")
@@ -58,7 +58,7 @@ ROOT = Path(__file__).parents[4]
 def test_waking_handlers_whose_loop_has_just_been_closed_is_harmless() -> None:
     async def handle(message: Message) -> None: ...
 
-    runner = LoopRunner(handle, 1)
+    runner = AsyncExecutor(handle, 1)
     runner.stop()
     runner._stopping = False  # as seen by a thread that asked just before the end
     runner.wake()
@@ -130,7 +130,7 @@ def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_
 def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kodo.consumer")
     worker = Worker(
-        policy(), MemoryBroker(ManualClock()), ThreadRunner(lambda message: None, 1), ManualClock(), Random(0)
+        policy(), MemoryBroker(ManualClock()), ThreadExecutor(lambda message: None, 1), ManualClock(), Random(0)
     )
     told = worker.engine.effects
     told.alarm("stuck", "a")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.audit.continuity import continues
-from kodoctl.pipeline.audit.readings import GRACE, Mark, Range, Reading, _whole, read_tables, survey
+from kodoctl.pipeline.audit.readings import GRACE, CursorSnapshot, PartitionHistory, Range, _whole, read_tables, survey
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 
@@ -41,7 +41,7 @@ def span(first, last, *, run="r1", full=True, seen=None):
 
 
 def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=0, acknowledged=()):
-    return Mark(name, place, acknowledged, 0, first_ledger, taken, run, None, rewrites)
+    return CursorSnapshot(name, place, acknowledged, 0, first_ledger, taken, run, None, rewrites)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=
     ],
 )
 def test_what_continues_what(one, other, marks, stored_from, expected):
-    assert continues(Reading((one, other), marks, stored_from), one, other) is expected
+    assert continues(PartitionHistory((one, other), marks, stored_from), one, other) is expected
 
 
 def second(place, *, rewrites):
@@ -108,7 +108,7 @@ def second(place, *, rewrites):
     ],
 )
 def test_what_was_there_from_the_beginning(ranges, marks, stored_from, expected):
-    assert _whole(Reading(ranges, marks, stored_from)) is expected
+    assert _whole(PartitionHistory(ranges, marks, stored_from)) is expected
 
 
 def covered(topic, first="7:0", last="7:9", run="r1", **changes):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.audit.continuity import continues
-from kodoctl.pipeline.audit.readings import Reading, _aged, _lags, read_tables, survey
+from kodoctl.pipeline.audit.readings import PartitionHistory, _aged, _lags, read_tables, survey
 from tests.unit.pipeline.audit.test_readings import (
     AT,
     READY,
@@ -61,7 +61,7 @@ def test_a_partition_that_the_file_does_not_know_is_judged_too(expansion):
     ],
 )
 def test_what_is_acknowledged_behind_the_end_of_what_was_read(ranges, marks, expected):
-    assert _lags(Reading(ranges), marks) is expected
+    assert _lags(PartitionHistory(ranges), marks) is expected
 
 
 def test_a_lane_that_lags_is_told(expansion):
@@ -105,11 +105,11 @@ def test_what_was_read_before_its_records_were_proves_no_loss_by_their_absence(e
 def test_what_was_read_a_horizon_ago_is_old_whatever_its_clock_said():
     ranges = (span((7, 0), (7, 4)), span((7, 5), (7, 6), run="r2"), span((7, 7), (7, 9), run="r3"))
     marks = tuple(mark((7, -1), run=f"r{at}", taken=AT + at * 1_000) for at in (1, 2, 3, 4))
-    reading = Reading(ranges, marks)
+    reading = PartitionHistory(ranges, marks)
     assert _aged(reading, 2_500) is None
     assert _aged(reading, 1_500) == (7, 4)
     assert _aged(reading, 500) == (7, 6)
-    assert _aged(Reading(), 500) is None
+    assert _aged(PartitionHistory(), 500) is None
 
 
 def third(expansion, cursors, **lacking):
@@ -167,7 +167,7 @@ def test_a_look_at_what_is_stored_keeps_nothing_from_being_deleted():
     """Where nobody subscribes, brokers delete what nobody has read."""
     one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2")
     stored = mark((7, 3), first_ledger=9, run="r2", name="")
-    assert not continues(Reading((one, other), (stored,)), one, other)
+    assert not continues(PartitionHistory((one, other), (stored,)), one, other)
 
 
 def look(run, place, rewrites):
@@ -192,4 +192,4 @@ def look(run, place, rewrites):
 )
 def test_ranges_continue_each_other_where_nothing_was_between_them_when_somebody_looked(looks, expected):
     one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r3")
-    assert continues(Reading((one, other), looks), one, other) is expected
+    assert continues(PartitionHistory((one, other), looks), one, other) is expected

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from kodoctl.pipeline.audit.report import EXIT_CODES, Finding, document, lines, sql
-from kodoctl.pipeline.audit.verdict import Evidence, Fate, Outcome, Part, Tally, judge
+from kodoctl.pipeline.audit.verdict import (
+    AuditEvidence,
+    MessageStatus,
+    Outcome,
+    PartitionCoverage,
+    SubscriptionTotals,
+    judge,
+)
 
 TOPIC = "persistent://t/n/orders"
 
 
 def told(*findings, **fates):
-    counts = {Fate[name.upper()]: count for name, count in fates.items()}
-    tallies = (Tally("orders", "billing", "wait", {Fate.DONE: 1_200, **counts}), Tally("orders", "empty", "wait"))
-    evidence = Evidence((Part(TOPIC, 0, 12, 12), Part(TOPIC, 1, 3, 3)), tallies)
+    counts = {MessageStatus[name.upper()]: count for name, count in fates.items()}
+    tallies = (
+        SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 1_200, **counts}),
+        SubscriptionTotals("orders", "empty", "wait"),
+    )
+    evidence = AuditEvidence((PartitionCoverage(TOPIC, 0, 12, 12), PartitionCoverage(TOPIC, 1, 3, 3)), tallies)
     return document(judge(evidence), evidence, findings)
 
 

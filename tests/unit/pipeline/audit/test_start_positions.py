@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.pipeline.audit.readings import Reading, read_tables, survey
+from kodoctl.pipeline.audit.readings import PartitionHistory, read_tables, survey
 from kodoctl.pipeline.audit.start_positions import begun, heard_since
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
@@ -61,7 +61,7 @@ def second(place, **columns):
     ],
 )
 def test_up_to_where_nothing_proves_that_it_was_its_own(ranges, marks, since, expected):
-    assert begun(Reading(ranges, marks), "billing", since) == expected
+    assert begun(PartitionHistory(ranges, marks), "billing", since) == expected
 
 
 def facts(found, subscription="billing", state="ready"):

@@ -8,18 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.audit.verdict import DAY, RANKS, Evidence, Fate, Gap, Outcome, Part, Tally, judge
+from kodoctl.pipeline.audit.verdict import (
+    DAY,
+    RANKS,
+    AuditEvidence,
+    Gap,
+    MessageStatus,
+    Outcome,
+    PartitionCoverage,
+    SubscriptionTotals,
+    judge,
+)
 
-READY = Part("persistent://t/n/orders", 0, planned=10, seen=10)
-AUDIT = Part("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)
-GOOD = Tally("orders", "billing", "wait", {Fate.DONE: 90, Fate.OPEN: 5, Fate.DEAD: 5})
-CLEAN = Evidence((READY, AUDIT), (GOOD,))
+READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
+AUDIT = PartitionCoverage("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)
+GOOD = SubscriptionTotals(
+    "orders", "billing", "wait", {MessageStatus.DONE: 90, MessageStatus.OPEN: 5, MessageStatus.DEAD: 5}
+)
+CLEAN = AuditEvidence((READY, AUDIT), (GOOD,))
 HOUR = 3_600_000
 
 
 def tally(mode="wait", missing=0, contradictions=0, runs=(), **fates):
-    counts = {Fate[name.upper()]: count for name, count in fates.items()}
-    return Tally("orders", "billing", mode, {Fate.DONE: 90, **counts}, missing, contradictions, runs)
+    counts = {MessageStatus[name.upper()]: count for name, count in fates.items()}
+    return SubscriptionTotals(
+        "orders", "billing", mode, {MessageStatus.DONE: 90, **counts}, missing, contradictions, runs
+    )
 
 
 def part(**changes):
@@ -33,7 +47,7 @@ def gap(**changes):
 # name, what differs from a clean run, outcome, kinds of the reasons, a part of the first one's text
 CASES = [
     ("clean", {}, Outcome.NO_LOSS, [], ""),
-    ("no message at all", {"tallies": (Tally("orders", "billing", "wait"),)}, Outcome.NO_LOSS, [], ""),
+    ("no message at all", {"tallies": (SubscriptionTotals("orders", "billing", "wait"),)}, Outcome.NO_LOSS, [], ""),
     ("nothing read", {"parts": ()}, Outcome.INCONCLUSIVE, ["nothing read"], "ingest"),
     ("lost", {"tallies": (tally(lost=2),)}, Outcome.LOSS, ["lost"], "orders / billing: 2 messages lost"),
     (
@@ -133,12 +147,17 @@ def test_a_part_is_full_when_all_of_it_was_seen():
 
 
 def test_the_worst_fate_is_loss():
-    assert max(RANKS, key=RANKS.__getitem__) is Fate.LOST
+    assert max(RANKS, key=RANKS.__getitem__) is MessageStatus.LOST
 
 
-fates = st.dictionaries(st.sampled_from(list(Fate)), st.integers(0, 3))
+fates = st.dictionaries(st.sampled_from(list(MessageStatus)), st.integers(0, 3))
 tallies = st.builds(
-    Tally, st.just("t"), st.just("s"), st.sampled_from(["wait", "best_effort", "none"]), fates, st.integers(0, 2)
+    SubscriptionTotals,
+    st.just("t"),
+    st.just("s"),
+    st.sampled_from(["wait", "best_effort", "none"]),
+    fates,
+    st.integers(0, 2),
 )
 parts = st.builds(
     part,
@@ -152,11 +171,11 @@ parts = st.builds(
 
 @given(st.lists(parts, min_size=1, max_size=3), st.lists(tallies, max_size=3))
 def test_no_loss_is_said_only_when_everything_was_seen(parts, tallies):
-    found = judge(Evidence(tuple(parts), tuple(tallies)))
-    bad = {Fate.LOST, Fate.UNPROVED, Fate.UNKNOWN, Fate.OVERDUE}
+    found = judge(AuditEvidence(tuple(parts), tuple(tallies)))
+    bad = {MessageStatus.LOST, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.OVERDUE}
     clean = all(p.full and p.whole and not p.lags and not p.ttl for p in parts) and all(
         t.mode == "wait" and not t.missing and not any(t.count(fate) for fate in bad) for t in tallies
     )
     assert (found.outcome is Outcome.NO_LOSS) == clean
-    sure = any(t.count(Fate.LOST) > t.missing for t in tallies)
+    sure = any(t.count(MessageStatus.LOST) > t.missing for t in tallies)
     assert (found.outcome is Outcome.LOSS) == sure

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kodoctl.pipeline.ingest.events import NOBODY, Role, events, of_text, roles, to_text
+from kodoctl.pipeline.ingest.events import NOBODY, TopicRole, events, of_text, roles, to_text
 from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
 from tests.unit.topology.making import expanded
 
-READY = Role("orders", "B2", "ready", None, "uid")
+READY = TopicRole("orders", "B2", "ready", None, "uid")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ORIGIN = "7:12:1:3"
 PLAIN = {
@@ -22,7 +22,7 @@ PLAIN = {
 RUN = "000018bcfe5680000"
 
 
-def made(*said: dict[str, str], role: Role = READY, **more: Any) -> list[dict[str, Any]]:
+def made(*said: dict[str, str], role: TopicRole = READY, **more: Any) -> list[dict[str, Any]]:
     """Rows of messages with these properties, in entries from 0 on."""
     rows = [{**PLAIN, **more, "entry": entry, "properties": list(one.items())} for entry, one in enumerate(said)]
     found = events(pa.RecordBatch.from_pylist(rows, schema=MESSAGES.arrow()), role, "run-1")
@@ -112,6 +112,6 @@ def test_roles_come_from_the_topology_and_survive_an_option_of_spark_s() -> None
     found = roles(expanded("topics:\n  orders: {fair_by: uid, subscriptions: {billing: {audit: true}}}"))
     assert of_text(to_text(found)) == found
     by_state = {one.state: one for one in found.values()}
-    assert by_state["ready"] == Role("orders", "L1", "ready", None, "uid")
-    assert by_state["dead"] == Role("orders", None, "dead", "billing", "uid")
-    assert by_state["audit"] == Role("orders", None, "audit", "billing", "uid")
+    assert by_state["ready"] == TopicRole("orders", "L1", "ready", None, "uid")
+    assert by_state["dead"] == TopicRole("orders", None, "dead", "billing", "uid")
+    assert by_state["audit"] == TopicRole("orders", None, "audit", "billing", "uid")

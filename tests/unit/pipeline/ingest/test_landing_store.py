@@ -9,9 +9,9 @@ import pytest
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.ingest.cursors import last_looks
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import CURSORS
-from kodoctl.pipeline.source.partition_stats import History
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata
 from kodoctl.pipeline.spark.spark_errors import failed
 
 
@@ -57,8 +57,8 @@ def test_a_folder_that_is_gone_is_told_as_such() -> None:
 def test_batches_are_passed_over_by_the_bounds_of_their_times(
     since: int | None, until: int | None, *, touched: bool
 ) -> None:
-    assert Part("events/1", 3, 10, 20).touches(since, until) is touched
-    assert Part("cursors/1", 3).touches(since, until), "no bounds: nobody knows"
+    assert TableFiles("events/1", 3, 10, 20).touches(since, until) is touched
+    assert TableFiles("cursors/1", 3).touches(since, until), "no bounds: nobody knows"
 
 
 def test_what_the_last_run_that_ended_saw_is_known_without_spark(tmp_path: Path) -> None:
@@ -76,5 +76,5 @@ def test_what_the_last_run_that_ended_saw_is_known_without_spark(tmp_path: Path)
         landing.commit(Manifest(run, at, tables={"cursors": landing.write_rows(CURSORS, run, rows)}))
         if run != "r3":  # cut short: what it saw may be behind what it did not read
             landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
-    history = History(made, 2)
+    history = PartitionMetadata(made, 2)
     assert last_looks(landing) == {f"persistent://a/b/c-partition-{number}": history for number in (0, 1)}

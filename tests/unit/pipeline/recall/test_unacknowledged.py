@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recall.unacknowledged import STRIDE, held, rows
-from kodoctl.pipeline.source.splits import Piece
+from kodoctl.pipeline.source.splits import LedgerRange
 from kodoctl.pulsar.message_reader import Cursor
-from kodoctl.pulsar.undeliverable_entries import Run
+from kodoctl.pulsar.undeliverable_entries import EntryRun
 
 _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
 
@@ -22,7 +22,7 @@ _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
 def test_every_entry_that_is_not_acknowledged_once(
     lengths: list[int], mark: tuple[int, int], ranges: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> None:
-    pieces = [Piece(ledger, 0, length - 1, length * 10) for ledger, length in enumerate(lengths) if length]
+    pieces = [LedgerRange(ledger, 0, length - 1, length * 10) for ledger, length in enumerate(lengths) if length]
     cursor = Cursor(mark, tuple(ranges))
     expected = [
         (ledger, entry)
@@ -37,7 +37,7 @@ def test_every_entry_that_is_not_acknowledged_once(
 
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000)).map(sorted), max_size=3))
 def test_rows_cover_their_runs_and_stay_in_their_strides(ends: list[list[int]]) -> None:
-    runs = [Run(ledger, first, last) for ledger, (first, last) in enumerate(ends)]
+    runs = [EntryRun(ledger, first, last) for ledger, (first, last) in enumerate(ends)]
     made = list(rows(3, runs))
     assert sum(last - first + 1 for _, _, _, first, last in made) == sum(run.entries for run in runs)
     assert all(part == 3 and first // STRIDE == stride == last // STRIDE for part, _, stride, first, last in made)

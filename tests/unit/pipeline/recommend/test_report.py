@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.recommend.noisy_neighbours import Move
+from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.report import Victim, document, lines
 
 
@@ -12,7 +12,7 @@ def text(moves, victims=(), notes=()):
 
 
 def test_a_move_with_its_evidence_and_who_waited():
-    move = Move("orders", "billing", "acme", "isolate", "L1", "B1", (0, 300_000), 0.8, 0.431, 0.012)
+    move = LevelMove("orders", "billing", "acme", "isolate", "L1", "B1", (0, 300_000), 0.8, 0.431, 0.012)
     victims = [Victim("u2", 427, 200, 24_000.4, 130.0), Victim("x" * 99, 3, 3, 1.0, None)]
     assert text([move], victims, ["orders has no `fair_by`: everybody is one tenant"]) == [
         "orders / billing: isolate acme, L1 -> B1",
@@ -26,7 +26,7 @@ def test_a_move_with_its_evidence_and_who_waited():
 
 
 def test_who_comes_back_and_that_there_is_nothing_to_do():
-    move = Move("orders", "billing", "acme", "upgrade", "B1", "L1", (0,), 0.01, None, None)
+    move = LevelMove("orders", "billing", "acme", "upgrade", "B1", "L1", (0,), 0.01, None, None)
     assert text([move])[1] == (
         "  calm: 1.0% of all messages in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC, and less than 12.5% in each"
     )
@@ -34,7 +34,7 @@ def test_who_comes_back_and_that_there_is_nothing_to_do():
 
 
 def test_where_there_is_nothing_to_compare_with():
-    move = Move("orders", "billing", "acme", "degrade", "B1", "D1", (0,), 0.5, None, None)
+    move = LevelMove("orders", "billing", "acme", "degrade", "B1", "D1", (0,), 0.5, None, None)
     assert "0% came later than 10s" in text([move])[1]
     found = document(1, 2, [move], {}, [])
     assert (found["moves"][0]["others_late"], found["patch"]) == (None, "")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.pipeline.ingest.cursors import read_cursors
-from kodoctl.pipeline.ingest.job import Request as Ingest
+from kodoctl.pipeline.ingest.job import IngestRequest as Ingest
 from kodoctl.pipeline.ingest.job import present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.source.partition_stats import internal_stats, read_stored

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from kodoctl.pipeline.source.split_reader import Columns, queue_size, runs
-from kodoctl.pipeline.source.splits import Piece, Split
+from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
 
 Found = list[tuple[int, int, int, int]]
@@ -116,7 +116,7 @@ class Stored(NamedTuple):
     ],
 )
 def test_an_arrow_batch_is_full_by_rows_and_by_bytes(size: int, together: int, payload: bool, rows: int) -> None:
-    split = Split("persistent://a/b/c", 0, (Piece(1, 0, 9_999, 10_000 * size * together),))
+    split = Split("persistent://a/b/c", 0, (LedgerRange(1, 0, 9_999, 10_000 * size * together),))
     columns = Columns(split, 5_000, payload=payload)
     for entry in range(10_000):
         columns.add(1, entry, 0, [Stored(size)] * together)
@@ -126,7 +126,7 @@ def test_an_arrow_batch_is_full_by_rows_and_by_bytes(size: int, together: int, p
 
 
 def test_an_arrow_batch_has_room_for_some_that_are_larger_than_all_on_average() -> None:
-    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 999_999, 10**9),)), 5_000, payload=True)
+    columns = Columns(Split("persistent://a/b/c", 0, (LedgerRange(1, 0, 999_999, 10**9),)), 5_000, payload=True)
     for entry in range(5):
         assert not columns.full
         columns.add(1, entry, -1, [Stored(7 * 2**20)])
@@ -162,7 +162,7 @@ def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
     last = datetime(9999, 12, 30, 23, 59, 59, 999_000, UTC)
     assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=LATEST) == last
     beyond = [LATEST + 1, 1_700_000_000_000_000_000, 2**63 - 1, 2**63, 2**64 - 1]
-    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 99, 100),)), 5_000, payload=True)
+    columns = Columns(Split("persistent://a/b/c", 0, (LedgerRange(1, 0, 99, 100),)), 5_000, payload=True)
     for number, at in enumerate([LATEST, *beyond]):
         columns.add(1, number, -1, [Timed(published=at, happened=at)])
     columns.add(1, 50, -1, [Timed(happened=1)])
@@ -176,4 +176,4 @@ def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
 
 @pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
 def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected: int) -> None:
-    assert queue_size(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),))) == expected
+    assert queue_size(Split("persistent://a/b/c", 0, (LedgerRange(1, 0, entries - 1, size),))) == expected

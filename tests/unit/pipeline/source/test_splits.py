@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from kodoctl.pipeline.source import offsets
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
-from kodoctl.pipeline.source.offsets import BEGIN, Mark, advanced, holes, mark, missing, wanted
+from kodoctl.pipeline.source.offsets import BEGIN, StreamOffset, advanced, holes, mark, missing, wanted
 from kodoctl.pipeline.source.splits import (
     SMALLEST,
     START,
-    Piece,
+    LedgerRange,
     Place,
     Split,
-    Stored,
+    StoredPartition,
     clip,
     cut,
     place,
@@ -57,7 +57,7 @@ def topics(draw: st.DrawFn) -> tuple[Stats, list[Place]]:
     }, held
 
 
-def _entries(pieces: list[Piece] | tuple[Piece, ...]) -> list[Place]:
+def _entries(pieces: list[LedgerRange] | tuple[LedgerRange, ...]) -> list[Place]:
     return [(one.ledger, entry) for one in pieces for entry in range(one.first, one.last + 1)]
 
 
@@ -139,14 +139,16 @@ def test_a_stream_comes_to_the_end_once_over_everything(
 def test_the_open_ledger_s_figures_stand_beside_the_list() -> None:
     rows = [{"ledgerId": 7, "entries": 3, "size": 30}, {"ledgerId": 9, "entries": 0, "size": 0}]
     stats = {"ledgers": rows, "currentLedgerEntries": 5, "currentLedgerSize": 50, "lastConfirmedEntry": "9:3"}
-    assert stored(stats).pieces == (Piece(7, 0, 2, 30), Piece(9, 0, 3, 40)), "what was added while we asked waits"
+    assert stored(stats).pieces == (LedgerRange(7, 0, 2, 30), LedgerRange(9, 0, 3, 40)), (
+        "what was added while we asked waits"
+    )
     assert stored(stats).tip == (9, 3)
 
 
 def test_nothing_stored_is_nothing_planned() -> None:
     fresh = {"ledgers": [{"ledgerId": 4, "entries": 0, "size": 0}], "lastConfirmedEntry": "4:-1"}
     assert stored(fresh).pieces == ()
-    assert stored({}) == Stored((), (), START, START)
+    assert stored({}) == StoredPartition((), (), START, START)
     assert cut([], 3) == []
 
 
@@ -173,8 +175,8 @@ def test_nothing_is_gone_behind_a_ledger_that_is_there_but_empty_ledgers() -> No
 
 
 def test_entries_that_are_gone_since_the_end_was_fixed_are_counted() -> None:
-    left = clip((Piece(8, 0, 9, 100),), (7, 4), (8, 9))
-    assert missing(left, Mark(7, 4, 5), Mark(8, 9, 20)) == 5
+    left = clip((LedgerRange(8, 0, 9, 100),), (7, 4), (8, 9))
+    assert missing(left, StreamOffset(7, 4, 5), StreamOffset(8, 9, 20)) == 5
 
 
 def test_marks_are_text() -> None:
@@ -191,7 +193,7 @@ def test_splits_fill_the_cores_and_are_worth_their_start() -> None:
 
 
 def test_a_topic_without_partitions_is_its_own_part() -> None:
-    assert Split("persistent://a/b/c", -1, (Piece(1, 0, 0, 1),)).id == "persistent://a/b/c@1:0..1:0"
+    assert Split("persistent://a/b/c", -1, (LedgerRange(1, 0, 0, 1),)).id == "persistent://a/b/c@1:0..1:0"
 
 
 def _covered(split: Split, seen: list[Place], state: str = COMPLETE) -> Coverage:
@@ -224,7 +226,7 @@ def test_coverage_is_full_exactly_when_nothing_is_missing(
 
 
 def test_coverage_says_why() -> None:
-    split = Split("persistent://a/b/c", 2, (Piece(5, 3, 9, 70), Piece(7, 0, 4, 50)))
+    split = Split("persistent://a/b/c", 2, (LedgerRange(5, 3, 9, 70), LedgerRange(7, 0, 4, 50)))
     assert _covered(split, [], "timeout").problem.endswith("0 of 12 entries, nothing more came")
     assert _covered(split, [(5, 3)], OVERRUN).problem.endswith("1 of 12 entries, the broker went on behind the end")
     jumped = _covered(split, [(5, 3), (7, 4)])
@@ -239,7 +241,7 @@ def test_coverage_says_why() -> None:
 
 
 def test_entries_without_a_message_of_their_own_are_no_hole() -> None:
-    split = Split("persistent://a/b/c", 2, (Piece(5, 0, 4, 70),))
+    split = Split("persistent://a/b/c", 2, (LedgerRange(5, 0, 4, 70),))
     coverage = _covered(split, [(5, 0), (5, 3), (5, 4)])
     coverage.empty = 1
     assert not coverage.full
@@ -266,5 +268,5 @@ def test_a_hole_has_a_record_of_its_own() -> None:
 
 
 def test_gaps_are_listed_up_to_a_limit() -> None:
-    split = Split("persistent://a/b/c", 0, (Piece(5, 0, 999, 1_000),))
+    split = Split("persistent://a/b/c", 0, (LedgerRange(5, 0, 999, 1_000),))
     assert len(_covered(split, [(5, entry) for entry in range(1, 999, 2)]).gaps) == 100

@@ -9,11 +9,11 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.pipeline.ingest.event_source import EventStream
-from kodoctl.pipeline.ingest.events import Role
+from kodoctl.pipeline.ingest.events import TopicRole
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
 from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.partition_stats import History
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 from tests.unit.pipeline.audit.test_readings import READY
@@ -21,7 +21,7 @@ from tests.unit.pipeline.source.test_partition_stats import answering
 
 PART = f"{READY}-partition-0"
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
-ROLES = {READY: Role("orders", "L1", "ready", None, None)}
+ROLES = {READY: TopicRole("orders", "L1", "ready", None, None)}
 LIMIT = PulsarStream(Options(Connection(""), ())).getDefaultReadLimit()
 
 
@@ -45,7 +45,7 @@ def options(url: str, *, strict: bool = True) -> Options:
     return Options(Connection(url), (TopicName.parse(READY),), strict=strict)
 
 
-def stream(url: str, *, strict: bool = True, looks: dict[str, History] | None = None) -> EventStream:
+def stream(url: str, *, strict: bool = True, looks: dict[str, PartitionMetadata] | None = None) -> EventStream:
     return EventStream(options(url, strict=strict), ROLES, "r3", partition_stats.to_text(looks or {}))
 
 
@@ -78,7 +78,7 @@ def test_where_nobody_knows_what_went_a_stream_stops_or_goes_on_with_a_hole_told
 @pytest.mark.parametrize("messages", [0, 3])
 def test_an_empty_ledger_that_was_replaced_stops_nobody_who_looked_before(messages: int) -> None:
     with answering(reloaded(messages=messages)) as server:
-        made = stream(server.url, looks={PART: History(MADE, 3)})
+        made = stream(server.url, looks={PART: PartitionMetadata(MADE, 3)})
         end, splits = planned(made, {PART: "6:-1:101"})
         assert end == {PART: f"7:{messages - 1}:{101 + messages}"}
         assert splits == ([("", messages)] if messages else [])
@@ -87,15 +87,15 @@ def test_an_empty_ledger_that_was_replaced_stops_nobody_who_looked_before(messag
 @pytest.mark.parametrize(
     ("known", "answers"),
     [
-        (History(MADE, 2), reloaded()),  # a ledger may have been deleted
-        (History(datetime(2025, 1, 1, tzinfo=UTC), 4), reloaded()),  # it was made again
-        (History(MADE, None), reloaded()),
-        (History(), reloaded()),
-        (History(MADE, 3), reloaded() | {"orders/internal-info": 403}),
+        (PartitionMetadata(MADE, 2), reloaded()),  # a ledger may have been deleted
+        (PartitionMetadata(datetime(2025, 1, 1, tzinfo=UTC), 4), reloaded()),  # it was made again
+        (PartitionMetadata(MADE, None), reloaded()),
+        (PartitionMetadata(), reloaded()),
+        (PartitionMetadata(MADE, 3), reloaded() | {"orders/internal-info": 403}),
     ],
 )
 def test_a_partition_that_may_have_lost_a_ledger_since_the_look_stops_the_stream(
-    known: History, answers: dict[str, Any]
+    known: PartitionMetadata, answers: dict[str, Any]
 ) -> None:
     with answering(answers) as server, pytest.raises(ClusterError, match="K574"):
         planned(stream(server.url, looks={PART: known}), {PART: "6:-1:101"})
@@ -121,5 +121,5 @@ def test_a_batch_that_is_read_again_without_a_topic_of_it_says_so_where_the_file
 
 
 def test_what_is_known_of_partitions_is_carried_as_text() -> None:
-    known = {PART: History(MADE, 3), "other": History()}
-    assert partition_stats.of_text(partition_stats.to_text(known)) == {PART: History(MADE, 3)}
+    known = {PART: PartitionMetadata(MADE, 3), "other": PartitionMetadata()}
+    assert partition_stats.of_text(partition_stats.to_text(known)) == {PART: PartitionMetadata(MADE, 3)}

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.spark.executor_wait import PATIENCE, Waiting
+from kodoctl.pipeline.spark.executor_wait import PATIENCE, ExecutorWait
 
 
 def test_a_short_wait_is_not_told() -> None:
-    waiting = Waiting("spark://m:7077", "2g")
+    waiting = ExecutorWait("spark://m:7077", "2g")
     said = [waiting.look(at, stands=at < PATIENCE) for at in (0.0, 5.0, PATIENCE - 1, PATIENCE, 100.0)]
     assert said == [""] * 5
     assert waiting.look(200.0, stands=True) == "", "a wait of its own"
 
 
 def test_a_long_one_is_told_each_minute_and_so_is_its_end() -> None:
-    waiting = Waiting("spark://m:7077", "2g")
+    waiting = ExecutorWait("spark://m:7077", "2g")
     told = {at: word for at in range(100, 260) if (word := waiting.look(float(at), stands=at < 200))}
     assert sorted(told) == [115, 175, 200]
     assert told[115].startswith("Waiting for spark://m:7077: no executor has registered in 15 s.")

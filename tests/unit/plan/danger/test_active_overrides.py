@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.errors import Severity
 from kodoctl.plan.danger.active_overrides import steered
-from kodoctl.plan.inventory import ClusterIdentity, Found, Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.protocol.overrides import Order, What, printed
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
@@ -16,11 +16,11 @@ ORDERS = TopicName.parse("kodo/trade/orders")
 def live(steered_by: str | None) -> Live:
     names = {"billing": SubscriptionFacts(steered=steered_by), "plain": SubscriptionFacts(), "unread": None}
     objects = {
-        (resource := SubscriptionResource(ORDERS, name)).address: Found(resource, facts=facts)
+        (resource := SubscriptionResource(ORDERS, name)).address: LiveObject(resource, facts=facts)
         for name, facts in names.items()
     }
     other = SubscriptionResource(ORDERS, "odd")
-    return Live(ClusterIdentity("standalone"), {**objects, other.address: Found(other, facts=TopicFacts())})
+    return Live(ClusterIdentity("standalone"), {**objects, other.address: LiveObject(other, facts=TopicFacts())})
 
 
 def test_orders_in_force_are_a_note() -> None:

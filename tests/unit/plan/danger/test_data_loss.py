@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.changes import About, Change, Delete, FieldChange, Update
-from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.changes import Change, ChangeContext, Delete, FieldChange, Update
+from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence, evidence_wanted
-from kodoctl.plan.inventory import Desired, Found, Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.inventory import Desired, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.plan.ledger import Ledger
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -28,7 +28,7 @@ def _judge(
     change: Change, there: Live, evidence: Evidence | None = None, *, allowed: bool = False, ordered: bool = False
 ) -> Any:
     found = {change.address: evidence} if evidence else {}
-    judge = Judge(
+    judge = DangerRules(
         frozenset({change.address} if ordered else ()),
         there,
         found,
@@ -42,8 +42,8 @@ def _judge(
 def _deleted(
     resource: TopicResource | SubscriptionResource, facts: Any, evidence: Evidence | None = None, **options: Any
 ) -> Any:
-    there = live([Found(resource, "trade", facts)], {})
-    return _judge(Delete(resource, About("trade")), there, evidence, **options).about.dangers
+    there = live([LiveObject(resource, "trade", facts)], {})
+    return _judge(Delete(resource, ChangeContext("trade")), there, evidence, **options).about.dangers
 
 
 # --- K401
@@ -111,20 +111,20 @@ def test_an_allowed_destruction_is_a_warning_that_still_says_what_goes() -> None
 def test_a_subscription_that_goes_with_its_topic_is_judged_there_alone() -> None:
     there = live(
         [
-            Found(TOPIC, "trade", TopicFacts(backlog_bytes=MB)),
-            Found(SUB, "trade", SubscriptionFacts(backlog_entries=3)),
+            LiveObject(TOPIC, "trade", TopicFacts(backlog_bytes=MB)),
+            LiveObject(SUB, "trade", SubscriptionFacts(backlog_entries=3)),
         ],
         {},
     )
-    changes = (Delete(TOPIC, About("trade")), Delete(SUB, About("trade")))
-    topic, sub = Judge(frozenset(), there, {}, frozenset(), NOW).judge(changes)
+    changes = (Delete(TOPIC, ChangeContext("trade")), Delete(SUB, ChangeContext("trade")))
+    topic, sub = DangerRules(frozenset(), there, {}, frozenset(), NOW).judge(changes)
     assert topic.about.dangers
     assert not sub.about.dangers
 
 
 def test_the_evidence_is_shown_with_the_change() -> None:
-    there = live([Found(TOPIC, "trade", TopicFacts(backlog_bytes=MB))], {})
-    judged = _judge(Delete(TOPIC, About("trade")), there, Evidence(entries=2, messages=9, clients=("x",)))
+    there = live([LiveObject(TOPIC, "trade", TopicFacts(backlog_bytes=MB))], {})
+    judged = _judge(Delete(TOPIC, ChangeContext("trade")), there, Evidence(entries=2, messages=9, clients=("x",)))
     assert judged.about.evidence["messages"] == 9
     assert judged.about.evidence["clients"] == ["x"]
 
@@ -201,7 +201,7 @@ def test_a_lowered_value_is_refused_where_stored_data_would_go(
 def _namespace_lowered(topics: str, facts: TopicFacts, change: str = "{ttl: 9h}", to: str = "{ttl: 1h}") -> Any:
     start = applied(wanted(topology(topics, f"namespace_policies: {change}\n")), facts=facts)
     end = wanted(topology(topics, f"namespace_policies: {to}\n"))
-    judge = Judge(frozenset(), start, {}, frozenset(), NOW)
+    judge = DangerRules(frozenset(), start, {}, frozenset(), NOW)
     return [danger for change in judge.judge(difference(end, start).changes) for danger in change.about.dangers]
 
 
@@ -215,14 +215,14 @@ def test_a_namespaces_lowered_value_counts_for_topics_that_have_none_of_their_ow
 def test_a_topic_that_takes_the_value_over_in_the_same_plan_loses_nothing_to_its_namespace() -> None:
     start = applied(wanted(topology("{J: {}}", "namespace_policies: {ttl: 9h}\n")), facts=FULL)
     end = wanted(topology("{J: {policies: {ttl: 9h}}}", "namespace_policies: {ttl: 1h}\n"))
-    judge = Judge(frozenset(), start, {}, frozenset(), NOW)
+    judge = DangerRules(frozenset(), start, {}, frozenset(), NOW)
     assert not [danger for change in judge.judge(difference(end, start).changes) for danger in change.about.dangers]
 
 
 def test_a_topic_that_drops_its_value_while_the_namespaces_falls_is_judged_by_what_counts_in_the_end() -> None:
     start = applied(wanted(topology("{J: {policies: {ttl: 9h}}}", "namespace_policies: {ttl: 9h}\n")), facts=FULL)
     end = wanted(topology("{J: {}}", "namespace_policies: {ttl: 1h}\n"))
-    judge = Judge(frozenset(), start, {}, frozenset(), NOW)
+    judge = DangerRules(frozenset(), start, {}, frozenset(), NOW)
     found = {change.address: change.about.dangers for change in judge.judge(difference(end, start).changes)}
     [refusal] = found["topic.persistent://acme/ns/J"]
     assert "ttl 9h → 1h" in refusal.detail
@@ -244,7 +244,7 @@ def test_growing_partitions_under_an_ordered_subscription_is_a_warning() -> None
     start = applied(wanted(topology("{J: {subscriptions: {s: {type: key_shared}}}}")))
     side = wanted(topology("{J: {partitions: 4, subscriptions: {s: {type: key_shared}}}}"))
     changes = difference(side, start).changes
-    judged = Judge(side.ordered, start, {}, frozenset(), NOW).judge(changes)
+    judged = DangerRules(side.ordered, start, {}, frozenset(), NOW).judge(changes)
     found = {change.address: change.about.dangers for change in judged if change.about.dangers}
     [warning] = found["topic.persistent://acme/ns/J"]
     assert set(found) == {"topic.persistent://acme/ns/J"}  # state topics keep no order
@@ -259,7 +259,7 @@ def test_evidence_is_asked_for_only_where_something_is_at_stake() -> None:
     side = wanted(topology("{J: {}, K: {}, L: {subscriptions: {s: {}}}}"))
     busy = {"J": TopicFacts(storage_bytes=1), "K": TopicFacts()}
     start = changed(
-        applied(side), *(Found(TopicResource(TopicName(HERE, n), 1, {}), "trade", f) for n, f in busy.items())
+        applied(side), *(LiveObject(TopicResource(TopicName(HERE, n), 1, {}), "trade", f) for n, f in busy.items())
     )
     gone = Desired((), None, {}, destroyed=side.names)
     assert list(evidence_wanted(difference(gone, start).changes, start)) == ["topic.persistent://acme/ns/J"]
@@ -283,14 +283,16 @@ def test_a_changed_retention_asks_for_its_topic_and_a_changed_limit_does_not() -
 
 @pytest.mark.parametrize("resource", [NamespaceResource(HERE, {}), SubscriptionResource(TopicName(HERE, "gone"), "s")])
 def test_what_holds_nothing_asks_for_nothing(resource: Any) -> None:
-    assert not list(evidence_wanted([Delete(resource, About("trade"))], live([Found(NamespaceResource(HERE, {}))], {})))
+    assert not list(
+        evidence_wanted([Delete(resource, ChangeContext("trade"))], live([LiveObject(NamespaceResource(HERE, {}))], {}))
+    )
 
 
 def test_a_change_that_keeps_less_of_nothing_and_a_subscription_with_a_backlog() -> None:
     start = applied(wanted(topology(f"{{J: {{policies: {KEPT}}}}}")), facts=TopicFacts())
     assert not list(evidence_wanted(difference(wanted(topology("{J: {}}")), start).changes, start))
-    there = live([Found(SUB, "trade", SubscriptionFacts(backlog_entries=1))], {})
-    assert list(evidence_wanted([Delete(SUB, About("trade"))], there)) == [SUB.address]
+    there = live([LiveObject(SUB, "trade", SubscriptionFacts(backlog_entries=1))], {})
+    assert list(evidence_wanted([Delete(SUB, ChangeContext("trade"))], there)) == [SUB.address]
 
 
 # --- K409
@@ -301,9 +303,9 @@ PAYER = GrantResource(BANK, "payer", BOTH)
 
 def _grant_change(left: frozenset[str]) -> Delete | Update:
     if not left:
-        return Delete(PAYER, About("trade"))
+        return Delete(PAYER, ChangeContext("trade"))
     fields = (FieldChange("actions", BOTH, left),)
-    return Update(PAYER, GrantResource(BANK, "payer", left), fields, About("trade"))
+    return Update(PAYER, GrantResource(BANK, "payer", left), fields, ChangeContext("trade"))
 
 
 @pytest.mark.parametrize("left", [frozenset(), frozenset({"consume"})])
@@ -311,7 +313,7 @@ def _grant_change(left: frozenset[str]) -> Delete | Update:
 def test_a_ledger_does_not_take_away_rights_of_another_tenant_by_itself(left: frozenset[str], allowed: bool) -> None:
     """Whoever may write the properties of one namespace steered the role that applies."""
     mine = Ledger("trade", HERE, grants={PAYER.address: BOTH})
-    there = live([Found(PAYER)], {HERE: {"trade": mine}})
+    there = live([LiveObject(PAYER)], {HERE: {"trade": mine}})
     dangers = _judge(_grant_change(left), there, allowed=allowed).about.dangers
     [found] = [danger for danger in dangers if danger.code == "K409"]
     assert found.severity is (Severity.WARNING if allowed else Severity.ERROR)
@@ -320,9 +322,9 @@ def test_a_ledger_does_not_take_away_rights_of_another_tenant_by_itself(left: fr
 
 def test_the_tenants_own_ledger_may_and_to_give_more_takes_nothing_away() -> None:
     theirs = Ledger("pay", NamespaceName("bank", "other"), grants={PAYER.address: BOTH})
-    there = live([Found(PAYER)], {theirs.namespace: {"pay": theirs}})
+    there = live([LiveObject(PAYER)], {theirs.namespace: {"pay": theirs}})
     assert {danger.code for danger in _judge(_grant_change(frozenset()), there).about.dangers} == {"K404"}
     more = frozenset({*BOTH, "functions"})
     fields = (FieldChange("actions", BOTH, more),)
-    wider = Update(PAYER, GrantResource(BANK, "payer", more), fields, About("trade"))
-    assert {danger.code for danger in _judge(wider, live([Found(PAYER)], {})).about.dangers} == {"K404"}
+    wider = Update(PAYER, GrantResource(BANK, "payer", more), fields, ChangeContext("trade"))
+    assert {danger.code for danger in _judge(wider, live([LiveObject(PAYER)], {})).about.dangers} == {"K404"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Diagnostic, Severity
-from kodoctl.plan.inventory import Desired, Found, Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.inventory import Desired, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
@@ -246,7 +246,8 @@ def test_objects_of_another_kind_are_no_consumers() -> None:
     """A role with a grant, a topic without figures."""
     grant = GrantResource(TopicName(HERE, "J"), "ann", frozenset({"produce"}))
     start = changed(
-        applied(wanted(topology("{J: {producers: [ann]}}"))), Found(TopicResource(TopicName(HERE, "J"), 1, {}), "trade")
+        applied(wanted(topology("{J: {producers: [ann]}}"))),
+        LiveObject(TopicResource(TopicName(HERE, "J"), 1, {}), "trade"),
     )
     told = _found(planned(wanted(topology("{J: {}}")), start), "K404")
     assert "no consumer is connected" in told[grant.address].detail

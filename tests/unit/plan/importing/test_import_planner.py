@@ -13,7 +13,7 @@ from kodoctl.errors import KodoctlError, has_errors
 from kodoctl.plan.changes import Adopt, Create
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.import_planner import Import, import_namespace
-from kodoctl.plan.inventory import Found, Live, desired
+from kodoctl.plan.inventory import Live, LiveObject, desired
 from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, from_json
@@ -28,13 +28,13 @@ def _by_hand(
     **namespace: Any,
 ) -> Live:
     """A namespace that people made: topic -> (partitions, subscriptions)."""
-    found = [Found(NamespaceResource(HERE, namespace))]
+    found = [LiveObject(NamespaceResource(HERE, namespace))]
     for local, (partitions, subscriptions) in topics.items():
         name = TopicName(HERE, local)
         values = {key: from_json(key, value) for key, value in (policies or {}).get(local, {}).items()}
         values.setdefault("schema_validation", False)  # as the reader shows it, unless the namespace validates
-        found.append(Found(TopicResource(name, partitions, values)))
-        found += [Found(SubscriptionResource(name, sub)) for sub in sorted(subscriptions)]
+        found.append(LiveObject(TopicResource(name, partitions, values)))
+        found += [LiveObject(SubscriptionResource(name, sub)) for sub in sorted(subscriptions)]
     return live(found, {})
 
 
@@ -117,7 +117,7 @@ def test_namespace_policies_and_grants_are_written_but_not_what_every_namespace_
     there = _by_hand(
         {"J": (1, set())}, ttl=from_json("ttl", "3d"), encryption_required=False, replication=("standalone",)
     )
-    there = changed(there, Found(GrantResource(HERE, "anna", frozenset({"produce", "consume"}))))
+    there = changed(there, LiveObject(GrantResource(HERE, "anna", frozenset({"produce", "consume"}))))
     found, changes = _imported(there)
     assert "ttl: 3d" in found.text
     assert "anna: [consume, produce]" in found.text
@@ -160,7 +160,7 @@ def test_a_subscription_whose_name_the_format_refuses_is_listed_and_its_topic_im
 
 def test_under_a_namespace_that_validates_an_unset_value_is_told_from_false() -> None:
     there = _by_hand(FAMILY, schema_validation=True)
-    unset = [Found(TopicResource(TopicName(HERE, local), number, {})) for local, (number, _) in FAMILY.items()]
+    unset = [LiveObject(TopicResource(TopicName(HERE, local), number, {})) for local, (number, _) in FAMILY.items()]
     found, changes = _imported(changed(there, *unset))
     assert "schema_validation: inherit" in found.text
     assert _only_adopts(changes)
@@ -183,7 +183,7 @@ def test_a_member_whose_policies_its_family_cannot_say_leaves_with_the_reason() 
 
 
 def test_a_topic_with_a_value_the_format_cannot_say_leaves_with_the_reason() -> None:
-    odd = Found(TopicResource(TopicName(HERE, "odd"), 1, {"dispatch_rate": Foreign('{"x": 1}')}))
+    odd = LiveObject(TopicResource(TopicName(HERE, "odd"), 1, {"dispatch_rate": Foreign('{"x": 1}')}))
     found, _ = _imported(changed(_by_hand({"J": (1, set())}), odd))
     assert dict(found.left_out)["topic.persistent://acme/ns/odd"] == "the format cannot say its dispatch_rate"
 
@@ -204,7 +204,7 @@ def test_an_empty_namespace_gives_a_file_without_topics() -> None:
 
 def test_a_half_made_subscription_is_adopted_and_healed() -> None:
     there = changed(
-        _by_hand({"J": (2, {"s"})}), Found(SubscriptionResource(TopicName(HERE, "J"), "s", missing_on=(1,)))
+        _by_hand({"J": (2, {"s"})}), LiveObject(SubscriptionResource(TopicName(HERE, "J"), "s", missing_on=(1,)))
     )
     _, changes = _imported(there)
     assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s")}
@@ -238,7 +238,7 @@ _LOCALS = [
 @st.composite
 def _namespaces(draw: st.DrawFn) -> Live:
     """Names that look like families, policies and subscriptions at random."""
-    found = [Found(NamespaceResource(HERE, {}))]
+    found = [LiveObject(NamespaceResource(HERE, {}))]
     for local in draw(st.lists(st.sampled_from(_LOCALS), unique=True)):
         name = TopicName(HERE, local)
         chosen = draw(
@@ -246,10 +246,10 @@ def _namespaces(draw: st.DrawFn) -> Live:
         )
         policies = {policy: draw(policy_values(policy)) for policy in chosen}
         partitions = draw(st.integers(0, 3))
-        found.append(Found(TopicResource(name, partitions, policies)))
+        found.append(LiveObject(TopicResource(name, partitions, policies)))
         for sub in draw(st.lists(st.sampled_from(["s", "t", HOLDER, "kodo-x"]), unique=True)):
             missing = draw(st.sampled_from([(), (0,)])) if partitions > 1 else ()
-            found.append(Found(SubscriptionResource(name, sub, missing_on=missing)))
+            found.append(LiveObject(SubscriptionResource(name, sub, missing_on=missing)))
     return live(found, {})
 
 
@@ -279,7 +279,7 @@ def test_importing_any_namespace_and_planning_it_adopts_heals_and_makes_holders_
 @settings(deadline=None, max_examples=40)
 def test_importing_what_a_file_made_covers_its_topics_or_says_why_not(text: str) -> None:
     side = wanted(text)
-    found = [Found(one.resource) for one in applied(side).objects.values()]  # as if nobody owned them
+    found = [LiveObject(one.resource) for one in applied(side).objects.values()]  # as if nobody owned them
     there = live(found, {})
     imported = import_namespace(there, HERE, "trade")
     expansions, _ = check_set([source_of(imported.text.encode(), "trade.yaml")], None)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pulsar.message_reader import Stored
+from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
-from kodoctl.recall.filter.ast import Kind
+from kodoctl.recall.filter.ast import ValueKind
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.filter.filter_errors import ConditionError
 from kodoctl.recall.filter.spark_sql import to_spark_sql
@@ -125,7 +125,7 @@ def test_a_time_that_no_table_holds_is_what_tables_have_for_it() -> None:
     for at in (0, LATEST + 1, time.time_ns(), 2**63, 2**64 - 1):
         assert none.chooses(letter(event_time=at))
     assert parse("event_at > '9999-12-30' and event_at < '9999-12-31'", NOW).chooses(letter(event_time=LATEST))
-    stored = Stored(None, 0, 1, 2, -1, b"", {}, "", "", 2**64 - 1, 2**64 - 1, "")
+    stored = ReadMessage(None, 0, 1, 2, -1, b"", {}, "", "", 2**64 - 1, 2**64 - 1, "")
     found = letter_of(stored, DEAD, None)
     assert parse("dead_at = published_at and dead_at < '9999-12-31' and event_at is null", NOW).chooses(found)
     assert found.event_time == 2**64 - 1, "it goes on as it is"
@@ -361,4 +361,4 @@ def test_the_text_of_spark_sql_can_be_read_again() -> None:
 
 
 def test_kinds_have_words() -> None:
-    assert Kind.MOMENT == "time"
+    assert ValueKind.MOMENT == "time"

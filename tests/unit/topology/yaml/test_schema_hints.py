@@ -3,8 +3,8 @@
 import pytest
 
 from kodoctl.topology.yaml.schema_hints import (
-    Kind,
     Path,
+    VariantStep,
     advise_on_key,
     all_optional,
     describe_expected,
@@ -29,8 +29,8 @@ SUB: Path = ("topics", "orders", "subscriptions", "billing")
         ((*SUB, "retrying", "delays"), "a list such as [10s, 1m, 5m]"),
         ((*SUB, "dead_letter"), "true or false, or a map such as {ttl: unlimited, partitions: 1}"),
         ((*SUB, "limits", 0, "kind"), "`rate`, or `concurrency`, or `quota`"),
-        ((*SUB, "limits", 0, Kind("concurrency"), "limit"), "a whole number"),
-        ((*SUB, "limits", 0, Kind("nothing"), "limit"), "something else"),
+        ((*SUB, "limits", 0, VariantStep("concurrency"), "limit"), "a whole number"),
+        ((*SUB, "limits", 0, VariantStep("nothing"), "limit"), "something else"),
         ((*SUB, "routes", 0, "when", "at_least"), "a number"),
         ((*SUB, "routes", 0, "when", "equals"), "a text such as vip, or a number, or true or false"),
         (("nowhere",), "something else"),
@@ -51,7 +51,7 @@ def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
         (SUB, "dlq", "did you mean 'dead_letter'?"),
         ((*SUB, "retrying"), "backoff", "did you mean 'delays'?"),
         ((*SUB, "lookahead"), "quite_something", "known here: messages, size"),
-        ((*SUB, "limits", 0, Kind("concurrency")), "quantity", "known here: by, kind, limit, overrides, scope"),
+        ((*SUB, "limits", 0, VariantStep("concurrency")), "quantity", "known here: by, kind, limit, overrides, scope"),
     ],
 )
 def test_an_unknown_key_is_mended_by_spelling_by_place_or_by_another_word(path: Path, key: str, advice: str) -> None:

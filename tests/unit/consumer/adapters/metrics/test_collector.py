@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.adapters.metrics.collector import EXPORTED
-from kodo_consumer.adapters.metrics.http_server import Window
+from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.limits.lease_client import LeasedGate
-from kodo_consumer.core.limits.lease_protocol import Loan, Run
-from kodo_consumer.core.policy import AuditTo, Concurrency, Isolate, Pace, Quota, Rate
+from kodo_consumer.core.limits.lease_client import LeasedLimiter
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
+from kodo_consumer.core.policy import AuditTo, Concurrency, IsolationPolicy, Pace, Quota, Rate
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.testing.memory_topics import MemoryLane
 from prometheus_client import REGISTRY
@@ -177,7 +177,7 @@ def test_consumers_of_one_process_share_a_server_and_the_last_one_closes_it() ->
             assert list(rows) == ["0", "1"]
         assert len(list(series(first.get("/metrics")[1], "kodo_consumer_slots", {}))) == 1
         with pytest.raises(UsageError, match=f"(?s)K760.*{port}.*--port"):
-            Window(first.sight, "127.0.0.1", port)
+            HttpEndpoint(first.sight, "127.0.0.1", port)
         address = first.window.address
     with pytest.raises(urllib.error.URLError):
         get(address, "/metrics")
@@ -196,7 +196,7 @@ def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> N
     place = Watched(policy())
     try:
         with pytest.raises(UsageError, match="K760"):
-            Window(place.sight, host, 0)
+            HttpEndpoint(place.sight, host, 0)
     finally:
         place.window.close()
         place.pump.stop()
@@ -241,7 +241,7 @@ def test_live_orders_are_shown_with_what_rests_because_of_them() -> None:
 
 
 def test_a_tenant_that_is_isolated_is_seen() -> None:
-    of = policy(levels=(L1,), fair_by="uid", isolate=Isolate(0.25, 10, "pending"))
+    of = policy(levels=(L1,), fair_by="uid", isolate=IsolationPolicy(0.25, 10, "pending"))
     with watched(of) as place:
         engine = place.worker.engine
         engine.isolation._begin("noisy", 1.0, time.monotonic())
@@ -270,9 +270,9 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
         assert place.value("kodo_consumer_limits_lent", kind="rate") is None
         limits = place.worker.engine.limits
         limits.borrow(lambda: None)
-        loan = Loan("", (Run(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
+        loan = LeaseGrant("", (TokenRange(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
         for gate in limits.gates_of({}, ""):
-            assert isinstance(gate, LeasedGate)
+            assert isinstance(gate, LeasedLimiter)
             gate.awaited(0.0)
             assert gate.lent == 0
             gate.accept(loan, 0.0, 0.0)

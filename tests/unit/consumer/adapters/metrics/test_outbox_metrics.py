@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.adapters.metrics import outbox_metrics
-from kodo_consumer.adapters.metrics.http_server import Window
+from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.outbox_metrics import RELAYS, TOLD, RelaySight
 from kodo_consumer.cli.outbox_commands import _seen
-from kodo_consumer.core.broker import Lost, NeverTaken
+from kodo_consumer.core.broker import Rejected, Unconfirmed
 from kodo_consumer.settings import Settings
 from prometheus_client import REGISTRY
 from sqlalchemy import text
@@ -31,21 +31,21 @@ def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting
     found.engine.dispose()
 
 
-def _value(window: Window, name: str) -> float | None:
+def _value(window: HttpEndpoint, name: str) -> float | None:
     found = [value for _, value in series(get(window.address, "/metrics")[1], name, {})]
     return sum(found) if found else None
 
 
 def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
     relay = setting.relay()
-    window = Window(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
+    window = HttpEndpoint(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
     try:
         setting.add()
         setting.add(delay="1h")
         setting.clock.advance(30)
         assert _value(window, "kodo_outbox_waiting_rows") == 2
         assert _value(window, "kodo_outbox_overdue_seconds") == 30
-        setting.broker.fail_sends(setting.full("ledger"), Lost("gone"))
+        setting.broker.fail_sends(setting.full("ledger"), Unconfirmed("gone"))
         setting.turn(relay)
         assert _value(window, "kodo_outbox_sent_again_total") == 1
         setting.clock.advance(60)
@@ -53,7 +53,7 @@ def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
         assert _value(window, "kodo_outbox_sent_total") == 1
         assert _value(window, "kodo_outbox_waiting_rows") == 1
         assert _value(window, "kodo_outbox_overdue_seconds") == 0
-        setting.broker.fail_sends(setting.full("ledger"), NeverTaken("too big"))
+        setting.broker.fail_sends(setting.full("ledger"), Rejected("too big"))
         setting.add()
         setting.turn(relay)
         assert _value(window, "kodo_outbox_failed_total") == 1
@@ -68,7 +68,7 @@ def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
 
 def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_is_not_alive(setting: Setting) -> None:
     relay = setting.relay()
-    window = Window(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
+    window = HttpEndpoint(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
     try:
         assert get(window.address, "/readyz")[0] == 200
         with setting.engine.begin() as connection:

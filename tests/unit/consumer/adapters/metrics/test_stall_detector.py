@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 from kodo_consumer.adapters.metrics.cpu_pressure import load, spent
-from kodo_consumer.adapters.metrics.stall_detector import Cause, Late, Stalls
-from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
+from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import LoopRunner
-from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.handler_executors import AsyncExecutor
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 
@@ -35,7 +35,7 @@ def standing_in_line(seconds: float) -> Late:
 def test_one_late_turn_is_counted_and_three_in_a_row_are_told_first_as_a_warning() -> None:
     stalls = Stalls("threads")
     assert stalls.add(computing(0.04), 1.0) is None
-    assert stalls.count == {Cause.HANDLERS: 0, Cause.MACHINE: 0}
+    assert stalls.count == {StallCause.HANDLERS: 0, StallCause.MACHINE: 0}
     assert stalls.add(computing(0.2), 1.1) is None
     assert stalls.add(computing(0.1), 1.2) is None
     alarm = stalls.add(computing(0.1), 1.3)
@@ -43,7 +43,7 @@ def test_one_late_turn_is_counted_and_three_in_a_row_are_told_first_as_a_warning
     assert (alarm.kind, alarm.severe) == ("stall", False)
     assert "200 ms (this process used 100% of a core)" in alarm.text
     assert "process=True" in alarm.text
-    assert stalls.count == {Cause.HANDLERS: 3, Cause.MACHINE: 0}
+    assert stalls.count == {StallCause.HANDLERS: 3, StallCause.MACHINE: 0}
     assert stalls.worst(2.0) == 0.2
     assert stalls.worst(62.0) == 0.0
 
@@ -60,14 +60,14 @@ def test_what_does_not_end_is_severe_and_what_comes_again_after_a_while_is_not()
 def test_late_turns_far_apart_are_no_news() -> None:
     stalls = Stalls("handlers")
     assert [stalls.add(computing(0.1), now * 6.0) for now in range(5)] == [None] * 5
-    assert stalls.count[Cause.HANDLERS] == 5
+    assert stalls.count[StallCause.HANDLERS] == 5
 
 
 @pytest.mark.parametrize("loop", ["threads", "handlers"])
 def test_a_busy_machine_is_told_as_such_when_it_lasts_and_never_as_the_handlers_fault(loop: str) -> None:
     stalls = Stalls(loop)
     alarms = [alarm for now in range(60) if (alarm := stalls.add(standing_in_line(0.096), float(now)))]
-    assert stalls.count == {Cause.HANDLERS: 0, Cause.MACHINE: 60}
+    assert stalls.count == {StallCause.HANDLERS: 0, StallCause.MACHINE: 60}
     assert {(alarm.kind, alarm.severe) for alarm in alarms} == {("busy", False)}
     assert "up to 96 ms, 48 ms of it for a core" in alarms[0].text
     assert "had 40% of a core, the load is 4.0 a core" in alarms[0].text
@@ -77,19 +77,19 @@ def test_a_busy_machine_is_told_as_such_when_it_lasts_and_never_as_the_handlers_
 @pytest.mark.parametrize(
     ("late", "cause"),
     [
-        (Late(0.2, 0.3, 0.3), Cause.HANDLERS),  # computed throughout
-        (Late(0.2, 0.3, 0.21), Cause.HANDLERS),  # idle before, then computed
-        (Late(0.2, 0.3, 0.29, 0.16, load=3.0), Cause.MACHINE),  # ours computed, but a core was what was waited for
-        (Late(0.2, 0.3, 0.12, 0.1, load=3.0), Cause.MACHINE),  # whoever had the interpreter was kept waiting
-        (Late(0.096, 0.196, 0.08, 0.02, load=2.5), Cause.MACHINE),
-        (Late(0.096, 0.196, 0.08, 0.002, load=0.6), Cause.HANDLERS),  # who else, on a machine at rest?
-        (Late(0.2, 0.3, 0.01, 0.0, load=0.6), Cause.MACHINE),  # this process did nothing: frozen
-        (Late(0.2, 0.2, 0.01, 0.0, own=0.0, load=0.6), Cause.HANDLERS),  # an async handler that sleeps
-        (Late(0.2, 0.2, 0.12, 0.02, own=0.1, load=4.0), Cause.HANDLERS),  # an async handler that computes
-        (Late(0.2, 0.2, 0.05, 0.01, own=0.02, load=4.0), Cause.MACHINE),
+        (Late(0.2, 0.3, 0.3), StallCause.HANDLERS),  # computed throughout
+        (Late(0.2, 0.3, 0.21), StallCause.HANDLERS),  # idle before, then computed
+        (Late(0.2, 0.3, 0.29, 0.16, load=3.0), StallCause.MACHINE),  # ours computed, but a core was what was waited for
+        (Late(0.2, 0.3, 0.12, 0.1, load=3.0), StallCause.MACHINE),  # whoever had the interpreter was kept waiting
+        (Late(0.096, 0.196, 0.08, 0.02, load=2.5), StallCause.MACHINE),
+        (Late(0.096, 0.196, 0.08, 0.002, load=0.6), StallCause.HANDLERS),  # who else, on a machine at rest?
+        (Late(0.2, 0.3, 0.01, 0.0, load=0.6), StallCause.MACHINE),  # this process did nothing: frozen
+        (Late(0.2, 0.2, 0.01, 0.0, own=0.0, load=0.6), StallCause.HANDLERS),  # an async handler that sleeps
+        (Late(0.2, 0.2, 0.12, 0.02, own=0.1, load=4.0), StallCause.HANDLERS),  # an async handler that computes
+        (Late(0.2, 0.2, 0.05, 0.01, own=0.02, load=4.0), StallCause.MACHINE),
     ],
 )
-def test_whose_fault_it_is_shows_in_what_was_computed_and_in_standing_in_line(late: Late, cause: Cause) -> None:
+def test_whose_fault_it_is_shows_in_what_was_computed_and_in_standing_in_line(late: Late, cause: StallCause) -> None:
     assert late.cause is cause
     assert Late(0.0, 0.0, 0.0).share == 0.0
 
@@ -116,10 +116,10 @@ def test_async_handlers_that_never_await_are_told_what_to_do(caplog: pytest.LogC
     async def busy(_message: Message) -> None:
         """Never called: the loop is held up by hand."""
 
-    runner = LoopRunner(busy, 1)
+    runner = AsyncExecutor(busy, 1)
     worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
-    service = Service(worker, None, consumer_name="w", drain_timeout=1.0)
-    sight = Sight(worker, service, runner.loop, measured=False)
+    service = WorkerSupervisor(worker, None, consumer_name="w", drain_timeout=1.0)
+    sight = WorkerView(worker, service, runner.loop, measured=False)
     runner.start(worker)
     pulse = threading.Thread(target=sight.pulse.run, args=(over,))
     pulse.start()
@@ -136,6 +136,6 @@ def test_async_handlers_that_never_await_are_told_what_to_do(caplog: pytest.LogC
     over.set()
     pulse.join()
     runner.stop()
-    assert sight.pulse.handlers.count[Cause.HANDLERS] >= 3
+    assert sight.pulse.handlers.count[StallCause.HANDLERS] >= 3
     assert "hold up their event loop" in caplog.text
     assert "process=True" in caplog.text

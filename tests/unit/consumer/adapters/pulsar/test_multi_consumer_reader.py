@@ -9,7 +9,7 @@ from typing import Any
 import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import multi_consumer_reader
-from kodo_consumer.adapters.pulsar.multi_consumer_reader import SpreadLane, may_need_several
+from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
@@ -86,7 +86,7 @@ class Stand:
     def __init__(self, sink: Sink | None = None, limit: int = 1_000) -> None:
         self.client, self.sink = Client(), sink or Sink()
         request = LaneRequest("t", "s", "shared", "c", queue=400, batch=200, batch_bytes=9, most=9_000, limit=limit)
-        self.lane = SpreadLane(self.client, request, self.sink)
+        self.lane = MultiConsumerReader(self.client, request, self.sink)
 
     def deliver(self, part: int, *tokens: str) -> None:
         """A consumer hands over messages."""
@@ -121,7 +121,7 @@ def test_only_shared_lanes_whose_limit_is_small_or_unknown_are_spread() -> None:
 class Quick(Sink):
     """While it is quick, all it gets is acknowledged before it has been handed over, as handlers on other threads may."""
 
-    lane: SpreadLane
+    lane: MultiConsumerReader
     quick = True
 
     def deliver(self, deliveries: Any) -> None:

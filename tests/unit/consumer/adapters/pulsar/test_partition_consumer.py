@@ -9,7 +9,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.lane_reader import Patience, PulsarLane
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
@@ -179,9 +179,9 @@ class Stand:
     def __init__(self) -> None:
         self.client, self.sink = Client(), Sink()
 
-    def open(self, seconds: float = 5.0) -> PulsarLane:
+    def open(self, seconds: float = 5.0) -> PulsarLaneReader:
         request = LaneRequest(TOPIC, "s", "shared", "c", queue=300, batch=100, batch_bytes=1_000)
-        self.lane = PulsarLane(self.client, request, self.sink, Patience(seconds, 0.0))
+        self.lane = PulsarLaneReader(self.client, request, self.sink, StartupWait(seconds, 0.0))
         return self.lane
 
 
@@ -336,7 +336,7 @@ def test_who_starts_waits_for_all_its_lanes_together() -> None:
     class Late:
         first_try = threading.Event()
 
-    patience = Patience(0.2, 0.05)
+    patience = StartupWait(0.2, 0.05)
     began = time.monotonic()
     assert len(patience.wait([Late(), Late()])) == 2  # type: ignore[list-item]
     assert time.monotonic() - began >= 0.2

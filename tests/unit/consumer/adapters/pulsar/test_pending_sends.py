@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kodo_consumer.adapters.pulsar.pending_sends import Pending
+from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-from kodo_consumer.core.broker import Lost, Receipt
+from kodo_consumer.core.broker import Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 
 KEY = Key("t", None)
@@ -41,7 +41,7 @@ class Sending:
         self.sent: list[int] = []
         self.answers: dict[int, Receipt] = {}
         self.closed = 0
-        self.pending = Pending(self.producers, self._close, self.send, self._answer, lambda: None, **given)
+        self.pending = PendingSends(self.producers, self._close, self.send, self._answer, lambda: None, **given)
 
     def send(self, ticket: int, message: Outgoing = MESSAGE, key: Key = KEY) -> None:
         if self.pending.admits(ticket, message, key):
@@ -84,10 +84,10 @@ def test_what_the_client_gives_up_is_lost_where_nothing_says_that_its_topic_stor
     assert sending.pending
     sending.pending.lost(1, "NotConnected")
     sending.look()
-    assert sending.answers == {1: Lost("NotConnected")}
+    assert sending.answers == {1: Unconfirmed("NotConnected")}
     assert not sending.pending
     sending.pending.lost(1, "AlreadyClosed")
-    assert sending.answers == {1: Lost("AlreadyClosed")}, "of one that nobody knows"
+    assert sending.answers == {1: Unconfirmed("AlreadyClosed")}, "of one that nobody knows"
 
 
 def test_a_fenced_topic_closes_its_producer_and_keeps_the_messages(clock: Clock) -> None:
@@ -128,7 +128,7 @@ def test_a_message_whose_producer_cannot_be_opened_for_a_minute_has_its_answer(c
     assert opened == [1]
     clock.now += 60
     assert sending.pending.takes_back(1, MESSAGE, KEY, "its producer could not be opened")
-    assert sending.answers == {1: Lost("its producer could not be opened")}
+    assert sending.answers == {1: Unconfirmed("its producer could not be opened")}
 
 
 def test_a_try_that_hangs_ends_after_a_minute_like_any_other_send(clock: Clock) -> None:
@@ -140,7 +140,7 @@ def test_a_try_that_hangs_ends_after_a_minute_like_any_other_send(clock: Clock) 
     assert sending.closed == 1
     sending.pending.lost(1, "AlreadyClosed")
     sending.look()
-    assert sending.answers == {1: Lost("AlreadyClosed")}
+    assert sending.answers == {1: Unconfirmed("AlreadyClosed")}
     sending.send(2)
     sending.look(10.0)
     assert sending.sent == [1, 2]
@@ -152,7 +152,7 @@ def test_a_send_that_is_given_up_after_a_minute_says_that_nothing_is_stored(cloc
     clock.now += 60
     sending.pending.lost(1, "Timeout")
     sending.look()
-    assert sending.answers == {1: Lost("Timeout")}
+    assert sending.answers == {1: Unconfirmed("Timeout")}
     sending.send(2)
     assert sending.sent == [1]
     sending.look(1.0)
@@ -166,7 +166,7 @@ def test_what_waits_for_a_minute_has_its_answer(clock: Clock) -> None:
     sending.look()
     assert sending.sent == [1]
     sending.look(61.0)
-    assert sending.answers == {2: Lost("nothing was stored there for 60 s")}
+    assert sending.answers == {2: Unconfirmed("nothing was stored there for 60 s")}
 
 
 def test_there_is_nothing_to_look_at_without_messages_and_doubt(clock: Clock) -> None:

@@ -13,7 +13,7 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import producer_openings
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.sequences.sequencer import key_hash
 
@@ -122,7 +122,7 @@ class Setting:
         self.publisher.publish([(ticket, Outgoing(topic, b"%d" % ticket, {})) for ticket in tickets])
 
     def stored(self, *tickets: int) -> bool:
-        return all(isinstance(self.receipts.get(ticket), Stored) for ticket in tickets)
+        return all(isinstance(self.receipts.get(ticket), Confirmed) for ticket in tickets)
 
 
 @contextmanager
@@ -161,9 +161,9 @@ def test_a_topic_that_cannot_be_opened_holds_up_its_own_messages_only(setting: S
 @pytest.mark.parametrize(
     ("problem", "receipt"),
     [
-        (pulsar.Timeout("no answer"), Lost("Timeout")),
-        (pulsar.AuthorizationError("no"), NeverTaken("not authorised")),
-        (KeyError("schema"), NeverTaken("KeyError: 'schema'")),
+        (pulsar.Timeout("no answer"), Unconfirmed("Timeout")),
+        (pulsar.AuthorizationError("no"), Rejected("not authorised")),
+        (KeyError("schema"), Rejected("KeyError: 'schema'")),
     ],
 )
 def test_all_that_waited_for_a_producer_are_told_why_there_is_none(
@@ -178,7 +178,7 @@ def test_all_that_waited_for_a_producer_are_told_why_there_is_none(
     assert setting.receipts == {1: receipt, 2: receipt}
     setting.send("bad", 3)
     eventually(lambda: 3 in setting.receipts)
-    assert setting.receipts[3] == Lost("its producer could not be opened"), "not at once again"
+    assert setting.receipts[3] == Unconfirmed("its producer could not be opened"), "not at once again"
     assert setting.clients[0].opening["bad"] == 1
 
 
@@ -189,7 +189,7 @@ def test_an_opening_that_never_ends_is_given_up_and_what_comes_of_it_later_is_us
     gate = setting.goes_away("bad")
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
-    assert setting.receipts[1] == Lost("its producer did not open within 0 s")
+    assert setting.receipts[1] == Unconfirmed("its producer did not open within 0 s")
     gate.set()
     setting.send("good", 2)
     eventually(lambda: setting.stored(2))
@@ -327,7 +327,7 @@ def test_a_message_that_never_has_a_place_is_lost_and_not_stored(setting: Settin
     client.ledgers = [-1] * 10
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
-    assert setting.receipts[1] == Lost("the broker calls it a duplicate and does not say where it is stored")
+    assert setting.receipts[1] == Unconfirmed("the broker calls it a duplicate and does not say where it is stored")
     assert client.sent["bad"] == [b"1"] * 3
     client.ledgers = []
     setting.send("bad", 1)
@@ -381,9 +381,9 @@ def test_a_topic_that_is_not_there_is_told_to_all_that_wait_and_asked_for_again_
 
     monkeypatch.setattr(client, "get_topic_partitions", missing)
     setting.send("bad", 1)
-    eventually(lambda: setting.receipts.get(1) == Lost("TopicNotFound"))
+    eventually(lambda: setting.receipts.get(1) == Unconfirmed("TopicNotFound"))
     setting.send("bad", 2)
-    eventually(lambda: setting.receipts.get(2) == Lost("its producer could not be opened"))
+    eventually(lambda: setting.receipts.get(2) == Unconfirmed("its producer could not be opened"))
     assert asked == ["bad"]
 
 

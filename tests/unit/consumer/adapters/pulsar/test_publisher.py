@@ -12,7 +12,7 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 
 from tests.support import eventually
@@ -40,7 +40,7 @@ def test_what_holds_for_a_topic_holds_for_its_partitions(topic: str) -> None:
     publisher.publish([(1, Outgoing(topic, b"x" * 100, {}))])
     eventually(lambda: found)
     publisher.close()
-    assert isinstance(found[0], NeverTaken)
+    assert isinstance(found[0], Rejected)
     assert asked[0]["batching_type"] is pulsar.BatchingType.KeyBased
     assert asked[0]["batching_enabled"] is False
 
@@ -233,7 +233,7 @@ def test_where_nothing_is_stored_for_too_long_each_message_has_its_answer(monkey
     publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(10)])
     eventually(lambda: len(answers) == 10)
     publisher.close()
-    assert all(isinstance(receipt, Lost) for receipt in answers.values())
+    assert all(isinstance(receipt, Unconfirmed) for receipt in answers.values())
 
 
 def test_a_new_client_sends_one_message_to_each_topic_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +270,8 @@ def test_a_message_that_no_topic_takes_does_not_keep_others_waiting_behind_its_t
     publisher.publish([(1, Outgoing("t", b"x" * 9_000, {})), (2, Outgoing("t", b"2", {}))])
     eventually(lambda: len(answers) == 2)
     publisher.close()
-    assert isinstance(answers[1], NeverTaken)
-    assert isinstance(answers[2], Stored)
+    assert isinstance(answers[1], Rejected)
+    assert isinstance(answers[2], Confirmed)
 
 
 def test_a_topic_that_a_role_may_not_write_says_so_at_once_also_while_there_is_doubt() -> None:
@@ -287,7 +287,7 @@ def test_a_topic_that_a_role_may_not_write_says_so_at_once_also_while_there_is_d
     publisher.publish([(1, Outgoing("t", b"1", {})), (2, Outgoing("t", b"2", {}))])
     eventually(lambda: len(answers) == 2)
     publisher.close()
-    assert all(isinstance(receipt, NeverTaken) for receipt in answers.values())
+    assert all(isinstance(receipt, Rejected) for receipt in answers.values())
 
 
 def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.lane_reader import PulsarLane, _copied
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, _copied
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.effects import Alarm
@@ -87,7 +87,7 @@ def messages_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def lane() -> Any:
     sink = Sink()
     request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000)
-    return PulsarLane(Client(), request, sink), sink
+    return PulsarLaneReader(Client(), request, sink), sink
 
 
 def test_an_acknowledgement_that_fails_holds_up_no_other(lane: Any) -> None:
@@ -156,11 +156,11 @@ class Kept(Sink):
         self.got += deliveries
 
 
-def lane_over(consumer: Any, sink: Sink, schemas: str = "") -> PulsarLane:
+def lane_over(consumer: Any, sink: Sink, schemas: str = "") -> PulsarLaneReader:
     client = Client()
     client.consumer = consumer
     request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000, schemas=schemas)
-    return PulsarLane(client, request, sink)
+    return PulsarLaneReader(client, request, sink)
 
 
 def test_whatever_ends_the_thread_that_reads_a_lane_is_told_to_the_worker() -> None:

@@ -11,12 +11,12 @@ import pytest
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore
 from kodo_consumer.adapters.stores.mmap_marks import FileStore, open_file_store
-from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import Exchange, StoreDownError
-from kodo_consumer.runtime.idempotent_executor import GuardedRunner, guarded
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, guarded
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.testing import ManualClock
-from kodo_consumer.testing.harness import InlineRunner
+from kodo_consumer.testing.harness import InlineExecutor
 
 from kodoctl.errors import KodoctlError
 from tests.unit.consumer.making import policy
@@ -67,8 +67,8 @@ def test_what_is_no_store_is_refused_without_its_password(tmp_path: Path, text: 
 
 def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
     place = StorePlace(parse_store(f"postgresql://kodo:{CANARY}@127.0.0.1:1/shop"))
-    runner = guarded(InlineRunner(print), policy(), Settings(store=place), ManualClock())
-    assert isinstance(runner, GuardedRunner)
+    runner = guarded(InlineExecutor(print), policy(), Settings(store=place), ManualClock())
+    assert isinstance(runner, IdempotentExecutor)
     with caplog.at_level(logging.DEBUG), pytest.raises(KodoctlError, match="K741") as refused:
         runner.start(None)  # type: ignore[arg-type]
     runner.stop()
@@ -78,10 +78,10 @@ def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytes
 
 def test_memory_is_a_store_and_without_any_there_is_no_guard(tmp_path: Path) -> None:
     assert isinstance(StorePlace(parse_store("memory")).open("p/n/t:s"), MemoryStore)
-    inner = InlineRunner(print)
+    inner = InlineExecutor(print)
     assert guarded(inner, policy(), Settings(), ManualClock()) is inner
     marked = guarded(inner, policy(), Settings(crash_marks=tmp_path / "marks"), ManualClock())
-    assert isinstance(marked, GuardedRunner)
+    assert isinstance(marked, IdempotentExecutor)
     marked.stop()
 
 
@@ -104,7 +104,7 @@ def _start_and_die(folder: Path, names: list[str]) -> None:
     store.exchange(Exchange(starting=names))
     store.exchange(Exchange(done=names[:1], ended=names[1:2]))
     if "poison" in names:
-        assert store.take_over("poison", Mark(store.run), Mark(store.run, alone=True, crashes=1))
+        assert store.take_over("poison", CrashMark(store.run), CrashMark(store.run, alone=True, crashes=1))
     os._exit(7)
 
 
@@ -120,19 +120,21 @@ def test_what_a_dead_worker_had_started_makes_suspects_for_the_next(tmp_path: Pa
     store = FileStore(tmp_path, "p/n/t:s", "b")
     marks = store.exchange(Exchange(starting=["done", "failed", "started", "poison", "日本" * 33, "new"])).marks
     assert marks == {
-        "started": Mark(""),
-        "poison": Mark("", alone=True, crashes=1),
-        "日本" * 33: Mark(""),
+        "started": CrashMark(""),
+        "poison": CrashMark("", alone=True, crashes=1),
+        "日本" * 33: CrashMark(""),
     }
-    assert not store.take_over("poison", Mark(""), Mark("b"))
-    assert store.take_over("poison", marks["poison"], Mark("b", crashes=3))
-    assert store.exchange(Exchange(starting=["poison"])).marks == {"poison": Mark("b", crashes=3)}
-    assert store.take_over("started", marks["started"], Mark("b", alone=True))
+    assert not store.take_over("poison", CrashMark(""), CrashMark("b"))
+    assert store.take_over("poison", marks["poison"], CrashMark("b", crashes=3))
+    assert store.exchange(Exchange(starting=["poison"])).marks == {"poison": CrashMark("b", crashes=3)}
+    assert store.take_over("started", marks["started"], CrashMark("b", alone=True))
     store.exchange(Exchange(done=["started", "poison"]))
     store.leave()
     store.close()
     last = FileStore(tmp_path, "p/n/t:s", "c")
-    assert last.exchange(Exchange(starting=["started", "poison", "new", "日本" * 33])).marks == {"日本" * 33: Mark("")}
+    assert last.exchange(Exchange(starting=["started", "poison", "new", "日本" * 33])).marks == {
+        "日本" * 33: CrashMark("")
+    }
     last.close()
     other.close()
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Retry
 from kodo_consumer.adapters.tracing.setup import runs_of
-from kodo_consumer.core.broker import NeverTaken, Stored
+from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import Level, Outgoing
-from kodo_consumer.core.policy import Isolate
+from kodo_consumer.core.policy import IsolationPolicy
 from kodo_consumer.testing import Harness
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -108,7 +108,7 @@ def test_a_refused_move_is_a_span_beside_the_run_s(tmp_path: Path, spans: Spans)
         raise Retry
 
     harness = Harness(consumer)
-    harness.broker.fail_sends(RETRYING, NeverTaken("too big"))
+    harness.broker.fail_sends(RETRYING, Rejected("too big"))
     harness.send(b"x")
     harness.run()
     assert spans.names == ["process orders", "move orders"]
@@ -119,7 +119,7 @@ def test_a_refused_move_is_a_span_beside_the_run_s(tmp_path: Path, spans: Spans)
 
 
 def test_whoever_is_isolated_is_seen_to_be_so(spans: Spans) -> None:
-    isolate = Isolate(0.25, 100, "B1")
+    isolate = IsolationPolicy(0.25, 100, "B1")
     of = policy((Level.L1, Level.B1), fair_by="u", isolate=isolate, lookahead_messages=1_135, concurrency=16)
     bench = Bench(of)
     bench.engine.watcher = runs_of(of, "auto", tenant=True)
@@ -128,7 +128,7 @@ def test_whoever_is_isolated_is_seen_to_be_so(spans: Spans) -> None:
     bench.engine.tick()
     out = bench.published()
     for ticket, _ in out:
-        bench.engine.receipt(ticket, Stored("x"))
+        bench.engine.receipt(ticket, Confirmed("x"))
     assert len(out) == len(spans.all) > 0
     assert {facts(span)["kodo.outcome"] for span in spans.all} == {"isolated"}
     assert {facts(span)["kodo.tenant"] for span in spans.all} == {"noisy"}

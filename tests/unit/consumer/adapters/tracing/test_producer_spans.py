@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.adapters.tracing import setup
-from kodo_consumer.core.broker import Lost, NeverTaken
+from kodo_consumer.core.broker import Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.table import TABLE
 from kodo_consumer.producer import Producer
@@ -74,8 +74,10 @@ def test_a_context_that_the_application_gave_stays_and_is_linked(broker: MemoryB
     assert list(broken.links) == []
 
 
-@pytest.mark.parametrize(("receipt", "kind"), [(Lost("gone"), "lost"), (NeverTaken("too big"), "never_taken")])
-def test_a_send_without_receipt_is_an_error(broker: MemoryBroker, spans: Spans, receipt: Lost, kind: str) -> None:
+@pytest.mark.parametrize(("receipt", "kind"), [(Unconfirmed("gone"), "lost"), (Rejected("too big"), "never_taken")])
+def test_a_send_without_receipt_is_an_error(
+    broker: MemoryBroker, spans: Spans, receipt: Unconfirmed, kind: str
+) -> None:
     with Producer(TOPIC, broker) as producer:
         broker.fail_sends(TOPIC, receipt)
         with pytest.raises(ClusterError):
@@ -136,12 +138,12 @@ def test_a_row_of_the_outbox_keeps_the_span_it_was_written_in(tmp_path: Path, sp
 
 
 def test_a_trace_may_go_with_any_message_whatever_properties_are_declared() -> None:
-    assert Form(None, {"uid": "required"}).allowed({"uid": "u", "traceparent": MINE}) == {
+    assert MessageValidator(None, {"uid": "required"}).allowed({"uid": "u", "traceparent": MINE}) == {
         "uid": "u",
         "traceparent": MINE,
     }
     with pytest.raises(UsageError, match="not declared: trace"):
-        Form(None, {"uid": "required"}).allowed({"uid": "u", "trace": MINE})
+        MessageValidator(None, {"uid": "required"}).allowed({"uid": "u", "trace": MINE})
 
 
 # ---- whether there are traces

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 
-from kodo_consumer.core.limits.lease_allocator import Account
-from kodo_consumer.core.limits.lease_client import NEVER, LeasedGate
-from kodo_consumer.core.limits.lease_protocol import Ask, Loan
-from kodo_consumer.core.limits.limiter_set import Limits
+from kodo_consumer.core.limits.lease_allocator import LimitAccount
+from kodo_consumer.core.limits.lease_client import NEVER, LeasedLimiter
+from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+from kodo_consumer.core.limits.limiter_set import LimiterSet
 from kodo_consumer.core.policy import Limit
 
 _BREATH = 0.01
@@ -24,7 +24,7 @@ class World:
         self.now = 0.0
         self.rng, self.delay = Random(seed), delay
         self.passed: list[float] = []
-        self.accounts: dict[str, Account] = {}
+        self.accounts: dict[str, LimitAccount] = {}
         self.clock = 1_000_000.0  # what the store's clock shows at the start
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -43,11 +43,11 @@ class World:
             event()
         self.now = end
 
-    def lend(self, run: str, asks: list[Ask]) -> list[Loan]:
+    def lend(self, run: str, asks: list[LeaseRequest]) -> list[LeaseGrant]:
         """As a store does: accounts go through their text."""
         loans = []
         for ask in asks:
-            account = Account.from_json(self.accounts[ask.gate].to_json() if ask.gate in self.accounts else "")
+            account = LimitAccount.from_json(self.accounts[ask.gate].to_json() if ask.gate in self.accounts else "")
             loans.append(account.lend(run, ask, self.clock + self.now))
             self.accounts[ask.gate] = account
         return loans
@@ -59,10 +59,10 @@ class Borrowing:
     def __init__(self, world: World, limit: Limit, number: int, workers: int) -> None:
         self.world, self.run = world, f"w{number}"
         self.skew = world.rng.uniform(-1e5, 1e5)
-        self.limits = Limits((limit,), workers)
+        self.limits = LimiterSet((limit,), workers)
         self.borrower = self.limits.borrow(self.ring)
         (gate,) = self.limits.gates_of({}, "")
-        assert isinstance(gate, LeasedGate)
+        assert isinstance(gate, LeasedLimiter)
         self.gate = gate
         self.queue: deque[float] = deque()  # how long each handler will take
         self.running = 0
@@ -128,7 +128,7 @@ class Borrowing:
             loans = self.world.lend(self.run, asks)
             self.world.at(self.world.now + self.world.trip(), lambda: arrive(loans))
 
-        def arrive(loans: list[Loan]) -> None:
+        def arrive(loans: list[LeaseGrant]) -> None:
             if self.alive:
                 self.borrower.accept(loans, asked, self.now())
                 self.look()

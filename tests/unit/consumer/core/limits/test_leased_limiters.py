@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-from kodo_consumer.core.limits.lease_client import NEVER, Borrower
-from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run
+from kodo_consumer.core.limits.lease_client import NEVER, LeaseClient
+from kodo_consumer.core.limits.lease_protocol import (
+    HOLD,
+    ConcurrencySpec,
+    LeaseGrant,
+    LeaseRequest,
+    QuotaSpec,
+    RateSpec,
+    TokenRange,
+)
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
-from kodo_consumer.core.limits.limiter_set import Leave, Limits, Over
+from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Quota, Rate
 
 RATE = Rate(None, Pace(10, 1_000, 20), shared=True)
@@ -21,14 +29,14 @@ class Desk:
 
     def __init__(self, *limits: Limit, workers: int = 2) -> None:
         self.rings = 0
-        self.limits = Limits(limits, workers)
-        self.borrower: Borrower = self.limits.borrow(self._ring)
+        self.limits = LimiterSet(limits, workers)
+        self.borrower: LeaseClient = self.limits.borrow(self._ring)
         self.gates = self.limits.gates_of({}, "")
 
     def _ring(self) -> None:
         self.rings += 1
 
-    def lend(self, loan: Loan, now: float = 0.0) -> None:
+    def lend(self, loan: LeaseGrant, now: float = 0.0) -> None:
         self.borrower.collect(now)
         self.borrower.accept([loan], now, now)
 
@@ -54,8 +62,8 @@ def _cap() -> tuple[Desk, LeasedCap]:
     return desk, gate
 
 
-def _tokens(gate: LeasedRate | LeasedQuota, count: int, after: float = 0.0, until: float = 2.0) -> Loan:
-    return Loan(gate.name, (Run(100.0, count, after, until, 0.1),))
+def _tokens(gate: LeasedRate | LeasedQuota, count: int, after: float = 0.0, until: float = 2.0) -> LeaseGrant:
+    return LeaseGrant(gate.name, (TokenRange(100.0, count, after, until, 0.1),))
 
 
 def test_names_tell_limits_apart() -> None:
@@ -71,7 +79,7 @@ def test_a_gate_that_has_nothing_rings_when_somebody_waits_and_asks_for_all_who_
     gate.waiters = deque("xyz")
     gate.awaited(0.0)
     assert desk.rings == 1
-    assert desk.borrower.collect(0.0) == [Ask(gate.name, RateTerms(0.1, 20), 4)]
+    assert desk.borrower.collect(0.0) == [LeaseRequest(gate.name, RateSpec(0.1, 20), 4)]
     gate.awaited(0.01)
     assert desk.rings == 1, "it has just asked"
     assert desk.borrower.accept([_tokens(gate, 4)], 0.0, 0.02) == [gate]
@@ -95,7 +103,7 @@ def test_tokens_are_used_in_time_or_never() -> None:
     assert not gate.free(0.4)
     assert gate.free_at(0.66) == pytest.approx(0.7)
     assert gate.free_at(1.0) == NEVER
-    desk.lend(Loan(gate.name, (Run(1.0, 2, -3.0, -1.0, 0.1),)), 2.0)
+    desk.lend(LeaseGrant(gate.name, (TokenRange(1.0, 2, -3.0, -1.0, 0.1),)), 2.0)
     assert gate.free_at(2.0) == NEVER, "over before they came"
 
 
@@ -118,15 +126,17 @@ def test_who_would_wait_long_at_a_rate_is_told_a_moment_behind_all_who_wait() ->
     desk, gate = _rate()
     gate.waiters = deque("x")
     gate.awaited(0.0)
-    desk.lend(Loan(gate.name, sharers=5))
+    desk.lend(LeaseGrant(gate.name, sharers=5))
     assert (gate.interval, gate.burst) == (0.5, 4)
-    leave = Leave(rate_after=10.0)
-    assert desk.limits.reserve((gate,), 0.0, leave, quota_taken=False).over is Over.NOTHING
+    leave = RerouteOptions(rate_after=10.0)
+    assert desk.limits.reserve((gate,), 0.0, leave, quota_taken=False).over is LimitKind.NOTHING
     gate.waiters.extend("x" * 10)
-    assert desk.limits.reserve((gate,), 0.0, Leave(), quota_taken=False).over is Over.NOTHING, "it waits here"
+    assert desk.limits.reserve((gate,), 0.0, RerouteOptions(), quota_taken=False).over is LimitKind.NOTHING, (
+        "it waits here"
+    )
     slots = [desk.limits.reserve((gate,), 0.0, leave, quota_taken=False) for _ in range(3)]
     assert [slot.at for slot in slots] == [10.0, 10.5, 11.0]
-    assert slots[0].over is Over.RATE
+    assert slots[0].over is LimitKind.RATE
 
 
 def test_a_full_quota_knows_when_it_has_room() -> None:
@@ -134,9 +144,9 @@ def test_a_full_quota_knows_when_it_has_room() -> None:
     assert (gate.slot(0.0), gate.wait(0.0)) == (0.0, 0.0), "nobody knows yet"
     gate.waiters = deque("x")
     gate.awaited(0.0)
-    desk.lend(Loan(gate.name, sharers=2, leaving=((20.0, 2), (40.0, 4))))
+    desk.lend(LeaseGrant(gate.name, sharers=2, leaving=((20.0, 2), (40.0, 4))))
     assert (gate.free_at(0.0), gate.wait(0.0)) == (20.0, 20.0)
-    slots = [desk.limits.reserve((gate,), 0.0, Leave(quota=True), quota_taken=False) for _ in range(4)]
+    slots = [desk.limits.reserve((gate,), 0.0, RerouteOptions(quota=True), quota_taken=False) for _ in range(4)]
     assert [slot.at for slot in slots] == [20.0, 40.0, 40.0, 80.0]
     assert desk.borrower.due == 1.0, "others may give some back"
     assert desk.borrower.collect(1.0)[0].wanted == 1
@@ -153,8 +163,8 @@ def test_a_cap_opens_while_its_permits_last() -> None:
     desk, gate = _cap()
     gate.waiters = deque("xy")
     gate.awaited(0.0)
-    assert desk.borrower.collect(0.0) == [Ask(gate.name, CapTerms(4), 2)]
-    desk.borrower.accept([Loan(gate.name, permits=2, fair=2)], 0.0, 0.1)
+    assert desk.borrower.collect(0.0) == [LeaseRequest(gate.name, ConcurrencySpec(4), 2)]
+    desk.borrower.accept([LeaseGrant(gate.name, permits=2, fair=2)], 0.0, 0.1)
     assert gate.room(0.1) == 2
     assert gate.free(0.1)
     desk.limits.start((gate,), 0.1, quota_taken=False)
@@ -163,20 +173,20 @@ def test_a_cap_opens_while_its_permits_last() -> None:
     desk.limits.start((gate,), 0.1, quota_taken=False)
     gate.waiters.clear()
     desk.borrower.collect(0.2)
-    desk.borrower.accept([Loan(gate.name, permits=2, fair=1)], 0.2, 0.2)
+    desk.borrower.accept([LeaseGrant(gate.name, permits=2, fair=1)], 0.2, 0.2)
     assert not gate.free(0.2)
     gate.finish()
     assert desk.rings == 2, "others wait for it"
     (ask,) = desk.borrower.collect(0.3)
     assert (ask.wanted, ask.held) == (2, 1)
-    assert desk.borrower.leave(0.3) == [Ask(gate.name, CapTerms(4), 0, 1)]
+    assert desk.borrower.leave(0.3) == [LeaseRequest(gate.name, ConcurrencySpec(4), 0, 1)]
 
 
 def test_an_idle_cap_gives_its_permits_back_and_is_forgotten() -> None:
     desk, gate = _cap()
     gate.waiters = deque("x")
     gate.awaited(0.0)
-    desk.lend(Loan(gate.name, permits=1, fair=1))
+    desk.lend(LeaseGrant(gate.name, permits=1, fair=1))
     gate.waiters.clear()
     gate.start(0.0)
     gate.finish()
@@ -185,7 +195,7 @@ def test_an_idle_cap_gives_its_permits_back_and_is_forgotten() -> None:
         for ask in desk.borrower.collect(step / 10):
             asked.append((ask.wanted, ask.held))
             permits = min(ask.wanted, 1)
-            desk.borrower.accept([Loan(gate.name, permits=permits, fair=permits)], step / 10, step / 10)
+            desk.borrower.accept([LeaseGrant(gate.name, permits=permits, fair=permits)], step / 10, step / 10)
     assert asked == [(1, 1), (0, 0)]
     assert desk.borrower.active == {}
 
@@ -199,7 +209,7 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
         gate.waiters = deque("x")
         gate.awaited(0.0)
     asks = desk.borrower.collect(0.0)
-    loans = [_tokens(rate, 5), _tokens(quota, 5), Loan(asks[2].gate, permits=4, fair=4)]
+    loans = [_tokens(rate, 5), _tokens(quota, 5), LeaseGrant(asks[2].gate, permits=4, fair=4)]
     desk.borrower.accept(loans, 0.0, 0.0)
     assert desk.borrower.fall_back(1.0) == list(desk.gates)
     assert (desk.borrower.failed, len(desk.borrower.active)) == (1, 3)
@@ -212,8 +222,8 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     assert (rate.interval, rate.burst, quota.amount) == (0.2, 10, 3)
     assert [gate.room(1.0) for gate in desk.gates] == [1, 1, 1]
     assert rate.wait(1.0) == 0.0
-    assert desk.limits.reserve(desk.gates, 1.0, Leave(rate_after=60.0), quota_taken=False).at == 1.0
-    assert desk.limits.reserve(desk.gates, 1.0, Leave(rate_after=60.0), quota_taken=False).at >= 61.0
+    assert desk.limits.reserve(desk.gates, 1.0, RerouteOptions(rate_after=60.0), quota_taken=False).at == 1.0
+    assert desk.limits.reserve(desk.gates, 1.0, RerouteOptions(rate_after=60.0), quota_taken=False).at >= 61.0
     cap.finish()
     cap.awaited(1.0)
     rings = desk.rings
@@ -239,13 +249,13 @@ def test_other_limits_are_borrowed_of_from_then_on() -> None:
     assert isinstance(cap, LeasedCap)
     quota.waiters = deque("x")
     quota.awaited(0.0)
-    desk.lend(Loan(quota.name, sharers=2, leaving=((20.0, 2),)))
+    desk.lend(LeaseGrant(quota.name, sharers=2, leaving=((20.0, 2),)))
     desk.limits.share_out(4)
     assert (rate.interval, rate.divided, quota.amount, cap.limit) == (0.1, (0.4, 5), 1, 1)
     assert quota.free_at(0.0) == 20.0
     faster = Rate(None, Pace(100, 1_000, 200), shared=True)
     desk.limits.adopt((faster, Quota(None, 60, 60_000, shared=True), Concurrency(None, 8, shared=True)), 0.0)
-    assert (rate.terms, quota.terms, cap.terms) == (RateTerms(0.01, 200), QuotaTerms(60, 60.0), CapTerms(8))
+    assert (rate.terms, quota.terms, cap.terms) == (RateSpec(0.01, 200), QuotaSpec(60, 60.0), ConcurrencySpec(8))
     assert (rate.interval, quota.amount, cap.limit) == (0.01, 15, 2)
     assert quota.free_at(0.0) == NEVER, "who was full may have room"
     desk.borrower.fall_back(0.0)
@@ -258,4 +268,4 @@ def test_promises_of_a_quota_go_by_its_part_while_the_store_is_down() -> None:
     desk.borrower.fall_back(0.0)
     for _ in range(3):
         desk.limits.start((gate,), 0.0, quota_taken=False)
-    assert desk.limits.reserve((gate,), 0.0, Leave(quota=True), quota_taken=False).at == 61.0
+    assert desk.limits.reserve((gate,), 0.0, RerouteOptions(quota=True), quota_taken=False).at == 61.0

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, Account, keeps
-from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount, keeps
+from kodo_consumer.core.limits.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
 from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 
 from tests.unit.consumer.core.limits.borrowers import World, most_over
 
-CAP = CapTerms(4)
+CAP = ConcurrencySpec(4)
 
 
 def _rate(amount: int, burst: int, period: int = 1_000) -> Rate:
@@ -172,10 +172,10 @@ def test_what_is_not_used_comes_back() -> None:
     world.workers[1].give(100)
     world.run(0.5)
     assert world.workers[1].started >= 90
-    account = Account()
-    (run,) = account.lend("a", _ask(RateTerms(0.01, 10), 30), 100.0).runs
-    account.lend("a", Ask("g", RateTerms(0.01, 10), 0, back=(run.mark + 0.2, run.mark + 0.21)), 100.0)
-    runs = account.lend("b", _ask(RateTerms(0.01, 10), 3), 100.0).runs
+    account = LimitAccount()
+    (run,) = account.lend("a", _ask(RateSpec(0.01, 10), 30), 100.0).runs
+    account.lend("a", LeaseRequest("g", RateSpec(0.01, 10), 0, back=(run.mark + 0.2, run.mark + 0.21)), 100.0)
+    runs = account.lend("b", _ask(RateSpec(0.01, 10), 3), 100.0).runs
     assert [run.mark for run in runs[:2]] == pytest.approx([runs[0].mark, runs[0].mark + 0.01])
     assert [run.count for run in runs] == [1, 1, 1]
 
@@ -183,8 +183,8 @@ def test_what_is_not_used_comes_back() -> None:
 # ---- accounts
 
 
-def _ask(terms: RateTerms | QuotaTerms | CapTerms, wanted: int, held: int = 0, spent: int = 0) -> Ask:
-    return Ask("g", terms, wanted, held, spent)
+def _ask(terms: RateSpec | QuotaSpec | ConcurrencySpec, wanted: int, held: int = 0, spent: int = 0) -> LeaseRequest:
+    return LeaseRequest("g", terms, wanted, held, spent)
 
 
 def test_a_burst_too_small_for_answers_that_take_a_while_costs_pace_not_the_law() -> None:
@@ -197,26 +197,26 @@ def test_a_burst_too_small_for_answers_that_take_a_while_costs_pace_not_the_law(
 
 
 def test_what_was_started_without_a_token_is_charged_but_not_for_ever() -> None:
-    terms = RateTerms(0.1, 10)
-    account = Account()
+    terms = RateSpec(0.1, 10)
+    account = LimitAccount()
     account.lend("a", _ask(terms, 9), 100.0)
     (run,) = account.lend("a", _ask(terms, 1, spent=30), 102.0).runs
     assert run.after == pytest.approx(100.05 + 3.0 - 102.0)
     (run,) = account.lend("b", _ask(terms, 1, spent=10_000), 102.0).runs
     assert run.after == pytest.approx(5.0)
-    (run,) = Account().lend("b", _ask(terms, 1, spent=30), 102.0).runs
+    (run,) = LimitAccount().lend("b", _ask(terms, 1, spent=30), 102.0).runs
     assert run.after == pytest.approx(-0.85), "it did not know of them, and they are over"
-    quota = Account()
-    assert quota.lend("a", _ask(QuotaTerms(10, 60.0), 5, spent=10), 0.0).runs == ()
+    quota = LimitAccount()
+    assert quota.lend("a", _ask(QuotaSpec(10, 60.0), 5, spent=10), 0.0).runs == ()
 
 
 def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
-    rate, quota, cap = Account(), Account(), Account()
-    rate.lend("a", _ask(RateTerms(1.0, 1), 3), 10_000.0)
+    rate, quota, cap = LimitAccount(), LimitAccount(), LimitAccount()
+    rate.lend("a", _ask(RateSpec(1.0, 1), 3), 10_000.0)
     rate.back = [9_999.9]
-    (run,) = rate.lend("b", _ask(RateTerms(1.0, 1), 1), 5_000.0).runs
+    (run,) = rate.lend("b", _ask(RateSpec(1.0, 1), 1), 5_000.0).runs
     assert run.after <= 3.0
-    terms = QuotaTerms(4, 60.0)
+    terms = QuotaSpec(4, 60.0)
     quota.lend("a", _ask(terms, 8, held=1), 10_000.0)
     assert not quota.lend("a", _ask(terms, 8, held=1), 5_000.0).leaving
     while quota.lend("a", _ask(terms, 8, held=1), 5_000.0).runs:
@@ -229,44 +229,44 @@ def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
 
 
 def test_a_clock_that_wavers_stands_still() -> None:
-    account = Account()
-    account.lend("a", _ask(RateTerms(1.0, 1), 1), 100.0)
-    assert account.lend("b", _ask(RateTerms(1.0, 1), 1), 99.5).runs[0].after == pytest.approx(1.0, abs=0.05)
+    account = LimitAccount()
+    account.lend("a", _ask(RateSpec(1.0, 1), 1), 100.0)
+    assert account.lend("b", _ask(RateSpec(1.0, 1), 1), 99.5).runs[0].after == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_quota_with_another_window_keeps_what_it_counted() -> None:
-    account = Account()
-    account.lend("a", _ask(QuotaTerms(10, 60.0), 5), 1_000.0)
-    loan = account.lend("a", _ask(QuotaTerms(5, 600.0), 5), 1_001.0)
+    account = LimitAccount()
+    account.lend("a", _ask(QuotaSpec(10, 60.0), 5), 1_000.0)
+    loan = account.lend("a", _ask(QuotaSpec(5, 600.0), 5), 1_001.0)
     assert loan.runs == ()
     assert 600.0 <= loan.leaving[0][0] <= 605.0
 
 
 def test_marks_nobody_lent_give_nothing_back() -> None:
-    account = Account()
-    account.lend("a", Ask("g", QuotaTerms(2, 60.0), 0, back=(7.0,)), 1_000.0)
+    account = LimitAccount()
+    account.lend("a", LeaseRequest("g", QuotaSpec(2, 60.0), 0, back=(7.0,)), 1_000.0)
     assert account.parts == {}
 
 
 def test_accounts_go_through_text_unchanged() -> None:
-    account, rng = Account(), Random(1)
+    account, rng = LimitAccount(), Random(1)
     for number in range(20):
-        account.lend(f"w{number % 3}", _ask(QuotaTerms(50, 60.0), rng.randint(1, 3)), 1_000.0 + number)
+        account.lend(f"w{number % 3}", _ask(QuotaSpec(50, 60.0), rng.randint(1, 3)), 1_000.0 + number)
         account.lend(f"w{number % 3}", _ask(CAP, rng.randint(0, 3)), 1_000.0 + number)
-    assert Account.from_json(account.to_json()) == account
-    assert Account.from_json("") == Account()
+    assert LimitAccount.from_json(account.to_json()) == account
+    assert LimitAccount.from_json("") == LimitAccount()
 
 
 def test_an_account_is_kept_until_it_is_as_good_as_new() -> None:
-    assert keeps(RateTerms(1.0, 100)) > 100
-    assert keeps(QuotaTerms(1, 3_600.0)) > 3_600 + 3_600 / PARTS
+    assert keeps(RateSpec(1.0, 100)) > 100
+    assert keeps(QuotaSpec(1, 3_600.0)) > 3_600 + 3_600 / PARTS
     assert keeps(CAP) > HOLD
 
 
 def test_a_quotas_tokens_that_come_back_are_lent_again() -> None:
-    account, terms = Account(), QuotaTerms(2, 3_600.0)
+    account, terms = LimitAccount(), QuotaSpec(2, 3_600.0)
     (run,) = account.lend("a", _ask(terms, 1), 1_000.0).runs
     account.lend("b", _ask(terms, 1), 1_000.0)
     assert account.lend("c", _ask(terms, 1), 1_000.0).runs == ()
-    account.lend("a", Ask("g", terms, 0, back=(run.mark,)), 1_001.0)
+    account.lend("a", LeaseRequest("g", terms, 0, back=(run.mark,)), 1_001.0)
     assert account.lend("c", _ask(terms, 1), 1_001.0).runs[0].count == 1

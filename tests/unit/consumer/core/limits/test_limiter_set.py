@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.limits import limiter_set, limiter_values
-from kodo_consumer.core.limits.lease_client import LeasedGate
-from kodo_consumer.core.limits.limiter_set import Leave, Limits, Over, _resize
-from kodo_consumer.core.limits.limiters import CapGate, QuotaGate, RateGate
+from kodo_consumer.core.limits.lease_client import LeasedLimiter
+from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, _resize
+from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.policy import NOBODY, Concurrency, Pace, Quota, Rate
 
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
@@ -20,21 +20,21 @@ QUOTA = Quota("bucket", 6, 60_000, shared=True, overrides={"big": (600, 60_000)}
 ALL = (RATE, CAP, QUOTA)
 
 
-def _gates(limits: Limits, **properties: str) -> tuple[RateGate, CapGate, QuotaGate]:
+def _gates(limits: LimiterSet, **properties: str) -> tuple[RateLimiter, ConcurrencyLimiter, QuotaLimiter]:
     rate, cap, quota = limits.gates_of(properties, "k")
-    assert isinstance(rate, RateGate)
-    assert isinstance(cap, CapGate)
-    assert isinstance(quota, QuotaGate)
+    assert isinstance(rate, RateLimiter)
+    assert isinstance(cap, ConcurrencyLimiter)
+    assert isinstance(quota, QuotaLimiter)
     return rate, cap, quota
 
 
-def _kept(limits: Limits) -> int:
+def _kept(limits: LimiterSet) -> int:
     """Gates there are of the first limit."""
     return len(list(limits._gates[0]))
 
 
 def test_each_value_has_gates_of_its_own_and_overrides_theirs() -> None:
-    limits = Limits(ALL, 1)
+    limits = LimiterSet(ALL, 1)
     rate, cap, quota = _gates(limits, uid="a", bucket="b")
     assert (rate.interval, rate.burst, cap.limit, quota.amount, quota.period) == (0.1, 10, 4, 6, 60.0)
     vip, vip_cap, big = _gates(limits, uid="vip", bucket="big")
@@ -44,35 +44,35 @@ def test_each_value_has_gates_of_its_own_and_overrides_theirs() -> None:
 
 
 def test_a_limit_without_a_property_is_one_for_all_and_key_means_the_message_key() -> None:
-    one = Limits((Concurrency(None, 1, shared=False),), 1)
+    one = LimiterSet((Concurrency(None, 1, shared=False),), 1)
     assert one.gates_of({"uid": "a"}, "k") == one.gates_of({"uid": "b"}, "l")
-    keyed = Limits((Concurrency("key", 1, shared=False),), 1)
+    keyed = LimiterSet((Concurrency("key", 1, shared=False),), 1)
     assert keyed.gates_of({}, "k") != keyed.gates_of({}, "l")
     assert keyed.gates_of({}, "") == keyed.gates_of({"x": "1"}, NOBODY)
 
 
 def test_shared_limits_are_divided_by_live_workers_and_never_below_one() -> None:
-    limits = Limits(ALL, 2)
+    limits = LimiterSet(ALL, 2)
     rate, cap, quota = _gates(limits, uid="a", bucket="b")
     assert (rate.interval, rate.burst, cap.limit, quota.amount) == (0.2, 5, 2, 3)
     limits.share_out(2)
     limits.share_out(20)
     assert (rate.interval, rate.burst, cap.limit, quota.amount) == (2.0, 1, 1, 1)
-    own = Limits((Rate("uid", Pace(10, 1_000, 10), shared=False),), 5)
+    own = LimiterSet((Rate("uid", Pace(10, 1_000, 10), shared=False),), 5)
     gate = own.gates_of({}, "")[0]
     own.share_out(10)
-    assert isinstance(gate, RateGate)
+    assert isinstance(gate, RateLimiter)
     assert gate.interval == 0.1
 
 
 def test_limits_too_small_to_be_shared_are_named() -> None:
-    assert Limits(ALL, 4).too_small == []
-    assert Limits(ALL, 5).too_small == [CAP]
-    assert Limits(ALL, 11).too_small == [RATE, CAP, QUOTA]
+    assert LimiterSet(ALL, 4).too_small == []
+    assert LimiterSet(ALL, 5).too_small == [CAP]
+    assert LimiterSet(ALL, 11).too_small == [RATE, CAP, QUOTA]
 
 
 def test_all_tokens_are_taken_together_or_none() -> None:
-    limits = Limits(ALL, 1)
+    limits = LimiterSet(ALL, 1)
     gates = _gates(limits, uid="a", bucket="b")
     for _ in range(4):
         assert limits.start(gates, 0.0, quota_taken=False) is None
@@ -85,7 +85,7 @@ def test_all_tokens_are_taken_together_or_none() -> None:
 
 
 def test_a_quota_counts_a_message_once() -> None:
-    limits = Limits((QUOTA,), 1)
+    limits = LimiterSet((QUOTA,), 1)
     gates = limits.gates_of({"bucket": "b"}, "")
     for _ in range(6):
         assert limits.start(gates, 0.0, quota_taken=False) is None
@@ -94,47 +94,49 @@ def test_a_quota_counts_a_message_once() -> None:
 
 
 def test_what_waits_at_most_5_s_gets_a_near_slot_and_the_rest_a_far_one() -> None:
-    limits = Limits((RATE,), 1)
+    limits = LimiterSet((RATE,), 1)
     gates = limits.gates_of({"uid": "a"}, "")
-    leave = Leave(rate_after=60.0)
+    leave = RerouteOptions(rate_after=60.0)
     slots = [limits.reserve(gates, 0.0, leave, quota_taken=False) for _ in range(100)]
     assert [slot.at for slot in slots[:10]] == [0.0] * 10
-    assert {slot.over for slot in slots[:10]} == {Over.NOTHING}
+    assert {slot.over for slot in slots[:10]} == {LimitKind.NOTHING}
     assert slots[10].at == pytest.approx(0.1)
     assert slots[59].at == pytest.approx(5.0)
     assert [slot.at for slot in slots[60:63]] == pytest.approx([60.0, 60.1, 60.2])
-    assert {slot.over for slot in slots[10:]} == {Over.RATE}
-    stay = limits.reserve(gates, 0.0, Leave(), quota_taken=False)
+    assert {slot.over for slot in slots[10:]} == {LimitKind.RATE}
+    stay = limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=False)
     assert stay.at == pytest.approx(5.1)
 
 
 def test_a_full_quota_names_itself_and_its_room() -> None:
-    limits = Limits((RATE, QUOTA), 1)
+    limits = LimiterSet((RATE, QUOTA), 1)
     gates = limits.gates_of({"uid": "a", "bucket": "b"}, "")
     for _ in range(6):
-        limits.reserve(gates, 0.0, Leave(), quota_taken=False)
+        limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=False)
         limits.start(gates, 0.0, quota_taken=False)
-    full = limits.reserve(gates, 0.0, Leave(rate_after=1.0, quota=True), quota_taken=False)
-    assert (full.over, full.at) == (Over.QUOTA, 61.0)
-    stays = limits.reserve(gates, 0.0, Leave(rate_after=1.0), quota_taken=False)
-    assert stays.over is Over.QUOTA
-    taken = limits.reserve(gates, 0.0, Leave(), quota_taken=True)
-    assert taken.over in (Over.NOTHING, Over.RATE)
+    full = limits.reserve(gates, 0.0, RerouteOptions(rate_after=1.0, quota=True), quota_taken=False)
+    assert (full.over, full.at) == (LimitKind.QUOTA, 61.0)
+    stays = limits.reserve(gates, 0.0, RerouteOptions(rate_after=1.0), quota_taken=False)
+    assert stays.over is LimitKind.QUOTA
+    taken = limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=True)
+    assert taken.over in (LimitKind.NOTHING, LimitKind.RATE)
 
 
 def test_nothing_to_leave_for_is_falsy() -> None:
-    assert not Leave()
-    assert Leave(quota=True)
-    assert not Limits((), 1)
+    assert not RerouteOptions()
+    assert RerouteOptions(quota=True)
+    assert not LimiterSet((), 1)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from("ab")), max_size=80))
 def test_slots_of_several_rates_suit_all_of_them(asks: list[tuple[float, str]]) -> None:
-    limits = Limits((RATE, Rate(None, Pace(15, 1_000, 1), shared=False)), 1)
+    limits = LimiterSet((RATE, Rate(None, Pace(15, 1_000, 1), shared=False)), 1)
     now, slots = 0.0, []
     for gap, uid in asks:
         now += gap
-        slot = limits.reserve(limits.gates_of({"uid": uid}, ""), now, Leave(rate_after=60.0), quota_taken=False)
+        slot = limits.reserve(
+            limits.gates_of({"uid": uid}, ""), now, RerouteOptions(rate_after=60.0), quota_taken=False
+        )
         slots.append(slot.at)
         assert slot.at >= now
     slots.sort()
@@ -142,7 +144,7 @@ def test_slots_of_several_rates_suit_all_of_them(asks: list[tuple[float, str]]) 
 
 
 def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -> None:
-    limits = Limits((RATE,), 1)
+    limits = LimiterSet((RATE,), 1)
     for number in range(10_001):
         limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
     limits.prune(5_000.0)
@@ -151,7 +153,7 @@ def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -
     assert _kept(limits) > 5_000
 
 
-class Silent(RateGate):
+class Silent(RateLimiter):
     """A gate that counts how often it is looked at."""
 
     looks = 0
@@ -163,7 +165,7 @@ class Silent(RateGate):
 
 def test_of_many_gates_only_some_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter_set, "RateGate", Silent)
-    limits = Limits((RATE,), 1)
+    limits = LimiterSet((RATE,), 1)
     for number in range(40_000):
         limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
     limits.prune(0.0)
@@ -183,7 +185,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> None:
-    limits = Limits((QUOTA,), 1)
+    limits = LimiterSet((QUOTA,), 1)
     own = [limits.gates_of({"bucket": name}, "")[0] for name in "abc"]
     passed = 0
     for number in range(100):
@@ -202,14 +204,14 @@ def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> Non
 
 @pytest.mark.usefixtures("few")
 def test_a_value_that_shared_gets_no_second_gate_before_the_first_is_as_good_as_new() -> None:
-    limits = Limits((QUOTA,), 1)
+    limits = LimiterSet((QUOTA,), 1)
     for name in "abc":
         limits.start(limits.gates_of({"bucket": name}, ""), 30.0, quota_taken=False)
     shared = limits.gates_of({"bucket": "d"}, "")
     limits.start(shared, 50.0, quota_taken=False)
     limits.adopt((replace(QUOTA, amount=2),), 50.0)
     limits.share_out(2)
-    assert [gate.amount for gate in shared if isinstance(gate, QuotaGate)] == [1]
+    assert [gate.amount for gate in shared if isinstance(gate, QuotaLimiter)] == [1]
     monkey = limits._gates[0].own
     monkey.clear()
     assert limits.prune(50.0)
@@ -222,17 +224,17 @@ def test_a_value_that_shared_gets_no_second_gate_before_the_first_is_as_good_as_
 
 @pytest.mark.usefixtures("few")
 def test_what_many_values_share_has_one_account_at_the_store() -> None:
-    limits = Limits((QUOTA, QUOTA, CAP), 1)
+    limits = LimiterSet((QUOTA, QUOTA, CAP), 1)
     limits.borrow(lambda: None)
     for name in "abcd":
         gates = limits.gates_of({"bucket": name, "uid": name}, "")
-    assert [gate.name for gate in gates if isinstance(gate, LeasedGate)] == [
+    assert [gate.name for gate in gates if isinstance(gate, LeasedLimiter)] == [
         "quota/others:bucket", "quota1/others:bucket", "concurrency/others:uid"
     ]  # fmt: skip
 
 
 def test_a_long_value_is_kept_as_its_digest() -> None:
-    limits = Limits((QUOTA,), 1)
+    limits = LimiterSet((QUOTA,), 1)
     gates = limits.gates_of({"bucket": "x" * 5_000}, "")
     assert limits.gates_of({"bucket": "x" * 5_000}, "") == gates
     assert limits.gates_of({"bucket": "x" * 5_001}, "") != gates
@@ -241,14 +243,14 @@ def test_a_long_value_is_kept_as_its_digest() -> None:
 
 def test_gates_of_different_kinds_are_never_mixed_up() -> None:
     with pytest.raises(AssertionError):
-        _resize(CapGate(1), RateGate(1.0, 1))
+        _resize(ConcurrencyLimiter(1), RateLimiter(1.0, 1))
 
 
 def test_a_moment_beyond_the_horizon_is_promised_to_nobody() -> None:
     """Whoever comes back earlier asks anew; a promise of every visit would keep all others away for ever."""
-    limits = Limits((Quota(None, 2, 60_000, shared=False), Rate(None, Pace(1, 1_000, 1), shared=False)), 1)
+    limits = LimiterSet((Quota(None, 2, 60_000, shared=False), Rate(None, Pace(1, 1_000, 1), shared=False)), 1)
     gates = limits.gates_of({}, "")
-    leave = Leave(quota=True, rate_after=10.0, horizon=60.0)
+    leave = RerouteOptions(quota=True, rate_after=10.0, horizon=60.0)
     quota, rate = gates
     for _ in range(2):
         assert limits.start((quota,), 0.0, quota_taken=False) is None
@@ -256,8 +258,8 @@ def test_a_moment_beyond_the_horizon_is_promised_to_nobody() -> None:
     assert within == [61.0, 61.0]
     visits = {limits.reserve((quota,), 1.0, leave, quota_taken=False).at for _ in range(50)}
     assert visits == {121.0}
-    assert limits.reserve((rate,), 0.0, leave, quota_taken=False).over is Over.NOTHING
-    far = Leave(rate_after=4_000.0, horizon=10_000.0)
+    assert limits.reserve((rate,), 0.0, leave, quota_taken=False).over is LimitKind.NOTHING
+    far = RerouteOptions(rate_after=4_000.0, horizon=10_000.0)
     assert [limits.reserve((rate,), now, far, quota_taken=False).at for now in (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)] == [
         1.0, 2.0, 3.0, 4.0, 5.0, 4_000.0,
     ]  # fmt: skip

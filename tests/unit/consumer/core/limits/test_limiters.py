@@ -7,12 +7,12 @@ from collections import deque
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kodo_consumer.core.limits.limiters import CapGate, Gate, QuotaGate, RateGate
+from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
 
 GAPS = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=120)
 
 
-def _passes(gate: Gate, gaps: list[float]) -> list[float]:
+def _passes(gate: Limiter, gaps: list[float]) -> list[float]:
     """Moments at which a message passed that asked at each of these moments."""
     now, passed = 1000.0, []
     for gap in gaps:
@@ -25,7 +25,7 @@ def _passes(gate: Gate, gaps: list[float]) -> list[float]:
 
 @given(GAPS, st.floats(0.01, 2), st.integers(1, 10))
 def test_a_rate_is_never_exceeded_in_any_window(gaps: list[float], interval: float, burst: int) -> None:
-    passed = _passes(RateGate(interval, burst), gaps)
+    passed = _passes(RateLimiter(interval, burst), gaps)
     for first in range(len(passed)):
         for last in range(first, len(passed)):
             window = passed[last] - passed[first]
@@ -34,14 +34,14 @@ def test_a_rate_is_never_exceeded_in_any_window(gaps: list[float], interval: flo
 
 @given(GAPS, st.integers(1, 10), st.floats(0.5, 20))
 def test_a_quota_is_never_exceeded_in_any_window_of_its_period(gaps: list[float], amount: int, period: float) -> None:
-    passed = _passes(QuotaGate(amount, period), gaps)
+    passed = _passes(QuotaLimiter(amount, period), gaps)
     for first in range(len(passed) - amount):
         assert passed[first + amount] - passed[first] >= period - 1e-6
 
 
 @given(st.floats(0.01, 1), st.integers(1, 5), st.integers(1, 200))
 def test_a_rate_is_used_fully_by_those_who_wait_for_it(interval: float, burst: int, count: int) -> None:
-    gate, now = RateGate(interval, burst), 0.0
+    gate, now = RateLimiter(interval, burst), 0.0
     for _ in range(count):
         now = gate.free_at(now)
         gate.start(now)
@@ -50,7 +50,7 @@ def test_a_rate_is_used_fully_by_those_who_wait_for_it(interval: float, burst: i
 
 @given(st.integers(1, 20), st.integers(1, 100))
 def test_a_quota_is_used_to_98_percent_by_those_who_wait_for_it(amount: int, count: int) -> None:
-    gate, now = QuotaGate(amount, 60.0), 0.0
+    gate, now = QuotaLimiter(amount, 60.0), 0.0
     for _ in range(count):
         now = gate.free_at(now)
         gate.start(now)
@@ -61,7 +61,7 @@ def test_a_quota_is_used_to_98_percent_by_those_who_wait_for_it(amount: int, cou
 @given(st.floats(0.01, 1), st.integers(1, 5), st.lists(st.tuples(st.floats(0, 2), st.booleans()), max_size=60))
 def test_promised_rate_slots_are_far_enough_apart(interval: float, burst: int, asks: list[tuple[float, bool]]) -> None:
     """Slots are moments like any other: who starts at them keeps the law."""
-    gate, now, slots = RateGate(interval, burst), 0.0, []
+    gate, now, slots = RateLimiter(interval, burst), 0.0, []
     for gap, far in asks:
         now += gap
         gate.forget_before(now)
@@ -77,7 +77,7 @@ def test_promised_rate_slots_are_far_enough_apart(interval: float, burst: int, a
 
 
 def test_far_promises_come_one_after_the_other_and_leave_room_before_them() -> None:
-    gate = RateGate(1.0, 1)
+    gate = RateLimiter(1.0, 1)
     far = []
     for _ in range(3):
         far.append(gate.far_slot(60.0))
@@ -93,7 +93,7 @@ def test_far_promises_come_one_after_the_other_and_leave_room_before_them() -> N
 
 
 def test_a_burst_saved_before_does_not_reach_into_a_promised_stretch() -> None:
-    gate = RateGate(1.0, 10)
+    gate = RateLimiter(1.0, 10)
     for slot in (5.0, 6.0, 7.0):
         gate.promise_far(slot)
     assert gate.near_slot(5.5) == 8.0
@@ -102,7 +102,7 @@ def test_a_burst_saved_before_does_not_reach_into_a_promised_stretch() -> None:
 
 
 def test_who_waits_for_a_rate_waits_behind_the_others() -> None:
-    gate = RateGate(2.0, 1)
+    gate = RateLimiter(2.0, 1)
     gate.start(0.0)
     assert gate.wait(0.0) == 2.0
     gate.waiters = deque("x")
@@ -110,7 +110,7 @@ def test_who_waits_for_a_rate_waits_behind_the_others() -> None:
 
 
 def test_quota_slots_are_when_starts_leave_the_window_and_wrap_around() -> None:
-    gate = QuotaGate(2, 60.0)
+    gate = QuotaLimiter(2, 60.0)
     gate.start(0.0)
     gate.start(10.0)
     slots = []
@@ -122,7 +122,7 @@ def test_quota_slots_are_when_starts_leave_the_window_and_wrap_around() -> None:
 
 
 def test_a_kept_promise_is_off_the_book_and_a_forgotten_one_after_a_while() -> None:
-    gate = QuotaGate(1, 60.0)
+    gate = QuotaLimiter(1, 60.0)
     gate.promise(gate.slot(0.0))
     assert gate.slot(0.0) == 60.0
     assert gate.slot(6.0) == 6.0
@@ -132,7 +132,7 @@ def test_a_kept_promise_is_off_the_book_and_a_forgotten_one_after_a_while() -> N
 
 
 def test_a_quota_made_smaller_waits_for_all_that_is_too_much() -> None:
-    gate = QuotaGate(3, 60.0)
+    gate = QuotaLimiter(3, 60.0)
     for moment in (0.0, 5.0, 10.0):
         gate.start(moment)
     gate.amount = 1
@@ -142,7 +142,7 @@ def test_a_quota_made_smaller_waits_for_all_that_is_too_much() -> None:
 
 
 def test_a_cap_knows_no_time() -> None:
-    gate = CapGate(1)
+    gate = ConcurrencyLimiter(1)
     assert gate.free(0.0)
     gate.start(0.0)
     assert gate.free_at(0.0) == float("inf")
@@ -152,8 +152,8 @@ def test_a_cap_knows_no_time() -> None:
 
 
 def test_a_gate_as_good_as_new_is_idle() -> None:
-    rate, quota, cap = RateGate(1.0, 1), QuotaGate(1, 60.0), CapGate(1)
-    gates: tuple[Gate, ...] = (rate, quota, cap)
+    rate, quota, cap = RateLimiter(1.0, 1), QuotaLimiter(1, 60.0), ConcurrencyLimiter(1)
+    gates: tuple[Limiter, ...] = (rate, quota, cap)
     assert all(gate.idle(0.0) for gate in gates)
     for gate in gates:
         gate.start(0.0)
@@ -168,7 +168,7 @@ def test_a_gate_as_good_as_new_is_idle() -> None:
 
 
 def test_the_base_of_gates_is_no_gate() -> None:
-    gate = Gate()
+    gate = Limiter()
     for call in (lambda: gate.free_at(0.0), lambda: gate.start(0.0), lambda: gate.idle(0.0)):
         with pytest.raises(NotImplementedError):
             call()

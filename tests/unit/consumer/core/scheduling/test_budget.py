@@ -6,7 +6,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.broker import TOO_BIG, NeverTaken
+from kodo_consumer.core.broker import TOO_BIG, Rejected
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.outcomes import DONE, Died
 from kodo_consumer.core.policy import Policy
@@ -63,7 +63,7 @@ class Reading:
             if (message := engine.take()) is not None:
                 engine.finish(message, Died("wrong"))
                 ((ticket, _),) = self.bench.published()
-                engine.receipt(ticket, NeverTaken(TOO_BIG))
+                engine.receipt(ticket, Rejected(TOO_BIG))
 
 
 @given(st.integers(60, 3_000), STEPS, st.integers(1, 40))

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.scheduling.fairness import LaneShares, TenantRing
+from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 
 
-def _next(shares: LaneShares) -> int:
+def _next(shares: StartTimeFairQueue) -> int:
     lane = shares.order()[0]
     shares.charge(lane)
     return lane
@@ -23,7 +23,7 @@ def test_lanes_with_work_get_exactly_their_weight_in_any_full_cycle(
     weights: list[int], past: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
     """Whatever happened before: lanes came and went, and were served."""
-    shares = LaneShares(weights)
+    shares = StartTimeFairQueue(weights)
     for lane, leaves in past:
         if lane < len(weights):
             shares.activate(lane)
@@ -42,7 +42,7 @@ def test_lanes_with_work_get_exactly_their_weight_in_any_full_cycle(
 
 @given(WEIGHTS)
 def test_an_empty_lanes_share_is_used_at_once_and_never_caught_up(weights: list[int]) -> None:
-    shares = LaneShares(weights)
+    shares = StartTimeFairQueue(weights)
     first = next(lane for lane, weight in enumerate(weights) if weight)
     shares.activate(first)
     assert {_next(shares) for _ in range(500)} == {first}
@@ -53,14 +53,14 @@ def test_an_empty_lanes_share_is_used_at_once_and_never_caught_up(weights: list[
 
 
 def test_turns_are_spread_over_the_cycle() -> None:
-    shares = LaneShares([3, 1])
+    shares = StartTimeFairQueue([3, 1])
     shares.activate(0)
     shares.activate(1)
     assert [_next(shares) for _ in range(8)] == [0, 1, 0, 0, 0, 1, 0, 0]
 
 
 def test_a_lane_of_weight_0_is_served_when_no_other_has_work() -> None:
-    shares = LaneShares([0, 1, 0])
+    shares = StartTimeFairQueue([0, 1, 0])
     for lane in range(3):
         shares.activate(lane)
     assert {_next(shares) for _ in range(10)} == {1}
@@ -71,7 +71,7 @@ def test_a_lane_of_weight_0_is_served_when_no_other_has_work() -> None:
 
 
 def test_with_no_weight_at_all_lanes_take_turns() -> None:
-    shares = LaneShares([0, 0])
+    shares = StartTimeFairQueue([0, 0])
     assert shares.order() == ()
     shares.activate(0)
     shares.activate(0)
@@ -83,7 +83,7 @@ def test_with_no_weight_at_all_lanes_take_turns() -> None:
 
 
 def test_a_flooding_tenant_delays_others_by_one_turn() -> None:
-    ring: TenantRing[str] = TenantRing()
+    ring: DeficitRoundRobin[str] = DeficitRoundRobin()
     for _ in range(100_000):
         ring.push("noisy", "noisy")
     ring.take()
@@ -95,7 +95,7 @@ def test_a_flooding_tenant_delays_others_by_one_turn() -> None:
     st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=1),
 )
 def test_every_tenant_is_served_its_weight_a_turn_in_its_own_order(tenants: dict[str, tuple[int, int]]) -> None:
-    ring: TenantRing[tuple[str, int]] = TenantRing()
+    ring: DeficitRoundRobin[tuple[str, int]] = DeficitRoundRobin()
     for tenant, (weight, count) in tenants.items():
         for number in range(count):
             ring.push(tenant, (tenant, number), weight)
@@ -113,7 +113,7 @@ def test_every_tenant_is_served_its_weight_a_turn_in_its_own_order(tenants: dict
 
 
 def test_one_tenant_may_be_passed_over() -> None:
-    ring: TenantRing[int] = TenantRing()
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
     ring.push("a", 1)
     ring.push("a", 2)
     assert ring.take(passing_over={"a"}) is None
@@ -126,7 +126,7 @@ def test_one_tenant_may_be_passed_over() -> None:
 
 
 def test_a_turn_that_was_passed_over_is_gone_with_what_was_left_of_it() -> None:
-    ring: TenantRing[str] = TenantRing()
+    ring: DeficitRoundRobin[str] = DeficitRoundRobin()
     for _ in range(6):
         ring.push("a", "a", 3)
         ring.push("b", "b")
@@ -136,14 +136,14 @@ def test_a_turn_that_was_passed_over_is_gone_with_what_was_left_of_it() -> None:
 
 
 def test_an_item_may_come_first() -> None:
-    ring: TenantRing[int] = TenantRing()
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
     ring.push("a", 1)
     ring.push("a", 0, first=True)
     assert [ring.take(), ring.take()] == [0, 1]
 
 
 def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
-    ring: TenantRing[int] = TenantRing()
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
     for number in range(5_000):
         ring.push(f"t{number}", number)
         assert ring.take() == number
@@ -151,7 +151,7 @@ def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
 
 
 def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
-    ring = TenantRing[int]()
+    ring = DeficitRoundRobin[int]()
     for number in range(5):
         ring.push("a", number)
     assert (ring.newest("a", 3), ring.newest("a", 9), ring.newest("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])

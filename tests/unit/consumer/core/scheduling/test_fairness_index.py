@@ -12,7 +12,7 @@ from kodo_consumer.adapters.metrics.tenant_fairness import MAX_LABEL, Labels, Te
 from kodo_consumer.core.duration_histogram import Histogram
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.scheduling.fairness_index import EVEN, Tally, evenness, fair_shares, noisy, says_nothing
+from kodo_consumer.core.scheduling.fairness_index import EVEN, TenantWindow, evenness, fair_shares, noisy, says_nothing
 from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -33,13 +33,17 @@ def test_a_histogram_counts_at_or_below_each_bound() -> None:
 
 
 def test_who_asks_for_less_than_an_even_part_gets_it_and_leaves_the_rest_to_the_others() -> None:
-    tallies = {"small": Tally(10, 0, False), "a": Tally(50, 900, True), "b": Tally(40, 900, True, weight=2)}
+    tallies = {
+        "small": TenantWindow(10, 0, False),
+        "a": TenantWindow(50, 900, True),
+        "b": TenantWindow(40, 900, True, weight=2),
+    }
     assert fair_shares(tallies) == {"small": 10, "a": pytest.approx(30), "b": pytest.approx(60)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500), st.integers(1, 5)), min_size=1, max_size=20))
 def test_fair_shares_part_exactly_what_was_served_and_give_nobody_more_than_asked(rows: list[tuple[int, ...]]) -> None:
-    tallies = {str(i): Tally(served, waiting, True, weight) for i, (served, waiting, weight) in enumerate(rows)}
+    tallies = {str(i): TenantWindow(served, waiting, True, weight) for i, (served, waiting, weight) in enumerate(rows)}
     shares = fair_shares(tallies)
     assert sum(shares.values()) == pytest.approx(sum(tally.served for tally in tallies.values()))
     for name, tally in tallies.items():
@@ -47,9 +51,9 @@ def test_fair_shares_part_exactly_what_was_served_and_give_nobody_more_than_aske
 
 
 def test_a_starved_tenant_shows_in_both_figures() -> None:
-    even = evenness({"a": Tally(100, 5, True), "b": Tally(100, 5, True)})
+    even = evenness({"a": TenantWindow(100, 5, True), "b": TenantWindow(100, 5, True)})
     assert even == EVEN
-    starved = evenness({"a": Tally(150, 500, True), "b": Tally(50, 500, True)})
+    starved = evenness({"a": TenantWindow(150, 500, True), "b": TenantWindow(50, 500, True)})
     assert starved is not None
     assert starved.worst == 0.5
     assert starved.jain == pytest.approx(0.8)
@@ -57,13 +61,15 @@ def test_a_starved_tenant_shows_in_both_figures() -> None:
 
 def test_nobody_waiting_is_even_and_too_few_messages_say_nothing() -> None:
     assert evenness({}) == EVEN
-    assert evenness({"a": Tally(3, 0, False)}) == EVEN
-    assert evenness({"a": Tally(3, 9, True), "b": Tally(1, 9, True)}) is None
-    assert evenness({"a": Tally(0, 9, True), "b": Tally(0, 9, True)}) is None
+    assert evenness({"a": TenantWindow(3, 0, False)}) == EVEN
+    assert evenness({"a": TenantWindow(3, 9, True), "b": TenantWindow(1, 9, True)}) is None
+    assert evenness({"a": TenantWindow(0, 9, True), "b": TenantWindow(0, 9, True)}) is None
 
 
 def test_a_newcomer_is_not_judged() -> None:
-    even = evenness({"a": Tally(100, 50, True), "b": Tally(100, 50, True), "new": Tally(2, 500, False)})
+    even = evenness(
+        {"a": TenantWindow(100, 50, True), "b": TenantWindow(100, 50, True), "new": TenantWindow(2, 500, False)}
+    )
     assert even is not None
     assert even.worst > 1
 
@@ -272,8 +278,8 @@ def test_a_pass_that_is_under_way_keeps_the_figures_of_the_one_before(monkeypatc
     )
 )
 def test_tenants_that_are_alike_may_be_told_as_one(rows: list[tuple[int, int, bool, int]]) -> None:
-    single = {str(number): Tally(*row) for number, row in enumerate(rows)}
-    grouped = {row: Tally(*row, tenants=count) for row, count in Counter(rows).items()}
+    single = {str(number): TenantWindow(*row) for number, row in enumerate(rows)}
+    grouped = {row: TenantWindow(*row, tenants=count) for row, count in Counter(rows).items()}
     one, other = evenness(single), evenness(grouped)
     assert (one is None) == (other is None)
     if one is not None and other is not None:

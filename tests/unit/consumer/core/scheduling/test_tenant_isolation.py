@@ -6,16 +6,16 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from kodo_consumer.core.broker import NeverTaken, Stored
+from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.policy import Concurrency, Isolate, Policy
+from kodo_consumer.core.policy import Concurrency, IsolationPolicy, Policy
 from kodo_consumer.core.scheduling.tenant_isolation import IN_FLIGHT
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import B1, L1, Bench, delivery, lane_of, policy, store_all
 
-QUARTER = Isolate(0.25, 100, "B1")
+QUARTER = IsolationPolicy(0.25, 100, "B1")
 
 
 def _policy(levels: tuple[Level, ...] = (L1, B1), **changes: Any) -> Policy:
@@ -53,7 +53,7 @@ def test_the_first_half_of_what_made_it_noisy_stays_and_the_rest_leaves_oldest_f
     assert not any(alarm.severe for alarm in bench.engine.effects.alarms)
     assert bench.engine.misplaced() == []
     for ticket, _ in out:
-        bench.engine.receipt(ticket, Stored("x"))
+        bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.engine.counts.finished == {"isolated": len(out)}
     assert bench.engine.room(0) > 0
     assert bench.engine.misplaced() == []
@@ -70,9 +70,9 @@ def test_it_counts_nothing_and_says_for_whom_and_why() -> None:
 
 @pytest.mark.parametrize(
     ("levels", "isolate", "topic"),
-    [((L1, B1), QUARTER, "B1-ready"), ((L1,), Isolate(0.25, 100, "pending"), "L1-pending")],
+    [((L1, B1), QUARTER, "B1-ready"), ((L1,), IsolationPolicy(0.25, 100, "pending"), "L1-pending")],
 )
-def test_it_goes_where_the_file_says(levels: tuple[Level, ...], isolate: Isolate, topic: str) -> None:
+def test_it_goes_where_the_file_says(levels: tuple[Level, ...], isolate: IsolationPolicy, topic: str) -> None:
     bench = _flooded(_policy(levels, isolate=isolate))
     _full(bench)
     assert {message.topic for _, message in bench.published()} == {f"persistent://p/n/t-{topic}"}
@@ -82,7 +82,7 @@ def test_it_goes_where_the_file_says(levels: tuple[Level, ...], isolate: Isolate
     "of",
     [
         _policy(isolate=None),
-        _policy(isolate=Isolate(1.0, 10, "B1")),
+        _policy(isolate=IsolationPolicy(1.0, 10, "B1")),
         _policy(draining=(B1,)),
         _policy(ordered=True),
     ],
@@ -104,7 +104,7 @@ def test_a_few_large_messages_are_fewer_than_the_least() -> None:
 
 
 def test_a_least_beyond_what_may_be_held_keeps_nobody_from_being_isolated() -> None:
-    bench = _flooded(_policy(isolate=Isolate(0.25, 5_000, "B1")))
+    bench = _flooded(_policy(isolate=IsolationPolicy(0.25, 5_000, "B1")))
     _full(bench)
     assert list(bench.engine.isolation.tenants) == ["noisy"]
 
@@ -198,9 +198,9 @@ def test_so_many_are_on_their_way_at_once_and_the_next_with_each_receipt() -> No
     out = bench.published()
     assert len(out) == IN_FLIGHT
     assert bench.engine.misplaced() == []
-    bench.engine.receipt(out[0][0], Stored("x"))
+    bench.engine.receipt(out[0][0], Confirmed("x"))
     assert len(bench.published()) == 1
-    bench.engine.receipt(out[1][0], NeverTaken("too big"))
+    bench.engine.receipt(out[1][0], Rejected("too big"))
     assert [message.topic[-4:] for _, message in bench.published()] == ["dead"]
 
 
@@ -210,7 +210,7 @@ def test_a_lane_whose_connection_breaks_lets_go_of_those_who_were_to_leave() -> 
     out = bench.published()
     bench.engine.disconnected(0)
     for ticket, _ in out:
-        bench.engine.receipt(ticket, Stored("x"))
+        bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.published() == []
     assert bench.engine.misplaced() == []
 
@@ -356,7 +356,7 @@ def test_nobody_is_isolated_because_a_lane_that_nothing_can_leave_has_its_part()
 
 
 def test_the_share_is_of_what_is_left_by_lanes_that_nothing_can_leave() -> None:
-    of = _policy(isolate=Isolate(0.6, 100, "B1"))
+    of = _policy(isolate=IsolationPolicy(0.6, 100, "B1"))
     bench = Bench(of)
     back = _comes_back(bench)
     bench.give(*(delivery(number, u="other") for number in range(of.max_held - back)))

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.sequences.gap_detector import GRACE, Gaps, Hole, Seen
-from kodo_consumer.core.sequences.gap_monitor import SoleReader
+from kodo_consumer.core.sequences.gap_detector import GRACE, Gaps, Hole, NumberCheck
+from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.sequences.intervals import Intervals
-from kodo_consumer.core.sequences.sequencer import Numbering, Router, key_hash
+from kodo_consumer.core.sequences.sequencer import Router, Sequencer, key_hash
 
-from kodoctl.protocol.sequence_numbers import MAX_RANGES, Mark, Number, new_run
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, Number, ProducerWatermark, new_run
 from tests.unit.consumer.making import policy
 
 NOW = 1_795_000_000_000
@@ -48,7 +48,7 @@ def test_what_was_lost_is_missing_and_nothing_else(data: st.DataObject) -> None:
     fates = data.draw(
         st.lists(st.sampled_from(["came", "lost", "void", "void but came", "twice"]), min_size=count, max_size=count)
     )
-    numbering = Numbering(RUN)
+    numbering = Sequencer(RUN)
     numbers = [numbering.next(0) for _ in fates]
     given_up = [number for number, fate in zip(numbers, fates, strict=True) if fate.startswith("void")]
     for number in given_up:
@@ -69,21 +69,21 @@ def test_what_was_lost_is_missing_and_nothing_else(data: st.DataObject) -> None:
 def test_a_hole_is_told_once_when_it_has_been_open_long_enough() -> None:
     gaps = Gaps(BEFORE)
     for number in (1, 2, 5, 6, 9):
-        assert gaps.see(str(Number(RUN, 0, number))) is Seen.NEW
+        assert gaps.see(str(Number(RUN, 0, number))) is NumberCheck.NEW
     assert gaps.look(0.0) == []
     gaps.see(str(Number(RUN, 0, 4)))
     assert gaps.look(GRACE - 1) == []
     assert gaps.look(GRACE) == [Hole(RUN, 0, 3, 3), Hole(RUN, 0, 7, 8)]
     assert (gaps.lost, gaps.missing) == (3, 0)
     assert gaps.look(GRACE * 3) == []
-    assert gaps.see(str(Number(RUN, 0, 7))) is Seen.NEW, "late is not doubled"
-    assert gaps.see(str(Number(RUN, 0, 5))) is Seen.DOUBLED
+    assert gaps.see(str(Number(RUN, 0, 7))) is NumberCheck.NEW, "late is not doubled"
+    assert gaps.see(str(Number(RUN, 0, 5))) is NumberCheck.DOUBLED
 
 
 def test_the_end_of_a_run_shows_by_its_mark() -> None:
     gaps = Gaps(BEFORE)
     gaps.see(str(Number(RUN, 0, 1)))
-    assert gaps.see(str(Mark(RUN, 0, 4, ((2, 2),), end=True))) is Seen.MARK
+    assert gaps.see(str(ProducerWatermark(RUN, 0, 4, ((2, 2),), end=True))) is NumberCheck.MARK
     assert gaps.holes() == [Hole(RUN, 0, 3, 4)]
     assert gaps.voided == 1
     gaps.look(0.0)
@@ -96,7 +96,7 @@ def test_of_a_run_that_began_before_only_what_follows_is_due() -> None:
     gaps.see(str(Number(RUN, 0, 100)))
     gaps.see(str(Number(RUN, 0, 99)))
     assert gaps.missing == 0
-    gaps.see(str(Mark(RUN, 1, 50)))
+    gaps.see(str(ProducerWatermark(RUN, 1, 50)))
     gaps.see(str(Number(RUN, 1, 52)))
     assert gaps.holes() == [Hole(RUN, 1, 51, 51)]
     gaps.restart(BEFORE)
@@ -106,7 +106,7 @@ def test_of_a_run_that_began_before_only_what_follows_is_due() -> None:
 
 def test_what_is_no_number_is_nobodys() -> None:
     gaps = Gaps(BEFORE)
-    assert gaps.see("nonsense") is Seen.BROKEN
+    assert gaps.see("nonsense") is NumberCheck.BROKEN
     assert gaps.missing == 0
 
 
@@ -126,11 +126,11 @@ def _ranges(gaps: Gaps) -> int:
 def test_a_producer_that_uses_every_second_number_fills_no_memory_and_every_hole_is_lost() -> None:
     gaps, lost = Gaps(BEFORE), list[Hole]()
     for number in range(2, 40_001, 2):
-        assert gaps.see(str(Number(RUN, 0, number))) is Seen.NEW
+        assert gaps.see(str(Number(RUN, 0, number))) is NumberCheck.NEW
         if number % 2_000 == 0:
             lost += gaps.look(float(number / 2_000))
             assert _ranges(gaps) <= 2_100
-    assert gaps.see(str(Number(RUN, 0, 40_000))) is Seen.DOUBLED
+    assert gaps.see(str(Number(RUN, 0, 40_000))) is NumberCheck.DOUBLED
     lost += gaps.look(GRACE * 3)
     assert gaps.lost == sum(hole.size for hole in lost) == 20_000
     assert (lost[0], lost[-1], gaps.missing) == (Hole(RUN, 0, 1, 1), Hole(RUN, 0, 39_999, 39_999), 0)
@@ -151,30 +151,33 @@ def test_numbers_that_are_not_due_fill_no_memory() -> None:
     gaps.see(str(Number(RUN, 0, 5_000)))
     for number in range(4_998, 0, -2):  # of before the reader came
         gaps.see(str(Number(RUN, 0, number)))
-    gaps.see(str(Mark(RUN, 0, 5_000, tuple((number, number) for number in range(1, 9_000, 2)))))
+    gaps.see(str(ProducerWatermark(RUN, 0, 5_000, tuple((number, number) for number in range(1, 9_000, 2)))))
     gaps.look(0.0)
     assert (_ranges(gaps), gaps.missing, gaps.voided) == (1_001, 0, 0)
 
 
 def test_marks_say_what_readers_do_not_know_yet() -> None:
-    numbering = Numbering(RUN)
+    numbering = Sequencer(RUN)
     first = numbering.next(0)
     numbering.next(0)
     numbering.next(2)
     numbering.give_up(first)
     marks = numbering.marks()
-    assert marks == [Mark(RUN, 0, 2, ((1, 1),)), Mark(RUN, 2, 1)]
+    assert marks == [ProducerWatermark(RUN, 0, 2, ((1, 1),)), ProducerWatermark(RUN, 2, 1)]
     assert numbering.marks() == marks, "a mark that was not stored is told again"
     for mark in marks:
         numbering.told(mark)
     assert numbering.marks() == []
     numbering.next(0)
-    assert numbering.marks() == [Mark(RUN, 0, 3)]
-    assert numbering.marks(end=True) == [Mark(RUN, 0, 3, (), end=True), Mark(RUN, 2, 1, (), end=True)]
+    assert numbering.marks() == [ProducerWatermark(RUN, 0, 3)]
+    assert numbering.marks(end=True) == [
+        ProducerWatermark(RUN, 0, 3, (), end=True),
+        ProducerWatermark(RUN, 2, 1, (), end=True),
+    ]
 
 
 def test_many_void_numbers_take_several_marks_and_the_last_one_ends_the_run() -> None:
-    numbering = Numbering(RUN)
+    numbering = Sequencer(RUN)
     for number in [numbering.next(0) for _ in range(4 * MAX_RANGES)][::2]:
         numbering.give_up(number)
     marks = numbering.marks(end=True)
@@ -206,15 +209,15 @@ def delivery(number: int, **properties: str) -> Delivery:
 
 def test_only_a_reader_that_is_alone_judges() -> None:
     counts = Counts()
-    assert SoleReader.of(policy(), BEFORE, counts) is None
+    assert GapMonitor.of(policy(), BEFORE, counts) is None
     for kind, workers, alone in (("exclusive", 1, True), ("failover", 1, True), ("failover", 2, False)):
-        found = SoleReader.of(policy(subscription_type=kind, expected_workers=workers), BEFORE, counts)
+        found = GapMonitor.of(policy(subscription_type=kind, expected_workers=workers), BEFORE, counts)
         assert (found is not None) == alone
 
 
 def test_only_first_hops_count() -> None:
     counts = Counts()
-    sole = SoleReader(BEFORE, counts)
+    sole = GapMonitor(BEFORE, counts)
     ready, retrying = (lane for lane in policy().lanes if lane.name in ("L1/ready", "L1/retrying"))
     sole.received(delivery(1), ready)
     sole.received(delivery(1, **{"kodo-hop": "1"}), ready)
@@ -230,7 +233,7 @@ def test_only_first_hops_count() -> None:
 
 
 def test_of_many_holes_the_first_are_told_one_by_one() -> None:
-    sole = SoleReader(BEFORE, Counts())
+    sole = GapMonitor(BEFORE, Counts())
     (ready, *_) = (lane for lane in policy().lanes if lane.name == "L1/ready")
     for number in range(2, 61, 2):
         sole.received(delivery(number), ready)
@@ -245,7 +248,7 @@ def test_a_sequence_of_losses_is_counted_over_many_runs() -> None:
     rng = Random(7)
     gaps, lost = Gaps(BEFORE), 0
     for run in range(20):
-        numbering = Numbering(new_run(NOW + run, "abcd"))
+        numbering = Sequencer(new_run(NOW + run, "abcd"))
         for _ in range(200):
             text = str(numbering.next(rng.randrange(3)))
             if rng.random() < 0.05:

@@ -23,9 +23,9 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
-from kodo_consumer.runtime.process_pool.middleware_pool import Calls, SurroundedRunner
+from kodo_consumer.runtime.process_pool.middleware_pool import HandlerCalls, MiddlewareExecutor
 
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
@@ -42,10 +42,10 @@ _VERDICTS: dict[str, Outcome] = {
 }  # fmt: skip
 
 
-def started(hooks: Hooks, size: int = 2) -> tuple[SurroundedRunner, Desk]:
-    handling = Handling(pool_handlers.handle, size).check()
+def started(hooks: Hooks, size: int = 2) -> tuple[MiddlewareExecutor, Desk]:
+    handling = HandlerSpec(pool_handlers.handle, size).check()
     runner = handling.runner(policy(handler_timeout=1_000), None, hooks)
-    assert isinstance(runner, SurroundedRunner)
+    assert isinstance(runner, MiddlewareExecutor)
     desk = Desk()
     runner.start(desk)
     return runner, desk
@@ -105,7 +105,7 @@ def test_what_still_runs_at_the_end_is_let_go_without_a_word(monkeypatch: pytest
     monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.1)
     hooks = Hooks()
     hooks.add("handle", _calls)
-    handling = Handling(pool_handlers.handle, 1).check()
+    handling = HandlerSpec(pool_handlers.handle, 1).check()
     runner = handling.runner(policy(), None, hooks)
     desk = Desk()
     runner.start(desk)
@@ -131,7 +131,7 @@ def test_a_pool_that_breaks_is_told_and_nobody_waits_for_it() -> None:
 
 
 def test_a_handler_is_called_with_its_message_once_at_a_time() -> None:
-    calls = Calls(dict)
+    calls = HandlerCalls(dict)
     with pytest.raises(TypeError, match="not with 'x'"):
         calls("x")  # type: ignore[arg-type]
     (message,) = Desk().give("fine")
@@ -146,7 +146,7 @@ def test_a_handler_is_called_with_its_message_once_at_a_time() -> None:
 
 
 def test_the_worker_gives_up_hooks_that_hang_longer_than_any_run_takes() -> None:
-    hooks, handling = Hooks(), Handling(pool_handlers.handle, 2)
+    hooks, handling = Hooks(), HandlerSpec(pool_handlers.handle, 2)
     of = policy(handler_timeout=30_000)
     assert handling.scheduled(of, hooks).handler_timeout > 10**9
     hooks.add("decide", lambda message, raised: None)

@@ -30,10 +30,10 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
-from kodo_consumer.runtime.process_pool.worker_process import Job
+from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
@@ -67,7 +67,7 @@ class Desk(TestDesk):
 
 @contextmanager
 def pool(size: int = 2, timeout: float = 60.0, function: str = "handle") -> Iterator[tuple[ProcessRunner, Desk]]:
-    runner = ProcessRunner(Job(MODULE, function, policy().lanes, None), size, timeout)
+    runner = ProcessRunner(ProcessTask(MODULE, function, policy().lanes, None), size, timeout)
     runner.launch()
     desk = Desk()
     runner.start(desk)
@@ -197,7 +197,7 @@ def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
         ("tests.unit.consumer.broken_pool_handlers", "handle", "broken_pool_handlers.py:6: no licence on this machine"),
         (MODULE, "missing", "has no attribute 'missing'"),
     ):
-        runner = ProcessRunner(Job(module, function, policy().lanes, None), 2, 60.0)
+        runner = ProcessRunner(ProcessTask(module, function, policy().lanes, None), 2, 60.0)
         with pytest.raises(KodoctlError, match=r"K751") as raised:
             runner.launch()
         assert why in str(raised.value)
@@ -218,7 +218,7 @@ def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest
 
 
 def test_a_worker_that_breaks_is_told() -> None:
-    runner = ProcessRunner(Job(MODULE, "handle", policy().lanes, None), 1, 60.0)
+    runner = ProcessRunner(ProcessTask(MODULE, "handle", policy().lanes, None), 1, 60.0)
     runner.launch()
     desk = Desk()
     desk.broken = True
@@ -267,16 +267,16 @@ def test_what_cannot_run_in_a_process_is_refused_with_everything_that_is_wrong()
     ]
     for function, why in wrong:
         with pytest.raises(KodoctlError, match="K752") as raised:
-            Handling(function, 2).check()
+            HandlerSpec(function, 2).check()
         assert why.replace("s?", "") in str(raised.value).replace("imports", "import")
     with pytest.raises(KodoctlError) as raised:
-        Handling(lambda: None, 2).check()
+        HandlerSpec(lambda: None, 2).check()
     assert [finding.code for finding in raised.value.diagnostics] == ["K750", "K752"]
 
 
 def test_a_declared_handler_becomes_a_pool() -> None:
     of = policy()
-    handling = Handling(pool_handlers.handle, 2).check()
+    handling = HandlerSpec(pool_handlers.handle, 2).check()
     assert handling.scheduled(of, Hooks()).concurrency == 2
     runner = handling.runner(of, None, Hooks())
     assert isinstance(runner, ProcessRunner)
