@@ -80,7 +80,6 @@ def test_a_module_name_is_in_one_package_only() -> None:
     assert not {name: count for name, count in names.items() if count > 1 and name not in SHARED_BASENAMES}
 
 
-@not_yet
 def test_a_public_class_name_is_defined_once() -> None:
     where: dict[str, set[str]] = defaultdict(set)
     for module, node in _classes():
@@ -178,7 +177,6 @@ def test_collaborators_are_given_in_constructors() -> None:
     assert not found
 
 
-@not_yet
 def test_a_module_that_one_other_imports_has_some_length() -> None:
     importers: dict[str, set[str]] = defaultdict(set)
     for module, tree in _trees().items():

@@ -160,12 +160,8 @@ def head_of(path: Path) -> str | None:
 
 
 def repository(url: str) -> str:
-    """A remote's address without scheme, user and `.git`: the same however it was cloned."""
+    """Address of a remote without scheme, user and `.git`, in lower case: the same however it was cloned."""
     rest = (
         url.partition("://")[2] if "://" in url else url.replace(":", "/", 1) if "@" in url.partition(":")[0] else url
     )
-    return (
-        rest.rpartition("@")[2].removesuffix("/").removesuffix(".git").lower()
-        if rest.partition("@")[2]
-        else rest.removesuffix("/").removesuffix(".git")
-    )
+    return rest.rpartition("@")[2].removesuffix("/").removesuffix(".git").lower()

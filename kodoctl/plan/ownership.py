@@ -96,7 +96,7 @@ def _not_ours(where: Where | None, desired: Desired, namespace: NamespaceName, l
     ours = desired.sources.get(ledger.name, Source())
     if ours.origin is None or ledger.source.origin is None:
         return
-    if ours.origin != ledger.source.origin:
+    if ours.origin.lower() != ledger.source.origin.lower():  # forges ignore case, and so do older entries
         detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, {way}"
         yield error("K415", "applied from another source", detail, where)
     elif ours.path != ledger.source.path:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kodoctl.errors import Diagnostic, Severity, error
+from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, action_of
-from kodoctl.plan.danger.active_overrides import steered
 from kodoctl.plan.danger.blast_radius import large_share
 from kodoctl.plan.danger.broker_settings import surroundings
 from kodoctl.plan.danger.data_loss import DangerRules
@@ -17,7 +16,7 @@ from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
-from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
+from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionFacts
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
@@ -30,8 +29,9 @@ from kodoctl.plan.ledger_plan import (
     renamed_in_part,
 )
 from kodoctl.plan.targeting import TargetSummary
+from kodoctl.protocol.overrides import steered_text
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address
+from kodoctl.topology.resources import Address, SubscriptionResource
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def make_plan(  # the parts of a plan are what they are
             *(unedited(changes, against) if against is not None else ()),
             *undelivered(part, live),
             *surroundings(part, live, changes),
-            *steered(live, now),
+            *active_override_notes(live, now),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
@@ -174,6 +174,17 @@ def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:
 
 
 _RANK = {Action.DELETE: 0, Action.UPDATE: 1, Action.FORGET: 2, Action.ADOPT: 3, Action.CREATE: 4}
+
+
+def active_override_notes(live: Live, now: int) -> Iterator[Diagnostic]:
+    """A note for each subscription that is steered; `now` is ms since the epoch."""
+    for _, found in sorted(live.objects.items()):
+        facts, resource = found.facts, found.resource
+        if not isinstance(facts, SubscriptionFacts) or not isinstance(resource, SubscriptionResource):
+            continue
+        if facts.steered is not None and (text := steered_text(facts.steered, now)) is not None:
+            detail = f"{resource.name} on {resource.topic.local} is {text}; an apply keeps that"
+            yield note("K784", "live orders to workers", detail)
 
 
 def reading_order(change: Change) -> tuple[bool, int, Address]:

@@ -1,4 +1,4 @@
-"""Sink of one lane: hands what its reader receives to the worker, under the index of the lane. Called by threads of the broker."""
+"""Sink of a lane: hands what its reader receives to the worker, with the index of the lane. Called by broker threads."""
 
 from __future__ import annotations
 

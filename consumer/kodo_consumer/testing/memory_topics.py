@@ -109,7 +109,7 @@ class Topic:
         partition = -1
         if self.partitions > 1:
             key = message.ordering_key or message.key
-            partition = (zlib.crc32(key.encode()) if key else batch or number) % self.partitions
+            partition = (zlib.crc32(key.encode()) if key else number if batch is None else batch) % self.partitions
         stored = StoredMessage(number, message, wall, partition, batch)
         self.messages.append(stored)
         return stored
@@ -257,5 +257,5 @@ def _delivery(topic: Topic, stored: StoredMessage) -> Delivery:
         ordering_key=message.ordering_key,
         event_time=message.event_time,
         publish_time=stored.publish_time,
-        batch_index=0 if batch is None else stored.number - batch,
+        batch_index=-1 if batch is None else stored.number - batch,
     )

@@ -371,6 +371,8 @@ def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
     run read was stored when the next one looked.
     """
     runs, looks = reading.runs, reading.looks
+    if not looks:  # a run that was cut short reads, and records no cursor
+        return None
     following = {run: next((look for look in looks if look > taken), looks[-1]) for run, taken in runs.items()}
     return max(
         (one.last for one in reading.ranges if looks[-1:] > [following.get(one.run, looks[-1]) + horizon]), default=None

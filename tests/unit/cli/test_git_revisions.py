@@ -168,6 +168,17 @@ def test_a_linked_working_tree_has_its_repository() -> None:
     assert source_of_topology(Path("topologies/trade.yaml")).path == "topologies/trade.yaml"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://github.com/Owner/Name.git", "git@github.com:Owner/Name.git", "ssh://git@github.com/owner/name",
+        "https://user:secret@github.com/Owner/Name/",
+    ],
+)  # fmt: skip
+def test_a_repository_has_one_name_however_it_was_cloned(url: str) -> None:
+    assert module.repository(url) == "github.com/owner/name"
+
+
 def test_a_git_that_gives_no_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     write("topologies/trade.yaml")
     commit()

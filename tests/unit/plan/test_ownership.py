@@ -202,6 +202,11 @@ def test_a_name_applied_from_another_repository_refuses_the_whole_plan() -> None
     assert not difference(side, before, take_over=True).conflicts
 
 
+def test_a_repository_is_the_same_however_its_name_was_typed() -> None:
+    before = applied(wanted(PLAIN, sources={"trade": replace(SOURCE, origin=(SOURCE.origin or "").title())}))
+    assert not difference(wanted(PLAIN, sources={"trade": SOURCE}), before).conflicts
+
+
 def test_a_file_that_moved_in_its_repository_is_a_note() -> None:
     before = applied(wanted(PLAIN, sources={"trade": replace(SOURCE, path="old.yaml")}))
     [finding] = difference(wanted(PLAIN, sources={"trade": SOURCE}), before).conflicts

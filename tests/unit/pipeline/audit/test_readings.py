@@ -186,6 +186,13 @@ def test_a_topology_that_nobody_read(expansion):
     assert {lane["mark_ledger"] for lane in found.lanes} == {None}
 
 
+def test_a_partition_may_be_read_by_a_run_that_was_cut_short_before_its_cursors(expansion):
+    coverage, _ = everything(expansion)
+    found = survey(expansion, read_tables(coverage, [], {}))
+    assert {(lane["aged_ledger"], lane["mark_ledger"], lane["read_at"]) for lane in found.lanes} == {(None, None, 0)}
+    assert all(part.without for part in found.parts if not part.audit), 'so that the verdict is not "no loss"'
+
+
 def test_audit_records_that_were_not_all_read_prove_nothing(expansion):
     coverage, cursors = everything(expansion)
     audit = f"{READY}-billing-AUDIT"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kodoctl.errors import Severity
-from kodoctl.plan.danger.active_overrides import steered
 from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
+from kodoctl.plan.plan import active_override_notes
 from kodoctl.protocol.overrides import Order, What, printed
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
@@ -25,15 +25,15 @@ def live(steered_by: str | None) -> Live:
 
 def test_orders_in_force_are_a_note() -> None:
     pause = Order(What.PAUSE, NOW, NOW + 3_600_000, "ann@desk", tenant="u1")
-    [note] = steered(live(printed([pause])), NOW)
+    [note] = active_override_notes(live(printed([pause])), NOW)
     assert (note.code, note.severity) == ("K784", Severity.NOTE)
     assert note.detail == (
         "billing on orders is steered until 2027-01-15 09:00 UTC: tenant u1 paused; an apply keeps that"
     )
-    assert list(steered(live(printed([pause])), NOW + 3_600_000)) == []
+    assert list(active_override_notes(live(printed([pause])), NOW + 3_600_000)) == []
 
 
 def test_what_workers_cannot_read_is_told_too() -> None:
-    [note] = steered(live("garbage"), NOW)
+    [note] = active_override_notes(live("garbage"), NOW)
     assert "steered by something workers cannot read" in note.detail
-    assert list(steered(live(None), NOW)) == []
+    assert list(active_override_notes(live(None), NOW)) == []
