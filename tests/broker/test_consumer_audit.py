@@ -21,7 +21,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from kodo_consumer.core.audit_recorder import Recorder
+from kodo_consumer.core.audit_recorder import AuditRecorder
 from kodo_consumer.adapters.pulsar import lanes, producers
 
 STEP = os.environ.get("KILL_AT", "")
@@ -48,9 +48,9 @@ def of_records(line, ticket, message, key):
     return message.topic.endswith("-AUDIT")
 
 
-around(Recorder, "flush", "gathered", 3)  # handled, no record is on its way
+around(AuditRecorder, "flush", "gathered", 3)  # handled, no record is on its way
 around(producers.Producers, "_send", "sent.", 3, of_records)  # on its way, without receipt
-around(Recorder, "stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
+around(AuditRecorder, "stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
 
 
 def handle(message):

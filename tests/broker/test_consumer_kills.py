@@ -21,7 +21,7 @@ import os, signal, time
 from itertools import count
 
 from kodo_consumer.adapters.pulsar import lanes, producers
-from kodo_consumer.core.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -59,7 +59,7 @@ def console(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_workers_follow_orders_and_plan_and_status_tell_of_them(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.core.service.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
     place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     handled: Counter[str] = Counter()

@@ -44,7 +44,7 @@ from itertools import count
 from kodo_consumer.cli.main import main
 from kodo_consumer.outbox.relay import Relay
 from kodo_consumer.outbox.producers import Senders
-from kodo_consumer.outbox.outbox_store import Store
+from kodo_consumer.outbox.outbox_store import OutboxStore
 
 STEP = os.environ.get("KILL_AT", "")
 
@@ -65,10 +65,10 @@ def around(owner, name, step, nth):
     setattr(owner, name, patched)
 
 
-around(Store, "claim", "claimed.", 1)  # nothing of the batch is sent
+around(OutboxStore, "claim", "claimed.", 1)  # nothing of the batch is sent
 around(Senders, "post", "posted.", 150)  # on its way, without receipt
 around(Relay, "_stored", "stored", 150)  # the broker has it, the table does not know
-around(Store, "settle", "settled.", 1)
+around(OutboxStore, "settle", "settled.", 1)
 main()
 """
 STEPS = ["claimed.", "posted.", "stored", "settled."]

@@ -21,7 +21,7 @@ APP = """
 import os, signal, sys
 from itertools import count
 
-from kodoctl.pulsar.recall_transport import Holder, LaneSender
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
 from kodoctl.recall import sender as carry
 from kodoctl.recall.delta_ledger import DeltaLedger
 
@@ -51,7 +51,7 @@ around(LaneSender, "send", "first sent.", 1)
 around(LaneSender, "send", "sent.", 33)
 around(carry.Carrier, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
-around(Holder, "acknowledge", "acknowledged.", 25)
+around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)
 around(carry.Carrier, "_still_held", "all done", 1)
 
 from kodoctl.cli.main import main

@@ -1,4 +1,4 @@
-"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.core.service and kodo_consumer.runtime drive them."""
+"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.runtime.supervisor and kodo_consumer.runtime drive them."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 DYING = """
 import os, signal
 
-from kodo_consumer.core.audit_recorder import Recorder
+from kodo_consumer.core.audit_recorder import AuditRecorder
 
 
 def around(name, step, nth, concerns):
     '''The process dies before its nth call that concerns us.'''
-    original, seen = getattr(Recorder, name), []
+    original, seen = getattr(AuditRecorder, name), []
 
     def patched(*arguments, **named):
         if os.environ.get("KILL_AT") == step and concerns(arguments, named):
@@ -35,7 +35,7 @@ def around(name, step, nth, concerns):
                 os.kill(os.getpid(), signal.SIGKILL)
         return original(*arguments, **named)
 
-    setattr(Recorder, name, patched)
+    setattr(AuditRecorder, name, patched)
 
 
 around("add", "stored", 3, lambda arguments, _: len(arguments) > 5 and arguments[5])

@@ -26,7 +26,7 @@ LETTERS = 120
 KILLING = f"""
 {DYING}
 from kodoctl.pipeline.recall import send_job as sending
-from kodoctl.pulsar.recall_transport import Holder, LaneSender
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
 from kodoctl.recall import sender as carry
 from kodoctl.recall.delta_ledger import DeltaLedger
 
@@ -38,7 +38,7 @@ around(LaneSender, "send", "sent.", 13)
 around(carry.Carrier, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(sending, "_total", "all sent", 1)
-around(Holder, "acknowledge", "acknowledged.", 25)
+around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)
 around(carry.Carrier, "_still_held", "all done", 1)
 """
 BRIEF, LONG = (

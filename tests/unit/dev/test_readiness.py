@@ -70,7 +70,7 @@ def test_the_token_is_presented(server):
 
 
 def test_a_proxy_of_the_environment_is_not_asked(server):
-    program = "import sys; from kodoctl.dev.readiness import *; print(not_ready([Target(sys.argv[1], None, '/mine')]))"
+    program = "import sys; from kodoctl.dev.readiness import *; print(not_ready([ReadinessTarget(sys.argv[1], None, '/mine')]))"
     environ = {**os.environ, "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
     command = [sys.executable, "-c", program, server.target.admin_url]
     assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout == "None\n"

@@ -156,7 +156,7 @@ def test_what_runs_too_long_at_the_end_is_let_go(caplog: pytest.LogCaptureFixtur
 def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.core.service._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
     place.cluster.answers.clear()
     place.service.start()
     eventually(lambda: place.cluster.asked == 1)
@@ -193,9 +193,9 @@ def test_of_a_failover_topic_nothing_starts_until_the_broker_names_this_worker()
 def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.core.service._LEAVE", 0.1)
-    monkeypatch.setattr("kodo_consumer.core.service.LOOK_EVERY", 0.01)
-    monkeypatch.setattr("kodo_consumer.core.service._LONGEST_NAP", 0.02)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor._LONGEST_NAP", 0.02)
     now = SystemClock().wall()
     until = now + 1_500
     order = Order(What.PAUSE, now, until, "ann@desk", lane="L1/ready")
@@ -212,7 +212,7 @@ def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
 def test_a_client_library_that_never_answers_does_not_keep_a_process_from_ending(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.core.worker._LEAVE_WITHIN", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.worker._LEAVE_WITHIN", 0.1)
     over = threading.Event()
     place.service.start()
     lane = place.worker.reader(0)
@@ -261,7 +261,7 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
 def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.core.service.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.02)
     monkeypatch.setattr("kodo_consumer.core.limits.live_workers._KEPT", 0.1)
     gates = place.worker.engine.limits.gates_of({}, "")
     assert gates[0].limit == 2  # type: ignore[attr-defined]

@@ -164,7 +164,7 @@ class Silent(RateLimiter):
 
 
 def test_of_many_gates_only_some_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter_set, "RateGate", Silent)
+    monkeypatch.setattr(limiter_set, "RateLimiter", Silent)
     limits = LimiterSet((RATE,), 1)
     for number in range(40_000):
         limits.gates_of({"uid": str(number)}, "")[0].start(float(number))

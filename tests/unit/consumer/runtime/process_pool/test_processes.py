@@ -234,10 +234,10 @@ def test_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     script.write_text(
         "import sys, time\n"
         "from kodo_consumer.runtime.process_pool.pool import ProcessRunner\n"
-        "from kodo_consumer.runtime.process_pool.worker_process import Job\n"
+        "from kodo_consumer.runtime.process_pool.worker_process import ProcessTask\n"
         "def handle(message): pass\n"
         "if __name__ == '__main__':\n"
-        "    runner = ProcessRunner(Job('__main__', 'handle', (), None), 2, 60.0)\n"
+        "    runner = ProcessRunner(ProcessTask('__main__', 'handle', (), None), 2, 60.0)\n"
         "    runner.launch()\n"
         "    print(*[line.process.pid for line in runner._lines], flush=True)\n"
         "    time.sleep(60)\n",
