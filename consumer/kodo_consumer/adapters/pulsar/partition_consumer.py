@@ -26,9 +26,7 @@ from kodoctl.pulsar.message_decoding import as_they_are
 log = logging.getLogger("kodo.consumer")
 MUCH: Final = 32  # messages there at once: a backlog
 _BATCH_WAIT: Final = 5  # ms a batch waits to be full
-_GIVE_UP: Final = (
-    10.0  # seconds: the client's own next try is 12.8 s after the one before, the ones behind it up to a minute
-)
+_GIVE_UP: Final = 7.0  # seconds: the client's own tries come 6.3 s and 12.7 s after the loss, and up to a minute apart
 _AGAIN: Final = 1.0  # seconds between two tries to subscribe, each of which goes on for the client's operation timeout
 _TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
 _SILENT: Final = 0.5  # seconds in which nothing came
