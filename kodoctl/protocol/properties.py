@@ -39,11 +39,11 @@ PARENT: Final = "kodo-parent"  # origin id of the message whose handler transfer
 RECALL: Final = "kodo-recall"  # recall id
 AGAIN: Final = "kodo-again"  # that recall sent it though it may be done: handled once for each such recall
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
-ENCRYPTION: Final = (
-    "kodo-encryption"  # what an encrypted payload's owner needs to read it: kodoctl.pulsar.message_decoding
-)
+ENCRYPTION: Final = "kodo-encryption"  # what the owner of an encrypted payload needs: kodoctl.pulsar.message_decoding
 ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
 SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.protocol.signing
+TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Properties by which W3C passes traces on: any message may have them, declared or not."""
 
 
 def identity(given: str | None, origin: str | None, position: str) -> str:

@@ -9,13 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kodo_consumer.adapters.tracing.setup import NAMES as TRACE_NAMES
 from kodo_consumer.core.envelope import PREFIX, Outgoing, size_on_the_way
 from kodo_consumer.core.outcomes import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.message import Check
 from kodoctl.errors import UsageError, error
+from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.topology.names import whole_topic
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Unpack
 from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session, scoped_session
 
-from kodo_consumer.adapters.tracing.setup import NAMES, Wanted, callers
+from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.clock import Clock, SystemClock
 from kodo_consumer.core.envelope import Duration
 from kodo_consumer.core.message_validation import MessageValidator
@@ -21,6 +21,7 @@ from kodo_consumer.outbox.table import PULSAR, TABLE
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import UsageError, error
+from kodoctl.protocol.properties import TRACE_NAMES
 
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
 
@@ -72,7 +73,7 @@ class Outbox:
         """
         form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
         body, given = form.encoded(payload), form.allowed(properties or {})
-        if NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
+        if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)
         now = self._clock.wall()
         row = {

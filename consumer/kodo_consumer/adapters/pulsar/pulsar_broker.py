@@ -28,9 +28,7 @@ from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
-_OPEN_WITHIN: Final = (
-    8  # seconds: a subscribe that went to a broker that hangs is lost with it, and the next one asks another
-)
+_OPEN_WITHIN: Final = 8  # seconds: a subscribe whose broker hangs is never answered; the next one asks another broker
 _LOG_EVERY: Final = 1.0  # seconds
 _AWAY: Final = (
     pulsar.BrokerMetadataError,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Wanted = Literal["auto", "on", "off"]
 CHOICES: Final[tuple[Wanted, ...]] = ("auto", "on", "off")
-NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
-"""Properties by which W3C passes traces on: any message may have them, declared or not."""
 _API: Final = "opentelemetry.trace"
 
 
