@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from kodo_consumer.dedup import create_tables
-from kodo_consumer.adapters.pulsar import lane_reader as lanes
+from kodo_consumer.adapters.pulsar import lane_reader
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 
 STEP = os.environ["KILL_AT"]
@@ -52,7 +52,7 @@ def after(owner, name, step, nth):
 
 
 after(SqlStore, "exchange", "marked", 3)  # the store knows, the broker does not
-after(lanes.PulsarLane, "acknowledge", "acknowledged", 2)  # gathered by the client, not sent
+after(lane_reader.PulsarLaneReader, "acknowledge", "acknowledged", 2)  # gathered by the client, not sent
 
 
 def handle(message):

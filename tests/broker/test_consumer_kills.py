@@ -20,7 +20,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from kodo_consumer.adapters.pulsar import lanes, producers
+from kodo_consumer.adapters.pulsar import lane_reader, partition_producers
 from kodo_consumer.runtime.worker import Worker
 
 STEP = os.environ.get("KILL_AT", "")
@@ -48,9 +48,9 @@ def around(owner, name, step, nth):
     setattr(owner, name, patched)
 
 
-around(producers.Producers, "send", "published.", 15)  # on its way, without receipt
+around(partition_producers.Producers, "send", "published.", 15)  # on its way, without receipt
 around(Worker, "receipts", "stored", 15)  # the target has it, it is not acknowledged
-around(lanes.PulsarLane, "acknowledge", "acknowledged.", 15)  # gathered by the client, not sent
+around(lane_reader.PulsarLaneReader, "acknowledge", "acknowledged.", 15)  # gathered by the client, not sent
 around(Worker, "drain", "draining.", 1)  # handlers run, nothing new is started
 around(Worker, "close", "drained", 1)  # handlers have ended, connections are open
 

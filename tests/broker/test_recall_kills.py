@@ -22,11 +22,11 @@ import os, signal, sys
 from itertools import count
 
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
-from kodoctl.recall import sender as carry
+from kodoctl.recall import sender
 from kodoctl.recall.delta_ledger import DeltaLedger
 
 STEP = os.environ["KILL_AT"]
-carry.MOST_AT_ONCE = 20
+sender.MOST_AT_ONCE = 20
 
 
 def around(owner, name, step, nth):
@@ -49,10 +49,10 @@ around(DeltaLedger, "append", "first intent", 2)  # the first call books the dou
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(LaneSender, "send", "first sent.", 1)
 around(LaneSender, "send", "sent.", 33)
-around(carry.Carrier, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
+around(sender.RecallSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)
-around(carry.Carrier, "_still_held", "all done", 1)
+around(sender.RecallSender, "_still_held", "all done", 1)
 
 from kodoctl.cli.main import main
 main()
@@ -166,10 +166,10 @@ def test_an_interrupt_ends_cleanly_and_the_same_command_goes_on(workspace: Works
 
 
 BLIND = """
-from kodoctl.recall import cluster, receipts
+from kodoctl.recall import cluster, send_receipts
 
 cluster.largest_message = lambda *_: None
-receipts.PATIENCE = 1.0
+send_receipts.PATIENCE = 1.0
 
 from kodoctl.cli.main import main
 main()

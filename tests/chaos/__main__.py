@@ -163,9 +163,9 @@ def main() -> int:
             disk=asked.disk,
             only=asked.only,
         )
+    print(f"{'good' if found['good'] else 'BROKEN'}: {found}", flush=True)
     if not asked.only:
         report.add(asked.report, found)
-    print(f"{'good' if found['good'] else 'BROKEN'}: {found}", flush=True)
     return 0 if found["good"] else 1
 
 

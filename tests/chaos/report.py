@@ -34,6 +34,7 @@ ingests with an audit, each one after the other. One fault after the other is in
 
 def add(folder: Path, found: dict[str, Any]) -> None:
     """Appends one campaign and writes the report anew."""
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / RESULTS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(found, sort_keys=True) + "\n")
     campaigns = [json.loads(line) for line in (folder / RESULTS).read_text(encoding="utf-8").splitlines()]

@@ -104,7 +104,7 @@ class Reader:
         assert delivery.payload is not None
         payload = Payload(delivery.payload)
         payload.lane = self.index
-        payload.number = delivery.entry + delivery.batch_index  # type: ignore[operator]
+        payload.number = delivery.entry + max(delivery.batch_index, 0)  # type: ignore[operator]  # -1: in no batch
         self.process.book.delivered(self.process, self.index, payload.number)
         return delivery._replace(payload=payload)
 

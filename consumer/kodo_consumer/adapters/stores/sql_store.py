@@ -217,19 +217,23 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """See Store. In bundles, each a transaction of its own."""
+        """See Store. In bundles, each a transaction of its own, by a range of the index: a database without statistics of
+        the table reads a bundle that is a subquery again for each row.
+        """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
             self._forget_the_old(connection)
             since = connection.scalar(select(at).where(*mine).order_by(at.desc()).offset(max(0, keep - 1)).limit(1))
-            old = now_ms() - round(seconds * 1000)
+            old = connection.execute(select(now_ms())).scalar_one() - round(seconds * 1000)
         total = 0
         while since is not None:
-            few = select(HANDLED.c.identity).where(*mine, at < since, at < old).order_by(at).limit(_PRUNE_BUNDLE)
+            prunable = (*mine, at < min(since, old))
             with self._transaction() as connection:
-                gone = connection.execute(delete(HANDLED).where(*mine, HANDLED.c.identity.in_(few.scalar_subquery())))
-            total += gone.rowcount
-            if gone.rowcount < _PRUNE_BUNDLE:
+                end = connection.scalar(select(at).where(*prunable).order_by(at).offset(_PRUNE_BUNDLE - 1).limit(1))
+                total += connection.execute(
+                    delete(HANDLED).where(*prunable, *(() if end is None else (at <= end,)))
+                ).rowcount
+            if end is None:
                 break
         return total
 
