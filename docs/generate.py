@@ -188,7 +188,7 @@ def tables_page() -> str:
     lines = [
         "# Tables of the pipeline",
         "",
-        "Types are Spark's. How to read them: [pipeline](../how-to/pipeline.md#the-landing).",
+        "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
     for table in (*TABLES, *COUNTED, MESSAGES):
         lines += [

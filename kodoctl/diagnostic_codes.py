@@ -262,7 +262,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
     "The pipeline": {
         "K570": Code("Spark is not installed", "Install the extra `spark`, and Java 17 or 21."),
         "K571": Code("Spark does not start", "Look at Java's own words in the detail."),
-        "K572": Code("options of the source", "Give them as the detail says; `docs/how-to/pipeline.md` lists them."),
+        "K572": Code("options of the source", "Give them as the detail says; `docs/how-to/spark-source.md` lists them."),
         "K573": Code("the landing cannot be used", "Check path, rights and room; --landing names another one."),
         "K574": Code("stored messages could not be read",
                      "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
@@ -272,7 +272,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Look at its own words in the detail: memory, disk, or a file of the landing; then run it again."),
         "K578": Code("settings of Spark", "Give --conf KEY=VALUE with Spark's own keys; beside spark-submit, give them to it."),
         "K579": Code("Spark has no connector for the store",
-                     "Name the connector with --conf, as `docs/how-to/pipeline.md` shows; S3 is s3a://BUCKET/FOLDER."),
+                     "Name the connector with --conf, as `docs/how-to/object-stores.md` shows; S3 is s3a://BUCKET/FOLDER."),
     },
     "Parts of the cluster that do not answer": {
         "K580": Code("part of a topic cannot be read",

@@ -88,3 +88,26 @@ def test_links_between_pages_lead_somewhere():
     broken = [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()]
 
     assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_to_a_part_of_a_page_find_its_heading():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    links = [
+        (page, target, anchor)
+        for page in pages
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
+    ]
+
+    broken = [
+        f"{page.name}: {target}#{anchor}"
+        for page, target, anchor in links
+        if anchor not in anchors(page.parent / target if target else page)
+    ]
+
+    assert broken == []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
-LAUNCHER = "from kodoctl.cli.main import main\n\nmain()\n"  # as docs/how-to/pipeline.md has it
+LAUNCHER = "from kodoctl.cli.main import main\n\nmain()\n"  # as docs/how-to/spark-cluster.md has it
 
 
 @pytest.fixture

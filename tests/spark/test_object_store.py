@@ -23,7 +23,7 @@ from tests.spark.filling import fill, keep
 from tests.stores import BUCKET, ObjectStore, object_store
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
-HOW_TO = Path(__file__).parents[2] / "docs/how-to/pipeline.md"
+HOW_TO = Path(__file__).parents[2] / "docs/how-to/object-stores.md"
 LANDING = f"s3a://{BUCKET}/landing"
 LEDGER = f"s3a://{BUCKET}/recalls"
 TOPICS = """

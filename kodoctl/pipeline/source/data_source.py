@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class PulsarSource(DataSource):
-    """Stored messages of topics, as columns of kodoctl.pipeline.ingest.tables.MESSAGES. docs/how-to/pipeline.md lists
-    the options.
+    """Stored messages of topics, as columns of kodoctl.pipeline.ingest.tables.MESSAGES. docs/how-to/spark-source.md
+    lists the options.
     """
 
     @classmethod

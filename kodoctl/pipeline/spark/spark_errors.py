@@ -29,9 +29,7 @@ def _connector(text: str) -> Diagnostic | None:
     """Spark has none for the store's scheme."""
     if (found := _NO_CONNECTOR.search(text)) is None:
         return None
-    detail = (
-        f"{found[1] or found[2]}:// is unknown to it: docs/how-to/pipeline.md says how a connector is named with --conf"
-    )
+    detail = f"{found[1] or found[2]}:// is unknown to it: docs/how-to/object-stores.md names a connector for --conf"
     return error("K579", "Spark has no connector for the store", detail)
 
 
