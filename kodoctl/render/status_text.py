@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from kodoctl.formatting import age_text
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
@@ -97,7 +98,7 @@ def _row(lane: Json, now: int) -> tuple[str, ...]:
     if not lane["there"]:
         return (name, "MISSING", "", "", "", "", "", "")
     waiting = lane["entries"] if lane["messages"] is None else lane["messages"]
-    age = _age(now - lane["oldest"]) if lane["oldest"] else "-"
+    age = age_text(now - lane["oldest"], short=True) if lane["oldest"] else "-"
     return (
         name,
         f"{waiting:,}",
@@ -108,10 +109,3 @@ def _row(lane: Json, now: int) -> tuple[str, ...]:
         age,
         str(lane["consumers"]) if lane["state"] != "dead" else "held",
     )
-
-
-def _age(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms // size}{unit}"
-    return "0s"
