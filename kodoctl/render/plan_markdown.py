@@ -24,12 +24,12 @@ def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     _destructive(page, document)
-    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "findings")
+    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "finding")
     for title, rows in _sections(document):
         page.fold(title, rows)
     for title, changes in words.by_origin(document):
         if title:
-            page.add_while_it_fits([f"**{markdown(title)}**"], "headings")
+            page.add_while_it_fits([f"**{markdown(title)}**"], "heading")
         for namespace, members in _by_namespace(changes):
             page.fold(f"{namespace}: {many(len(members), 'change')}", _diff_rows(members), fence="diff")
     return page.text()
@@ -52,7 +52,7 @@ class _Page:
     def warn(self, text: str) -> None:
         self._warning = text
 
-    def add_while_it_fits(self, blocks: Iterable[str], what: str) -> None:
+    def add_while_it_fits(self, blocks: Iterable[str], noun: str) -> None:
         """Blocks in their order; the rest is counted."""
         rest = 0
         for block in blocks:
@@ -61,7 +61,7 @@ class _Page:
             else:
                 self.add(block)
         if rest:
-            self.add(f"… and {rest} more {what}.")
+            self.add(f"… and {many(rest, f'more {noun}')}.")
             self._cut += rest
 
     def fold(self, title: str, rows: list[str], *, fence: str = "") -> None:
@@ -78,7 +78,7 @@ class _Page:
         self._cut += len(rows) - shown
         if not shown:
             return
-        rest = [] if shown == len(rows) else [f"… and {len(rows) - shown} more lines"]
+        rest = [] if shown == len(rows) else [f"… and {many(len(rows) - shown, 'more line')}"]
         body = "\n".join([*rows[:shown], *rest])
         self.add(frame.replace(f"\n\n{opened}{closed}\n\n", f"\n\n{opened}{body}{closed}\n\n", 1))
 

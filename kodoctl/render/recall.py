@@ -94,7 +94,12 @@ def _left_out(summary: Json) -> Iterator[Line]:
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
-        yield Line(f"    {count:,} {_LEFT_OUT[word]}", "yellow", hang=6)
+        said = (
+            "copy of a chosen letter: acknowledged with it, not sent"
+            if (word, count) == ("repeat", 1)
+            else _LEFT_OUT[word]
+        )
+        yield Line(f"    {count:,} {said}", "yellow", hang=6)
     for why, count in summary["not_editable"].items():
         yield Line(f"      {count:,}: {one_line(why)}", "yellow", hang=8)
     yield Line()
@@ -119,11 +124,11 @@ def recall_report_lines(document: Json) -> Iterator[Line]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
     if document["already"]:
         verb = "recalled" if document["action"] == "send" else "discarded"
-        text = f"  {many(document['already'], 'letter')} of the plan were {verb} by an earlier attempt at this plan"
+        text = f"  {many(document['already'], 'letter')} of the plan {verb} by an earlier attempt at this plan"
         yield Line(text, hang=4)
     if document["gone"]:
         yield Line(
-            f"  {many(document['gone'], 'letter')} of the plan were acknowledged by somebody else meanwhile",
+            f"  {many(document['gone'], 'letter')} of the plan acknowledged by somebody else meanwhile",
             "yellow",
             hang=4,
         )

@@ -53,7 +53,7 @@ def _was(number: int) -> str:
 def _coverage(audit: Json) -> str:
     planned = sum(part["entries_planned"] for part in audit["coverage"])
     seen = sum(part["entries_seen"] for part in audit["coverage"])
-    return f"{seen:,} of {planned:,} entries of {many(len(audit['coverage']), 'partition')}"
+    return f"{seen:,} of {many(planned, 'entry', 'entries')} of {many(len(audit['coverage']), 'partition')}"
 
 
 def waiting(document: Json) -> str:

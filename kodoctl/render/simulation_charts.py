@@ -25,7 +25,7 @@ def pairs(trial: Mapping[str, Any]) -> list[Pair]:
     """
     then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
     return [
-        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({one['tenants']:,} others)", one, then[one["tenant"]])
+        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({many(one['tenants'], 'other')})", one, then[one["tenant"]])
         for one in trial["today"]["tenants"]
         if one["tenant"] in then
     ]  # fmt: skip
