@@ -1,6 +1,11 @@
-"""Figures as people read them, in what plans say of live data."""
+"""Sizes, counts, ages, durations and times as people read them. JSON has the exact figures."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+_AGES: Final = (("d", "d", 86_400_000), ("h", "h", 3_600_000), ("min", "m", 60_000), ("s", "s", 1_000))  # ms
 
 
 def size_text(number: int) -> str:
@@ -13,14 +18,35 @@ def size_text(number: int) -> str:
     return f"{amount:.1f}".removesuffix(".0") + unit
 
 
-def age_text(ms: int) -> str:
-    """Milliseconds in the largest unit that fits: `3 h`."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+def age_text(ms: int, *, short: bool = False) -> str:
+    """Milliseconds in the largest unit that fits, rounded down: `3 h`, `5 min`; short: `3h`, `5m`."""
+    for unit, letter, size in _AGES:
         if ms >= size:
-            return f"{ms // size} {unit}"
-    return "0 s"
+            return f"{ms // size}{letter}" if short else f"{ms // size} {unit}"
+    return "0s" if short else "0 s"
+
+
+def duration_text(ms: float) -> str:
+    """Milliseconds, measured: `0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
+    for unit, _, size in _AGES:
+        if ms >= size:
+            return f"{_digits(ms / size)} {unit}"
+    return f"{_digits(ms)} ms"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:.0f}"
+
+
+def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
+    """Time in ms since the epoch: `2026-01-31 14:00 UTC`; a number that no calendar has stands as it is."""
+    try:
+        moment = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+    return f"{moment:{'%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M'}}{' UTC' if zone else ''}"
 
 
 def many(number: int, noun: str, plural: str = "") -> str:
-    """`1 consumer`, `2,000 consumers`; `plural` where an s does not do."""
+    """A count with its noun: `1 consumer`, `2,000 consumers`; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -29,6 +29,7 @@ from kodo_consumer.policy_builder import outlet_of
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.formatting import many
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
 from kodoctl.protocol.signing import Signer
@@ -212,7 +213,7 @@ class Producer:
             self._lock.wait_for(lambda: not self._out, timeout)
             lost, self._lost = self._lost + ["no receipt in time"] * len(self._out), []
         if lost:
-            detail = f"{len(lost)} messages for {self.topic}; the first: {lost[0]}"
+            detail = f"{many(len(lost), 'message')} for {self.topic}; the first: {lost[0]}"
             raise ClusterError(error("K715", "message without receipt", detail))
 
     def close(self, timeout: float = _RECEIPT_TIMEOUT) -> None:
@@ -293,8 +294,7 @@ class Producer:
     def _give_up(self, ticket: int) -> None:
         """Nobody waits for this receipt any more."""
         with self._lock:
-            sent = self._out.take(ticket)
-            self._void(sent)
+            self._void(sent := self._out.take(ticket))
             self._lock.notify_all()
         self._told(sent, Unconfirmed("no receipt in time"))
 
@@ -327,7 +327,7 @@ class Producer:
                 return
             hanging = list(self._out)
             self._publisher.renew()
-        log.error("%s: %d messages have no receipt for too long: publishing starts afresh", self.topic, len(hanging))
+        log.error("%s: %s unconfirmed for too long: starting afresh", self.topic, many(len(hanging), "message"))
         self._hand_out([(ticket, Unconfirmed("no receipt in time")) for ticket in hanging])
 
     def _grow(self) -> None:

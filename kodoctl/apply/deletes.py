@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kodoctl.errors import ClusterError
+from kodoctl.formatting import many
 from kodoctl.plan.changes import Delete
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
@@ -99,8 +100,8 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
         if now.facts.consumers and not _reviewed_clients(change, allowed=allowed):
             raise WriteFailedError("consumers are connected: stop them, or plan again and allow it")
         if now.facts.backlog_entries and not allowed:
-            entries = now.facts.backlog_entries
-            raise WriteFailedError(f"it holds {entries} unread entries that nobody allowed to destroy: plan again")
+            entries = many(now.facts.backlog_entries, "unread entry", "unread entries")
+            raise WriteFailedError(f"it holds {entries} that nobody allowed to destroy: plan again")
         return {"force": "true"} if now.facts.consumers else {}
 
     reply = delete(admin, subscription_path(subscription.topic, subscription.name), look, final=_REFUSED)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.barrier import ALONE, BarrierParty
@@ -15,6 +14,7 @@ from kodoctl.apply.executor import Executor
 from kodoctl.apply.fenced_admin import LeasedAdmin
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
+from kodoctl.formatting import time_text
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
@@ -131,7 +131,7 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
 
 
 def _told(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -> str:
-    began = f"{datetime.fromtimestamp(earlier.began / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    began = time_text(earlier.began)
     shown = f"`kodoctl history {namespace} --id {earlier.id}` shows what it did"
     onward = (
         f"continue it with `kodoctl apply --resume {namespace}`, or" if latest and not earlier.complete else "to go on,"

@@ -15,6 +15,7 @@ import typer
 from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
@@ -152,7 +153,7 @@ def tell_total(session: Session) -> None:
 
 
 def _requests(session: Session) -> str:
-    return f"{session.admin.traffic.reads} reads, {session.admin.traffic.writes} writes"
+    return f"{many(session.admin.traffic.reads, 'read')}, {many(session.admin.traffic.writes, 'write')}"
 
 
 def parse_namespace(text: str) -> NamespaceName:

@@ -11,6 +11,7 @@ from rich.status import Status
 
 from kodoctl.console import tell
 from kodoctl.dev.progress import Download, Event, ProgressStep, Tell, WaitProgress
+from kodoctl.formatting import many
 
 _EVERY_SECONDS = 10.0
 
@@ -30,7 +31,8 @@ def words(event: Download | WaitProgress) -> str:
     """One event in words."""
     match event:
         case Download(done, files, total):
-            return f"{done:.0f} of about {total} MB, {files} files" if total else f"{done:.0f} MB, {files} files"
+            of = f" of about {total}" if total else ""
+            return f"{done:.0f}{of} MB, {many(files, 'file')}"
         case WaitProgress(seconds, limit):
             return f"waiting until it is ready: {seconds:.0f} s of at most {limit:.0f} s"
 

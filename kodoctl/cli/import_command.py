@@ -171,7 +171,7 @@ def _write(file: Path, found: Import) -> None:
 
 
 def _counted(found: Import) -> str:
-    from kodoctl.render.plan_words import many
+    from kodoctl.formatting import many
 
     listed = " (listed at the end of the file)" if found.left_out else ""
     return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_sc
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
+from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -161,7 +161,7 @@ def _duration(text: str) -> Duration:
 def _check_age(plan: RecallPlan, most: Duration) -> None:
     """What was reviewed long ago says little of today: letters have come, died again and been mended elsewhere."""
     if plan.age(round(time.time() * 1000)) > most:
-        made = f"{datetime.fromtimestamp(plan.made_at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+        made = time_text(plan.made_at)
         detail = (
             f"it was made {made}, more than {most} ago: plan again and review it, or say --max-age; nothing was sent"
         )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.console import columns, say
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, ChangeOutcome, ChangeStatus
@@ -108,7 +109,7 @@ def show_report(report: ApplyReport) -> None:
         if report.count(status) or status is ChangeStatus.DONE
     )
     head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
-    say(f"{head}: {counts}; {report.writes} write requests, {report.seconds:.1f} s.")
+    say(f"{head}: {counts}; {many(report.writes, 'write request')}, {report.seconds:.1f} s.")
     if not report.complete:
         say("Running the same command again continues with what is left.")
 

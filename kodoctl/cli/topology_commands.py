@@ -11,6 +11,7 @@ import typer
 
 from kodoctl.console import Paths, command, finish, judging, paths_or_default, reading, report, say, tell, write_output
 from kodoctl.errors import ExitCode, UsageError, error
+from kodoctl.formatting import many
 
 
 class LintFormat(StrEnum):
@@ -107,7 +108,7 @@ def fmt(
             say(f"{result.name} formatted")
     refused = sum(bool(result.findings) for result in results)
     would = "would change" if check or diff else "formatted"
-    tell(f"{len(results)} file{'' if len(results) == 1 else 's'}: {len(changed)} {would}, {refused} left alone.")
+    tell(f"{many(len(results), 'file')}: {len(changed)} {would}, {refused} left alone.")
     if refused or (check and changed):
         finish(ExitCode.ERROR)
 

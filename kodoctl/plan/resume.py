@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from kodoctl.errors import Diagnostic, error
+from kodoctl.formatting import many
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.field_diff import normal, same
@@ -109,7 +110,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldChange]:
     match after, now:
         case TopicResource(), TopicResource():
             if now.partitions != after.partitions:
-                raise _ForeignError(f"it has {now.partitions} partitions, {after.partitions} were planned")
+                raise _ForeignError(f"it has {many(now.partitions, 'partition')}, {after.partitions:,} planned")
             if now.missing:
                 yield FieldChange("missing_partitions", now.missing, ())
             for name in sorted({*after.policies, *now.policies}):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
+from kodoctl.formatting import time_text
 from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
@@ -107,8 +107,7 @@ def with_order(orders: Iterable[Order], new: Order) -> tuple[Order, ...]:
 
 def until_text(orders: Iterable[Order]) -> str:
     """`2026-11-21 20:00 UTC`: when the last of them ends."""
-    last = max(order.until for order in orders)
-    return f"{datetime.fromtimestamp(last / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    return time_text(max(order.until for order in orders))
 
 
 def steered_text(value: str, now: int) -> str | None:

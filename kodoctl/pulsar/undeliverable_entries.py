@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from kodoctl.formatting import many
 from kodoctl.pulsar.client import BrokerClient
 
 UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
@@ -148,8 +149,7 @@ def told(part: str, runs: Iterable[EntryRun]) -> str:
     some = list(runs)
     count = sum(run.entries for run in some)
     more = ", …" if len(some) > _MOST_TOLD else ""
-    entries = "1 entry" if count == 1 else f"{count:,} entries"
-    return f"{part}: {entries} cannot be read by the client library: {', '.join(map(str, some[:_MOST_TOLD]))}{more}"
+    return f"{part}: {many(count, 'entry', 'entries')} cannot be read by the client library: {', '.join(map(str, some[:_MOST_TOLD]))}{more}"
 
 
 def first_chunk(token: Any) -> Place | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kodoctl.errors import UsageError, error
+from kodoctl.formatting import many
 from kodoctl.topology import defaults
 from kodoctl.topology.load import LoadedTopology
 from kodoctl.topology.model.topology import GroundTopic, Subscription
@@ -138,5 +139,5 @@ def fits(
         if lane is None or lane.ready is not ready:
             problems.append(f"{topic} is no lane of {family.ground} / {family.subscription} that takes letters")
         elif lane.partitions != partitions:
-            problems.append(f"{topic} had {partitions} partitions, now {lane.partitions}")
+            problems.append(f"{topic} had {many(partitions, 'partition')}, now {lane.partitions:,}")
     return problems

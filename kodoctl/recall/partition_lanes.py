@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 
 from kodoctl.errors import KodoctlError, RefusedError, error
+from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.pulsar.message_reader import PartitionFacts
 from kodoctl.pulsar.recall_transport import LaneSender
@@ -47,7 +48,7 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
     if grown:
-        told = [f"{topic} has {now} partitions, {topics[topic]} when planned" for topic, now in grown.items()]
+        told = [f"{topic} has {many(now, 'partition')}, {topics[topic]:,} when planned" for topic, now in grown.items()]
         detail = "\n".join([*told, "plan again; nothing more was sent"])
         raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
     facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.filter.condition import Condition
@@ -215,7 +216,7 @@ def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlanLane:
 def _sample(letter: DeadLetter) -> Json:
     text = letter.text
     if text is None:
-        text = "(no payload)" if letter.payload is None else f"({letter.size} bytes, no text)"
+        text = "(no payload)" if letter.payload is None else f"({many(letter.size, 'byte')}, no text)"
     return {
         "position": str(letter.position),
         "key": letter.key,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.render import report_words as words
+from kodoctl.formatting import duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,7 +133,7 @@ def scale_times(axes: Axes) -> None:
     axes.set_xlim(low / 1.3, high * 1.3)
     axes.xaxis.set_major_locator(FixedLocator(_TICKS))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(lambda value, _: words.spell(value))
+    axes.xaxis.set_major_formatter(lambda value, _: duration_text(value))
 
 
 def seen(ms: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kodoctl.render import plan_words as words
+from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines, finding_lines
 
@@ -56,4 +56,4 @@ def _verdict(document: Json) -> str:
         return f"{'Not everything could be compared' if document['refused'] else 'No drift'}{waiting}."
     counted = sum(len(document[group]) for group in ("by_hand", "either", "beyond_repair"))
     counted += len(unmanaged) if document["counts_unmanaged"] else 0
-    return f"Drift: {words.many(counted, 'object')}{waiting}."
+    return f"Drift: {many(counted, 'object')}{waiting}."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from kodoctl.formatting import many
 from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
@@ -53,13 +54,9 @@ def totals(document: Json) -> str:
     for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):
         found = [entry for entry in entries if entry["kind"] == kind]
         if found:
-            inside = f" with {_many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
-            parts.append(f"{_many(len(found), kind)}{inside}")
+            inside = f" with {many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
+            parts.append(f"{many(len(found), kind)}{inside}")
     return f"{', '.join(parts)}." if parts else "Nothing."
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _head(document: Json, topology: Json) -> Iterator[str]:

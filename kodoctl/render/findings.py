@@ -9,6 +9,7 @@ from typing import Any
 from kodoctl import __version__
 from kodoctl.diagnostic_codes import CODES
 from kodoctl.errors import Diagnostic, Severity
+from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
 from kodoctl.topology.lint.linter import LintReport
@@ -45,15 +46,11 @@ def summary(report: LintReport) -> str:
     """Counts in one sentence."""
     open_findings = [f for f in report.findings if f.allowed_because is None]
     counts = {severity: sum(f.severity is severity for f in open_findings) for severity in Severity}
-    parts = [_many(n, severity.value) for severity, n in counts.items() if n]
+    parts = [many(n, severity.value) for severity, n in counts.items() if n]
     allowed = len(report.findings) - len(open_findings)
     parts += [f"{allowed} allowed"] if allowed else []
     verdict = ", ".join(parts) if parts else "no findings"
-    return f"{_many(report.files, 'file')}, {_many(report.ground_topics, 'ground topic')}: {verdict}."
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{many(report.files, 'file')}, {many(report.ground_topics, 'ground topic')}: {verdict}."
 
 
 def as_json_text(report: LintReport) -> str:

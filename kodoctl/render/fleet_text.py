@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kodoctl.formatting import many
 from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
@@ -53,7 +54,7 @@ def fleet_lines(document: Json, targets: Mapping[str, str]) -> Iterator[Line]:
 
 
 def _head(document: Json) -> str:
-    return f"One plan over {words.many(len(document['clusters']), 'cluster')}: {_named(document['clusters'])}"
+    return f"One plan over {many(len(document['clusters']), 'cluster')}: {_named(document['clusters'])}"
 
 
 def _named(members: list[Json]) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
-from kodoctl.render import plan_words as words
+from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines
 
@@ -23,8 +22,8 @@ def history_lines(applies: list[Json], namespace: str) -> Iterator[Line]:
 
 
 def _head(one: Json) -> Iterator[Line]:
-    began = datetime.fromtimestamp(one["began"] / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
-    counted = f"{len(one['done'])} of {words.many(one['changes'], 'change')} done"
+    began = time_text(one["began"])
+    counted = f"{len(one['done'])} of {many(one['changes'], 'change')} done"
     yield Line(f"{one['id']}  {began}  {one['verb']}: {one['state']}, {counted}", _STYLES[one["state"]])
     commit = f", commit {one['commit'][:12]}" if one["commit"] else ""
     yield Line(f"          by {one_line(one['who'])}{commit}", "dim", 10)

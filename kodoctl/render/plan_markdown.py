@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
 
@@ -23,14 +24,14 @@ def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     _destructive(page, document)
-    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "findings")
+    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "finding")
     for title, rows in _sections(document):
         page.fold(title, rows)
     for title, changes in words.by_origin(document):
         if title:
-            page.add_while_it_fits([f"**{markdown(title)}**"], "headings")
+            page.add_while_it_fits([f"**{markdown(title)}**"], "heading")
         for namespace, members in _by_namespace(changes):
-            page.fold(f"{namespace}: {words.many(len(members), 'change')}", _diff_rows(members), fence="diff")
+            page.fold(f"{namespace}: {many(len(members), 'change')}", _diff_rows(members), fence="diff")
     return page.text()
 
 
@@ -51,7 +52,7 @@ class _Page:
     def warn(self, text: str) -> None:
         self._warning = text
 
-    def add_while_it_fits(self, blocks: Iterable[str], what: str) -> None:
+    def add_while_it_fits(self, blocks: Iterable[str], noun: str) -> None:
         """Blocks in their order; the rest is counted."""
         rest = 0
         for block in blocks:
@@ -60,7 +61,7 @@ class _Page:
             else:
                 self.add(block)
         if rest:
-            self.add(f"… and {rest} more {what}.")
+            self.add(f"… and {many(rest, f'more {noun}')}.")
             self._cut += rest
 
     def fold(self, title: str, rows: list[str], *, fence: str = "") -> None:
@@ -77,15 +78,13 @@ class _Page:
         self._cut += len(rows) - shown
         if not shown:
             return
-        rest = [] if shown == len(rows) else [f"… and {len(rows) - shown} more lines"]
+        rest = [] if shown == len(rows) else [f"… and {many(len(rows) - shown, 'more line')}"]
         body = "\n".join([*rows[:shown], *rest])
         self.add(frame.replace(f"\n\n{opened}{closed}\n\n", f"\n\n{opened}{body}{closed}\n\n", 1))
 
     def text(self) -> str:
         if self._cut:
-            self._parts.append(
-                f"{words.many(self._cut, 'line')} did not fit: the plan file (artifact) has all of them."
-            )
+            self._parts.append(f"{many(self._cut, 'line')} did not fit: the plan file (artifact) has all of them.")
         head, *rest = self._parts[1:]
         return "\n\n".join([head, *([self._warning] if self._warning else []), *rest])
 
@@ -116,7 +115,7 @@ def _destructive(page: _Page, document: Json) -> None:
     changes = list(_worth_naming(document["changes"]))
     if not changes:
         return
-    title = f"**Destructive: {words.many(len(changes), 'object')}**"
+    title = f"**Destructive: {many(len(changes), 'object')}**"
     for form in (_with_reasons, _by_address, _by_name):
         block = "\n".join([title, "", *form(changes)])
         if page.fits(block):
@@ -129,7 +128,7 @@ def _destructive(page: _Page, document: Json) -> None:
         lines.append(line)
         shown += 1
     page.add("\n".join(lines))
-    missing = words.many(len(changes) - shown, "destructive change")
+    missing = many(len(changes) - shown, "destructive change")
     page.warn(f"⚠️ **{missing} could not be listed in a comment: read the plan file (artifact) before you approve.**")
 
 
@@ -187,7 +186,7 @@ def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
         yield "Only consumers read these: deploy them", rows
     if document["unmanaged"]:
         yield (
-            words.many(len(document["unmanaged"]), "unmanaged object"),
+            many(len(document["unmanaged"]), "unmanaged object"),
             [f"- {code(n)}" for n in document["unmanaged"]],
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kodoctl.formatting import many
 from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
@@ -193,14 +194,14 @@ def _order(document: Json) -> Iterator[Line]:
 def _verdict(document: Json) -> Iterator[Line]:
     """Summary of the plan, placed last, where readers see it."""
     number = document["summary"]["unchanged"]
-    as_said = f"{words.many(number, 'object')} {'is' if number == 1 else 'are'} as the files say." if number else ""
+    as_said = f"{many(number, 'object')} {'is' if number == 1 else 'are'} as the files say." if number else ""
     if document["changes"]:
         yield Line(words.summary_line(document), "bold", 6)
     elif document["refused"]:
         yield Line(f"Plan: nothing that could be applied{'; ' * bool(number)}{as_said or '.'}", "bold")
     else:
         left = words.left_out(document)
-        rest = f" {words.many(left, 'object')} left out." if left else ""
+        rest = f" {many(left, 'object')} left out." if left else ""
         yield Line(f"No changes{' in this part' * bool(left)}. {as_said}".rstrip() + rest, "bold green")
     if document["refused"]:
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kodoctl.formatting import many
 from kodoctl.plan.changes import Action
 from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render.escaping import one_line
@@ -198,11 +199,6 @@ def created_text(resource: Json) -> str:
 
 def _policies(resource: Json) -> list[str]:
     return [f"{name} {value_text(value)}" for name, value in resource["policies"].items()]
-
-
-def many(number: int, noun: str) -> str:
-    """`1 change`, `2,000 changes`"""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def elsewhere_line(document: Json) -> str:

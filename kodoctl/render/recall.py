@@ -5,9 +5,9 @@ escaped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from kodoctl.formatting import age_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 
@@ -82,7 +82,7 @@ def _samples(samples: list[Json], now: int) -> Iterator[Line]:
     for sample in samples:
         key = f", key {one_line(sample['key'], _SHOWN)}" if sample["key"] else ""
         yield Line(
-            f"    {sample['position']}{key}, {age(now - sample['dead_at'])} ago: {one_line(sample['reason'], _SHOWN)}",
+            f"    {sample['position']}{key}, {age_text(now - sample['dead_at'], short=True)} ago: {one_line(sample['reason'], _SHOWN)}",
             hang=6,
         )
         yield Line(f"      {one_line(sample['payload'])}", hang=6)
@@ -94,7 +94,12 @@ def _left_out(summary: Json) -> Iterator[Line]:
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
-        yield Line(f"    {count:,} {_LEFT_OUT[word]}", "yellow", hang=6)
+        said = (
+            "copy of a chosen letter: acknowledged with it, not sent"
+            if (word, count) == ("repeat", 1)
+            else _LEFT_OUT[word]
+        )
+        yield Line(f"    {count:,} {said}", "yellow", hang=6)
     for why, count in summary["not_editable"].items():
         yield Line(f"      {count:,}: {one_line(why)}", "yellow", hang=8)
     yield Line()
@@ -102,8 +107,8 @@ def _left_out(summary: Json) -> Iterator[Line]:
 
 def _plan_verdict(document: Json) -> Iterator[Line]:
     summary = document["summary"]
-    letters = _many(summary["chosen"], "letter")
-    settle = f", {_many(len(document['settle']), 'letter')} to acknowledge" if document["settle"] else ""
+    letters = many(summary["chosen"], "letter")
+    settle = f", {many(len(document['settle']), 'letter')} to acknowledge" if document["settle"] else ""
     chosen = f"Plan {document['seal'][:12]}: {letters} {_VERBS[document['action']]}{settle}"
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 
@@ -119,23 +124,23 @@ def recall_report_lines(document: Json) -> Iterator[Line]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
     if document["already"]:
         verb = "recalled" if document["action"] == "send" else "discarded"
-        text = f"  {_many(document['already'], 'letter')} of the plan were {verb} by an earlier attempt at this plan"
+        text = f"  {many(document['already'], 'letter')} of the plan {verb} by an earlier attempt at this plan"
         yield Line(text, hang=4)
     if document["gone"]:
         yield Line(
-            f"  {_many(document['gone'], 'letter')} of the plan were acknowledged by somebody else meanwhile",
+            f"  {many(document['gone'], 'letter')} of the plan acknowledged by somebody else meanwhile",
             "yellow",
             hang=4,
         )
     if document["unacknowledged"]:
         yield Line(
-            f"  {_many(document['unacknowledged'], 'letter')} not acknowledged yet: run the command again",
+            f"  {many(document['unacknowledged'], 'letter')} not acknowledged yet: run the command again",
             "yellow",
             hang=4,
         )
     if document["in_doubt"]:
         text = (
-            f"  {_many(document['in_doubt'], 'letter')} without a receipt when this stopped: the next attempt finds out"
+            f"  {many(document['in_doubt'], 'letter')} without a receipt when this stopped: the next attempt finds out"
         )
         yield Line(text, "yellow", hang=4)
     done = [f"{document['sent']:,} sent"] if document["action"] == "send" else [f"{document['discarded']:,} discarded"]
@@ -152,11 +157,13 @@ def peek_lines(document: Json, now: int) -> Iterator[Line]:
     """Messages, one block each, then the count."""
     for message in document["messages"]:
         yield Line(f"{message['position']}  {message['topic']}", "bold")
-        when = f"{moment(message['published'])}, {age(now - message['published'])} ago"
-        size = "no payload" if message["size"] is None else _many(message["size"], "byte")
+        when = (
+            f"{time_text(message['published'], seconds=True)}, {age_text(now - message['published'], short=True)} ago"
+        )
+        size = "no payload" if message["size"] is None else many(message["size"], "byte")
         yield Line(f"  stored {when}; {size}", hang=4)
         if message["event_time"]:
-            yield Line(f"  event time {moment(message['event_time'])}", hang=4)
+            yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
         for name in ("key", "ordering_key"):
             if message[name]:
                 yield Line(f"  {name.replace('_', ' ')} {one_line(message[name])}", hang=4)
@@ -172,25 +179,5 @@ def peek_lines(document: Json, now: int) -> Iterator[Line]:
         yield Line()
     more = "" if document["complete"] else "; there are more (--limit, --scan)"
     yield Line(
-        f"{_many(document['matched'], 'message')} of {document['read']:,} read{more}. Nothing was consumed.", "dim"
+        f"{many(document['matched'], 'message')} of {document['read']:,} read{more}. Nothing was consumed.", "dim"
     )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def age(ms: int) -> str:
-    """`3h`, as status shows ages."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms // size}{unit}"
-    return "0s"
-
-
-def moment(ms: int) -> str:
-    """`2026-01-31 14:00:00 UTC`; nonsense as its number."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):
-        return str(ms)

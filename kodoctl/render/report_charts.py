@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.formatting import duration_text
 from kodoctl.render import report_words as words
 from kodoctl.render.charts import Json, Style, bare, height_of, new_figure, png, scale_times, seen
 
@@ -45,7 +46,7 @@ def waiting(document: Json, style: Style, title: str = "") -> Figure | None:
         (
             words.lane(document, one),
             float(one["messages"]),
-            f"{one['messages']:,} · oldest {words.spell(one['oldest_ms'])}",
+            f"{one['messages']:,} · oldest {duration_text(one['oldest_ms'])}",
             style.state(one["state"]),
         )
         for one in document["waiting"]
@@ -161,7 +162,7 @@ def traffic(document: Json, style: Style, title: str = "") -> Figure | None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.locator_params(axis="y", nbins=4)
     _clock(axes, style)
-    axes.set_title(f"messages in {words.spell(width)}", loc="right", fontsize=9.5, color=style.quiet)
+    axes.set_title(f"messages in {duration_text(width)}", loc="right", fontsize=9.5, color=style.quiet)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=2 if style.narrow else 4, frameon=False, fontsize=9.5
     )

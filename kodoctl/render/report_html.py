@@ -6,6 +6,7 @@ import base64
 from typing import Any, Final
 
 from kodoctl import __version__
+from kodoctl.formatting import duration_text, time_text
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
 from kodoctl.render.escaping import one_line
@@ -45,7 +46,7 @@ def report_html(document: Json) -> str:
         topology=words.shown(document["topology"]),
         environment=words.shown(document["environment"]),
         span=words.span(document),
-        read_at=words.moment(document["read_at"]) if document["read_at"] else "",
+        read_at=time_text(document["read_at"]) if document["read_at"] else "",
         reasons=[one_line(one["text"]) for one in audit["reasons"]],
         advice=[{**one, "commands": [one_line(line) for line in one["commands"]]} for one in document["advice"]],
         figures=words.figures(document),
@@ -67,7 +68,7 @@ def report_html(document: Json) -> str:
         glossary=GLOSSARY,
         version=__version__,
         run=document["run"],
-        made_at=words.moment(document["made_at"]),
+        made_at=time_text(document["made_at"]),
     )  # fmt: skip
 
 
@@ -101,7 +102,7 @@ def _waiting(document: Json) -> Json:
         "grows, or grows old, deserves a look."
     )
     rows = [
-        [words.lane(document, one), f"{one['messages']:,}", words.spell(one["median_ms"]), words.spell(one["oldest_ms"]),
+        [words.lane(document, one), f"{one['messages']:,}", duration_text(one["median_ms"]), duration_text(one["oldest_ms"]),
          f"{one['overdue']:,}"]
         for one in document["waiting"]
     ]  # fmt: skip
@@ -115,7 +116,7 @@ def _latency(document: Json) -> Json:
         "to the next it is about ten times slower."
     )
     rows = [
-        [words.lane(document, one), f"{one['done']:,}", *(words.spell(one[share]) for share in ("p50", "p95", "p99"))]
+        [words.lane(document, one), f"{one['done']:,}", *(duration_text(one[share]) for share in ("p50", "p95", "p99"))]
         for one in document["latency"]
     ]
     heads = ["lane", "done", "p50", "p95", "p99"]
@@ -141,7 +142,7 @@ def _tenants(document: Json) -> Json:
     rows = [
         [words.shown(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
          f"{one['done']:,}", f"{one['failed']:,}", f"{one['over_limit']:,}",
-         *(words.spell(one["latency_ms"][share]) if one["latency_ms"] else "–" for share in ("p50", "p95", "p99"))]
+         *(duration_text(one["latency_ms"][share]) if one["latency_ms"] else "–" for share in ("p50", "p95", "p99"))]
         for one in document["tenants"]
     ]  # fmt: skip
     heads = ["tenant", "sent", "share", "done", "failed", "over a limit", "p50", "p95", "p99"]
@@ -149,15 +150,15 @@ def _tenants(document: Json) -> Json:
 
 
 def _traffic(document: Json) -> Json:
-    width = words.spell(document["over_time"]["width_ms"])
+    width = duration_text(document["over_time"]["width_ms"])
     points = document["over_time"]["points"]
     rows = [
-        [words.moment(one["at"]), *(f"{one[name]:,}" for name in ("arrivals", "done", "failed", "over_limit"))]
+        [time_text(one["at"]), *(f"{one[name]:,}" for name in ("arrivals", "done", "failed", "over_limit"))]
         for one in points
     ]
     most = max(points, key=lambda one: one["arrivals"], default=None)
     head = (
-        f"The busiest {width} had {most['arrivals']:,} new messages, at {words.moment(most['at'])}"
+        f"The busiest {width} had {most['arrivals']:,} new messages, at {time_text(most['at'])}"
         if most
         else "Nothing happened yet"
     )

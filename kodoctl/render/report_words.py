@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from kodoctl.formatting import age_text, many
+from kodoctl.formatting import age_text, duration_text, many, time_text
 from kodoctl.render.escaping import one_line
 
 Json = Mapping[str, Any]
@@ -54,7 +53,7 @@ def _was(number: int) -> str:
 def _coverage(audit: Json) -> str:
     planned = sum(part["entries_planned"] for part in audit["coverage"])
     seen = sum(part["entries_seen"] for part in audit["coverage"])
-    return f"{seen:,} of {planned:,} entries of {many(len(audit['coverage']), 'partition')}"
+    return f"{seen:,} of {many(planned, 'entry', 'entries')} of {many(len(audit['coverage']), 'partition')}"
 
 
 def waiting(document: Json) -> str:
@@ -80,10 +79,10 @@ def slow(document: Json) -> str:
         return "No record says how long anything took"
     most = max(rows, key=lambda one: one["done"])
     worst = max(rows, key=lambda one: one["p95"])
-    told = f"95 of 100 messages in {lane(document, most)} were done within {spell(most['p95'])}"
+    told = f"95 of 100 messages in {lane(document, most)} were done within {duration_text(most['p95'])}"
     if worst is most:
         return told
-    return f"{told}; the slowest lane is {lane(document, worst)}, {spell(worst['p95'])}"
+    return f"{told}; the slowest lane is {lane(document, worst)}, {duration_text(worst['p95'])}"
 
 
 def failing(document: Json) -> str:
@@ -126,8 +125,8 @@ def _noise(one: Json) -> str:
         return sent
     others = many(one["quiet"]["tenants"], "other")
     if quiet["p95"] < 0.5 * loud["p95"]:
-        return f"{sent}; the {others} did not wait for it ({spell(quiet['p95'])} against {spell(loud['p95'])})"
-    return f"{sent}; the {others} waited as long ({spell(quiet['p95'])} against {spell(loud['p95'])})"
+        return f"{sent}; the {others} did not wait for it ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
+    return f"{sent}; the {others} waited as long ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
 
 
 def headlines(document: Json) -> Iterator[str]:
@@ -162,26 +161,9 @@ def shown(text: str | None, limit: int = NAME) -> str:
     return one_line(text or "", limit)
 
 
-def spell(ms: float) -> str:
-    """`0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if ms >= size:
-            return f"{_digits(ms / size)} {unit}"
-    return f"{_digits(ms)} ms"
-
-
-def _digits(number: float) -> str:
-    return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:.0f}"
-
-
-def moment(ms: int) -> str:
-    """UTC, to the minute."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def span(document: Json) -> str:
     """From when to when."""
-    return f"{moment(document['since'])} to {moment(document['until'])}" if document["since"] else ""
+    return f"{time_text(document['since'])} to {time_text(document['until'])}" if document["since"] else ""
 
 
 def figures(document: Json) -> Sequence[tuple[str, str]]:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.formatting import many
-from kodoctl.render import report_words as words
+from kodoctl.formatting import duration_text, many
 from kodoctl.render.charts import Json, Style, bare, height_of, new_figure, png, scale_times, seen
 from kodoctl.render.escaping import one_line
 
@@ -26,7 +25,7 @@ def pairs(trial: Mapping[str, Any]) -> list[Pair]:
     """
     then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
     return [
-        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({one['tenants']:,} others)", one, then[one["tenant"]])
+        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({many(one['tenants'], 'other')})", one, then[one["tenant"]])
         for one in trial["today"]["tenants"]
         if one["tenant"] in then
     ]  # fmt: skip
@@ -74,7 +73,7 @@ def _lines(axes: Axes, rows: list[tuple[float, Mapping[str, Any]]], kind: tuple[
         axes.plot([half, most], [place] * 2, dash, color=colour, linewidth=1.8, zorder=1)
         axes.plot([half], [place], shape, color=colour, markerfacecolor="white", markersize=7, zorder=2)
         axes.plot([most], [place], shape, color=colour, markersize=7, zorder=3)
-        told = words.spell(one["wait_ms"]["p95"])
+        told = duration_text(one["wait_ms"]["p95"])
         axes.annotate(told, (most, place), (8, 0), textcoords="offset points", va="center", fontsize=9.5)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from kodoctl.formatting import age_text, many
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
@@ -41,20 +42,21 @@ def status_lines(document: Json) -> Iterator[Line]:
         for other in topology["others"]:
             names = ", ".join(one_line(name) for name in other["names"])
             yield Line(
-                f"{one_line(other['ground'])}: read by {names} too, unmanaged ({other['entries']} entries)", "dim"
+                f"{one_line(other['ground'])}: read by {names} too, unmanaged ({many(other['entries'], 'entry', 'entries')})",
+                "dim",
             )
         for there in topology["replications"]:
             where = f"{one_line(there['ground'])}: replicated to {one_line(there['cluster'])}"
-            far = f"{there['entries']} entries behind" if there["entries"] else "up to date"
+            far = f"{many(there['entries'], 'entry', 'entries')} behind" if there["entries"] else "up to date"
             yield Line(
                 f"{where}, {far}{'' if there['connected'] else ', NOT CONNECTED'}",
                 "dim" if there["connected"] else "bold red",
             )
         if topology["missing"]:
             yield Line()
-            lanes_are = "lane is" if topology["missing"] == 1 else "lanes are"
+            are = "is" if topology["missing"] == 1 else "are"
             advice = "`kodoctl plan` shows what apply would create."
-            yield Line(f"{topology['missing']} {lanes_are} MISSING: {advice}", "bold red")
+            yield Line(f"{many(topology['missing'], 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
     counted = "messages" if exact else "entries, a batch of messages each; --exact counts messages"
     yield Line(f"backlog counts {counted}.", "dim")
@@ -73,9 +75,9 @@ def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
     """Facts that a number does not show: consumers held back, and overrides in force."""
     for lane in lanes:
         if lane["blocked"]:
-            held_back = (
-                f"{lane['blocked']} of {lane['consumers']} consumers get nothing more: too much is unacknowledged"
-            )
+            get = "gets" if lane["blocked"] == 1 else "get"
+            of = f"{lane['blocked']:,} of {many(lane['consumers'], 'consumer')}"
+            held_back = f"{of} {get} nothing more: too much is unacknowledged"
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
         if lane["steered"] and (told := steered_text(lane["steered"], now)):
             yield Line(f"  {_name(lane)}: {told}", "bold cyan", hang=4)
@@ -97,7 +99,7 @@ def _row(lane: Json, now: int) -> tuple[str, ...]:
     if not lane["there"]:
         return (name, "MISSING", "", "", "", "", "", "")
     waiting = lane["entries"] if lane["messages"] is None else lane["messages"]
-    age = _age(now - lane["oldest"]) if lane["oldest"] else "-"
+    age = age_text(now - lane["oldest"], short=True) if lane["oldest"] else "-"
     return (
         name,
         f"{waiting:,}",
@@ -108,10 +110,3 @@ def _row(lane: Json, now: int) -> tuple[str, ...]:
         age,
         str(lane["consumers"]) if lane["state"] != "dead" else "held",
     )
-
-
-def _age(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms // size}{unit}"
-    return "0s"

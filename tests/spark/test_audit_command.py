@@ -53,7 +53,7 @@ def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace
     (file,) = (judge.landing / "trade/base/events/0-r2").glob("*.parquet")
     file.unlink()
     gone = workspace.run(*judge.typed, code=1)
-    assert "events: 0 of 4 rows are there" in gone.err, "what stood there would be missed by nobody"
+    assert "events: 0 of 4 rows there" in gone.err, "what stood there would be missed by nobody"
     told = judge.audits(_one_record_less, 6)
     run = told.err.split()[1].rstrip(":")
     assert told.out.splitlines()[-1] == f"run: {run}"

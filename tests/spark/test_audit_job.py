@@ -146,7 +146,7 @@ def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doub
     assert reasons(Secret("the key of the platform")) == [("loss", f"{run}: 1 message sent and stored nowhere")]
     [(proves, text)] = reasons(None)
     assert proves == "inconclusive"
-    assert text.startswith(f"{run}: 1 numbers are missing, by marks whose signature was not verified")
+    assert text.startswith(f"{run}: 1 number missing, by marks whose signature was not verified")
     assert "KODO_CONSUMER_SIGNING_KEYS" in text
 
 

@@ -21,6 +21,7 @@ from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
 from kodoctl.cli.options import gathers
 from kodoctl.console import command, one_line, reading, say
 from kodoctl.errors import UsageError, error
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
@@ -189,7 +190,7 @@ def push(
     store = _store(_settings())
     count = store.push(chosen, _now(), limit=limit, spacing=spacing)
     store.close()
-    say(f"{count} rows will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
+    say(f"{many(count, 'row')} will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
 
 
 @command
@@ -200,7 +201,7 @@ def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice
     store = _store(_settings())
     count = store.hold(chosen, limit=limit)
     store.close()
-    say(f"{count} rows are held: `kodo-consumer outbox push` sends them")
+    say(f"{many(count, 'row')} {'is' if count == 1 else 'are'} held: `kodo-consumer outbox push` sends them")
 
 
 def _settings() -> Settings:

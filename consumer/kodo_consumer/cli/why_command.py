@@ -17,6 +17,7 @@ from kodo_consumer.cli.override_commands import Subscription, Topic
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.formatting import many
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
@@ -148,7 +149,8 @@ def _moment(since: str | None) -> int | None:
 def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
     topics = document["searched"]
     assert isinstance(topics, list)
-    what = f"{document['message']!r} is none of the {document['looked_at']} messages stored in {len(topics)} topics"
+    looked_at = many(int(str(document["looked_at"])), "message")
+    what = f"{document['message']!r} is none of the {looked_at} stored in {many(len(topics), 'topic')}"
     unread = document["unread"]
     assert isinstance(unread, list)
     detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread])

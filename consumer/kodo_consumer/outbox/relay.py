@@ -25,6 +25,7 @@ from kodo_consumer.outbox.outbox_store import OutboxStore, Row, RowResult
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import ClusterError, UsageError
+from kodoctl.formatting import many
 
 log = logging.getLogger("kodo.outbox")
 _POLL: Final = 0.2  # seconds between two looks for rows while there are none
@@ -186,7 +187,7 @@ class Relay:
             del self._verdicts[: len(some)]
             if overtaken:
                 self.counts["overtaken"] += overtaken
-                log.warning("%d rows were claimed by another relay before they were settled", overtaken)
+                log.warning("claimed by another relay before they were settled: %s", many(overtaken, "row"))
 
     def _claim(self) -> int:
         room = min(self._options.batch, self._options.window - len(self._out) - sum(map(len, self._chains.values())))

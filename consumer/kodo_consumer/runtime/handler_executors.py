@@ -20,6 +20,7 @@ from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
+from kodoctl.formatting import many
 
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
@@ -113,7 +114,9 @@ class ThreadExecutor:
             too_many = self.hanging > max(self._most, _MOST_HANGING)
         if too_many and self._desk is not None:
             self._desk.broke(
-                _hanging(f"{self.hanging} threads of {self._most} slots hang, and threads cannot be ended")
+                _hanging(
+                    f"{many(self.hanging, 'thread')} of {many(self._most, 'slot')} hang, and threads cannot be ended"
+                )
             )
 
     def stop(self) -> None:

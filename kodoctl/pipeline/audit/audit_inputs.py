@@ -10,6 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, judging
 from kodoctl.pipeline.audit.readings import Key
 from kodoctl.pipeline.audit.verdict import Cause
@@ -71,7 +72,7 @@ def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Ta
     counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
     there = {row["name"]: row["count"] for row in counted}
     told = {table.name: _rows(manifests, table) for table in tables}
-    short = [f"{name}: {there.get(name, 0):,} of {rows:,} rows are there" for name, rows in told.items()
+    short = [f"{name}: {there.get(name, 0):,} of {many(rows, 'row')} there" for name, rows in told.items()
              if there.get(name, 0) != rows]  # fmt: skip
     if short:
         detail = "\n".join(

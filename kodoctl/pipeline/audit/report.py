@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
-from kodoctl.pipeline.rollup.report import moment
 
 FORMAT_VERSION: Final = 1
 SAMPLES: Final = 20  # places named of each fate
@@ -90,9 +90,9 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"note: {text}" for text in document["notes"])
     planned = sum(part["entries_planned"] for part in document["coverage"])
     seen = sum(part["entries_seen"] for part in document["coverage"])
-    yield f"coverage: {seen:,} of {planned:,} entries of {len(document['coverage'])} partitions"
+    yield f"coverage: {seen:,} of {many(planned, 'entry', 'entries')} of {many(len(document['coverage']), 'partition')}"
     if "read_at" in document:
-        yield f"read at {moment(document['read_at'])} UTC: what came later is not judged"
+        yield f"read at {time_text(document['read_at'])}: what came later is not judged"
     yield from _samples(document["findings"])
     for query in document["sql"]:
         yield f"sql: {query}"

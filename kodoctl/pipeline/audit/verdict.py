@@ -216,7 +216,7 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
         for problem in part.problems:
             yield _doubt("coverage", f"{part.name}: {problem}")
         if part.planned != part.seen:
-            yield _doubt("coverage", f"{part.name}: {part.seen:,} of {part.planned:,} entries were seen")
+            yield _doubt("coverage", f"{part.name}: {part.seen:,} of {many(part.planned, 'entry', 'entries')} seen")
         if part.absent:
             text = (
                 f"{part.name} was not there when the last ingest looked: what came to it, or was removed, since the look before "
@@ -247,16 +247,16 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
     if lost > tally.missing:
         yield Reason("lost", Outcome.LOSS, f"{tally.name}: {many(lost, 'message')} lost")
     elif lost:
-        text = (
-            f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {tally.missing:,} records are missing"
-        )
+        text = f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {many(tally.missing, 'record')} missing"
         yield _doubt("lost or unrecorded", text)
     yield from _mode(tally)
     if tally.missing:
         runs = f", of run {', '.join(tally.runs)}" if tally.runs else ""
-        yield _doubt("records", f"{tally.name}: {tally.missing:,} records of workers are missing{runs}")
+        yield _doubt("records", f"{tally.name}: {many(tally.missing, 'record')} of workers missing{runs}")
     if tally.contradictions:
-        text = f"{tally.name}: {tally.contradictions:,} numbers have two different records: not all are a worker's"
+        text = (
+            f"{tally.name}: {many(tally.contradictions, 'number')} with two different records: not all are a worker's"
+        )
         yield _doubt("forged records", text)
     for fate, text in _DOUBTS.items():
         if count := tally.count(fate):
@@ -285,14 +285,14 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
         if gap.told and gap.firm:
             yield Reason("producer", Outcome.LOSS, f"{where}: {many(gap.told, 'message')} sent and stored nowhere")
         elif gap.told:
-            text = f"{where}: {gap.told:,} numbers are missing, and the partition was not read completely"
+            text = f"{where}: {many(gap.told, 'number')} missing, and the partition was not read completely"
             yield _doubt("producer", text)
         if gap.unsigned:
-            text = f"{where}: {gap.unsigned:,} numbers are missing, by marks whose signature was not verified"
+            text = f"{where}: {many(gap.unsigned, 'number')} missing, by marks whose signature was not verified"
             advice = "forged, or made with a key that KODO_CONSUMER_SIGNING_KEYS does not have here"
             yield _doubt("unsigned mark", f"{text}: {advice}")
         if rest := gap.missing - gap.told - gap.unsigned:
-            text = f"{where}: {rest:,} numbers are missing that the producer may still give up, or died over"
+            text = f"{where}: {many(rest, 'number')} missing that the producer may still give up, or died over"
             yield _doubt("producer", text)
 
 
@@ -323,7 +323,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
         if dead := tally.count(MessageStatus.DEAD):
             yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
     if evidence.numbered_twice:
-        yield f"{evidence.numbered_twice:,} messages were stored twice with one producer's number"
+        yield f"{many(evidence.numbered_twice, 'message')} stored twice with one producer's number"
     if evidence.unnumbered:
         text = "without a producer's number: what never reached the broker cannot be known"
         yield f"{many(evidence.unnumbered, 'message')} {text}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.ingest import events, transitions
 from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
@@ -180,7 +181,7 @@ class _Writer:
         stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
         records = list(work.documents().values())
         if (read := sum(record["rows"] for record in records)) != stored.rows:
-            detail = f"batch {batch}: {read} messages were read, {stored.rows} landed"
+            detail = f"batch {batch}: {many(read, 'message')} read, {stored.rows:,} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
         moved, unreadable = self._transitions(messages.sparkSession, name) if audited else (None, 0)

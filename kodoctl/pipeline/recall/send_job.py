@@ -110,7 +110,7 @@ class ParallelSender:
             plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
             errands = self._errands(plans)
             letters = sum(len(one.letters) for one in plans)
-            into = f"{len(lanes):,} lanes, {len(plans):,} at a time" if len(lanes) > 1 else "1 lane"
+            into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
             self.told(f"Sending {many(letters, 'letter')} into {into}.")
             with self._interruptible(spark):
                 try:

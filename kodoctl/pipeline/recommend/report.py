@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kodoctl.formatting import many
+from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.recommend.noisy_neighbours import CALM, LevelMove
-from kodoctl.pipeline.rollup.report import moment
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.topology.units import Duration
@@ -79,7 +78,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
 
 def _why(move: Mapping[str, Any], goal: Duration, width: int) -> str:
     count = len(move["windows"])
-    span = f"{many(count, 'window')} from {moment(move['windows'][0])} to {moment(move['windows'][-1] + width)} UTC"
+    span = f"{many(count, 'window')} from {time_text(move['windows'][0], zone=False)} to {time_text(move['windows'][-1] + width, zone=False)} UTC"
     if move["action"] == "upgrade":
         return f"calm: {move['share']:.1%} of all messages in {span}, and less than {CALM:.1%} in each"
     late, other = move["others_late"], move["others_late_else"]

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from kodoctl.formatting import many
+
 _LONGEST: Final = 120  # characters of a reason that a condition names
 _MOST: Final = 3  # letters and lanes named one by one
 Row = Mapping[str, Any]
@@ -159,8 +161,8 @@ def _letters(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
             "kodoctl recall apply recall.json --rate 200/s",
         )
         number = one["messages"]
-        many = f"{number:,} message{' waits' if number == 1 else 's wait'}"
-        why = f"{many} in the dead letters of {one['topic']} / {one['subscription']} until somebody mends the cause and sends them again."
+        wait = f"{many(number, 'message')} {'waits' if number == 1 else 'wait'}"
+        why = f"{wait} in the dead letters of {one['topic']} / {one['subscription']} until somebody fixes the cause and sends them again."
         yield NextStep("Decide about the dead letters", why, commands)
 
 

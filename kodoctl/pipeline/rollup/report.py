@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
+from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.topology.units import Duration
@@ -88,7 +87,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
     """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
     width = Duration(document["window_ms"])
     yield Line(
-        f"{many(document['windows'], 'window')} of {width}, {moment(document['since'])} to {moment(document['until'])} UTC"
+        f"{many(document['windows'], 'window')} of {width}, {time_text(document['since'], zone=False)} to {time_text(document['until'], zone=False)} UTC"
     )
     for (topic, subscription), lanes in _groups(document["lanes"]).items():
         yield Line()
@@ -151,8 +150,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value / 1e6:,.1f}M" if value >= 1e7 else f"{value:,.0f}"
-
-
-def moment(ms: int) -> str:
-    """UTC, to the minute, without saying so."""
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M}"

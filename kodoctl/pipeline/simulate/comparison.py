@@ -12,10 +12,9 @@ from math import ceil
 from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import many
+from kodoctl.formatting import duration_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.render.report_words import moment, spell
 from kodoctl.render.simulation_charts import pairs
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
 
@@ -152,15 +151,17 @@ def lines(made: Row) -> Iterator[Line]:
 
 
 def _about(trial: Row) -> Iterator[Line]:
-    span = f"{moment(trial['since'])}, within {spell(trial['until'] - trial['since'])}"
+    span = f"{time_text(trial['since'])}, within {duration_text(trial['until'] - trial['since'])}"
     yield Line(f"  {many(trial['messages'], 'message')} from {span}", hang=2)
     slots, other = (trial[name]["slots"] for name in ("today", "candidate"))
     handlers = f"{many(slots, 'handler')} at once{f' (candidate: {other:,})' if other != slots else ''}"
-    yield Line(f"  replayed with {handlers}, of {spell(trial['handler_ms'])}: the middle one of all tenants", hang=2)
+    yield Line(
+        f"  replayed with {handlers}, of {duration_text(trial['handler_ms'])}: the middle one of all tenants", hang=2
+    )
     if (known := trial["recorded"]["latency_ms"]) is not None and (
         told := trial["today"]["all"]["latency_ms"]
     ) is not None:
-        shares = ", ".join(f"{name} {spell(told[name])} ({spell(known[name])})" for name in known)
+        shares = ", ".join(f"{name} {duration_text(told[name])} ({duration_text(known[name])})" for name in known)
         yield Line(f"  until done, today's file replayed (as recorded): {shares}", hang=2)
     for name in ("today", "candidate"):
         found = trial[name]
@@ -182,7 +183,7 @@ def _table(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
 
 
 def _wait(figures: Row, share: str) -> str:
-    return spell(figures["wait_ms"][share]) if figures["wait_ms"] else "-"
+    return duration_text(figures["wait_ms"][share]) if figures["wait_ms"] else "-"
 
 
 def _bars(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:

@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kodoctl.formatting import many
 from kodoctl.pipeline.source.splits import Place, Split
 
 COMPLETE: Final = "complete"
@@ -71,7 +72,7 @@ class Coverage:
             self.state, "entries are missing"
         )
         trimmed = f"; ledgers {', '.join(map(str, gone))} are gone" if gone and self.ledgers_after is not None else ""
-        return f"{self.split.id}: {self.seen} of {self.split.entries} entries, {why}{trimmed}"
+        return f"{self.split.id}: {self.seen:,} of {many(self.split.entries, 'entry', 'entries')}, {why}{trimmed}"
 
     def record(self) -> dict[str, Any]:
         """Its row in the table `coverage`, but for run and batch."""

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source import offsets
 from kodoctl.pipeline.source.options import Options, read_options
@@ -208,7 +209,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
             within = pieces[self.parts[part]] = clip(there.pieces, begin.place, finish.place)
             if lacking := offsets.missing(within, begin, finish):
-                gone[part] = f"{lacking} entries behind {begin.ledger}:{begin.entry} are gone"
+                entries = many(lacking, "entry", "entries")
+                gone[part] = f"{entries} behind {begin.ledger}:{begin.entry} {'is' if lacking == 1 else 'are'} gone"
         for part in end.keys() - now.keys():
             if end[part] != start.get(part):
                 if self.declared is not None and _named(part)[0] not in self.declared:

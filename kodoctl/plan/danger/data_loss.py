@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Severity, warning
-from kodoctl.formatting import age_text, size_text
+from kodoctl.formatting import age_text, many, size_text
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.danger.durability import weakened
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence
@@ -148,7 +148,7 @@ class DangerRules:
         if not losses:
             return
         first = f"{losses[0][0]} {losses[0][1]}" if isinstance(change.before, NamespaceResource) else losses[0][1]
-        more = f" and {len(losses) - 1} more topic{'s' * (len(losses) > 2)}" if len(losses) > 1 else ""
+        more = f" and {many(len(losses) - 1, 'more topic')}" if len(losses) > 1 else ""
         stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
         yield self._refusal("K402", K402, change.address, stake)
 
@@ -254,9 +254,9 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
     entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
     if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
         count = (
-            f"{'at least ' if found.at_least else ''}{found.messages:,} unread messages"
+            f"{'at least ' if found.at_least else ''}{many(found.messages, 'unread message')}"
             if found.messages
-            else f"{entries:,} unread entries"
+            else many(entries, "unread entry", "unread entries")
         )
         age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
@@ -264,17 +264,17 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
         yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
     for cluster, entries in facts.unreplicated if isinstance(facts, TopicFacts) else ():
-        yield f"{entries:,} entries that cluster {cluster} does not have yet"
+        yield f"{many(entries, 'entry', 'entries')} that cluster {cluster} does not have yet"
 
 
 def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
     if facts is None:
         return
     if facts.consumers:
-        yield f"{facts.consumers} consumer{'s' * (facts.consumers > 1)} connected{_named(found)}"
+        yield f"{many(facts.consumers, 'consumer')} connected{_named(found)}"
     if isinstance(facts, TopicFacts):
         if facts.producers:
-            yield f"{facts.producers} producer{'s' * (facts.producers > 1)} connected{_named(found) if not facts.consumers else ''}"
+            yield f"{many(facts.producers, 'producer')} connected{_named(found) if not facts.consumers else ''}"
         if facts.last_publish and now - facts.last_publish < DAY_MS:
             yield f"last publish {age_text(now - facts.last_publish)} ago"
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kodoctl.formatting import many
+
 Definition = Any
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {  # writer -> readers that take it as well
@@ -141,7 +143,7 @@ def _same_name(reader: dict[str, Any], writer: dict[str, Any]) -> bool:
 
 def _show(definition: Definition) -> str:
     if isinstance(definition, dict) and "name" in definition:
-        size = f" of {definition['size']} bytes" if "size" in definition else ""
+        size = f" of {many(definition['size'], 'byte')}" if "size" in definition else ""
         return f"{definition['type']} {definition['name']}{size}"
     return str(definition if isinstance(definition, str) else definition.get("logicalType", definition["type"]))
 

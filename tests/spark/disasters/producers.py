@@ -88,7 +88,7 @@ def signed_gap(w):
 @case(
     "producers sign: somebody else's mark of a run that never was",
     DOUBT,
-    "9 numbers are missing, by marks whose signature",
+    "9 numbers missing, by marks whose signature",
     done=1,
 )
 def signed_not(w):
@@ -99,7 +99,7 @@ def signed_not(w):
 @case(
     "producers sign: somebody else's mark goes on where a producer's ended",
     DOUBT,
-    "7 numbers are missing, by marks whose signature",
+    "7 numbers missing, by marks whose signature",
     done=3,
 )
 def signed_not_further(w):
@@ -113,7 +113,7 @@ def signed_not_further(w):
 @case(
     "producers sign: a mark carried over from another topic, or with a payload",
     DOUBT,
-    "9 numbers are missing, by marks whose signature",
+    "9 numbers missing, by marks whose signature",
     done=1,
 )
 def signed_elsewhere(w):

@@ -101,7 +101,7 @@ def test_half_made_objects_are_finished_and_written_down() -> None:
     ("now", "why"),
     [
         (LiveObject(TOPIC, "other"), "made by somebody else"),
-        (LiveObject(replace(TOPIC, partitions=4), "trade"), "it has 4 partitions, 2 were planned"),
+        (LiveObject(replace(TOPIC, partitions=4), "trade"), "it has 4 partitions, 2 planned"),
         (LiveObject(replace(TOPIC, policies={"ttl": _ttl("9d")}), "trade"), "ttl is 9d, 1d was planned"),
     ],
 )

@@ -220,7 +220,7 @@ def test_the_summary_counts_by_reason_tenant_and_age_and_shows_the_oldest(tmp_pa
     assert summary["by_age"] == {"under 1 h": 3, "1 h to 1 d": 23, "1 d to 7 d": 6, "over 7 d": 1}
     assert [sample["payload"] for sample in summary["samples"]] == ['{"n": 0}', '{"n": 1}', '{"n": 2}']
     shown = select(tmp_path, letters[30:])[3]["samples"]
-    assert [sample["payload"][:10] for sample in shown] == ["(1 bytes, ", "(no payloa", '"xxxxxxxxx']
+    assert [sample["payload"][:10] for sample in shown] == ["(1 byte, n", "(no payloa", '"xxxxxxxxx']
     assert len(shown[2]["payload"]) == 160
     assert age_of(0) == "under 1 h"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from kodoctl.render import report_words as words
 from tests.reports import AT, EVIL, audited, busy, failure, lane, late, made, quiet, tenant, wait
 
@@ -74,22 +72,6 @@ def test_lanes_are_named_as_short_as_they_can_be():
     several = made(busy(waiting=[row, {**row, "subscription": "stock"}]))
     assert words.lane(several, row) == "orders / billing: L1 ready"
     assert words.lane(several, {**row, "subscription": None}) == "orders / (all): L1 ready"
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"),
-    [
-        (0.4, "0.4 ms"),
-        (84.2, "84 ms"),
-        (1_000, "1 s"),
-        (1_240, "1.2 s"),
-        (200_000, "3.3 min"),
-        (5 * 3_600_000, "5 h"),
-        (86_400_000, "1 d"),
-    ],
-)
-def test_times_are_spelt_as_people_say_them(ms, text):
-    assert words.spell(ms) == text
 
 
 def test_the_head_of_the_page():

@@ -20,6 +20,7 @@ from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
+from kodoctl.formatting import many
 from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.discarded_messages import client_log
@@ -97,7 +98,7 @@ class PulsarBroker:
         known = {**(self._largest or {}), **(largest or {})}
         options = ProducerOptions(by_key=self._by_key, outlets=self._outlets, largest=known, local=local)
         self._begin_to_watch()
-        with self._waits.during(f"producers of {len(topics)} topics are not open yet") as wait:
+        with self._waits.during(f"producers of {many(len(topics), 'topic')} are not open yet") as wait:
             while True:
                 try:
                     return PulsarPublisher(self._new_client, topics, on_receipts, options, on_broken=self._broke)

@@ -12,6 +12,7 @@ from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Delivery, State
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.sequences.gap_detector import Gaps
+from kodoctl.formatting import many
 from kodoctl.protocol.properties import HOP, RECALL, SEQ
 
 _TOLD: Final = 10  # holes that are told one by one
@@ -48,10 +49,12 @@ class GapMonitor:
         lost = self.gaps.look(now)
         self._counts.missing, self._counts.doubled = self.gaps.lost, self.gaps.doubled
         texts = [
-            f"{hole.size} messages of producer run {hole.run}, partition {hole.partition}, never came: "
+            f"{many(hole.size, 'message')} of producer run {hole.run}, partition {hole.partition}, never came: "
             f"numbers {hole.first} to {hole.last}"
             for hole in lost[:_TOLD]
         ]
         if more := lost[_TOLD:]:
-            texts.append(f"{sum(hole.size for hole in more)} other messages never came, in {len(more)} places")
+            texts.append(
+                f"{many(sum(hole.size for hole in more), 'other message')} never came, in {many(len(more), 'place')}"
+            )
         return texts

@@ -51,13 +51,13 @@ def test_rows_are_listed_held_and_pushed(setting: Setting, run: Run) -> None:
     late = setting.add(biz_code="refund", key="k\x1b[31m")
     setting.clock.advance(120)
     other = setting.add("orders", delay="1h")
-    assert run("hold", "--biz-code", "refund")[:2] == (0, "1 rows are held: `kodo-consumer outbox push` sends them\n")
+    assert run("hold", "--biz-code", "refund")[:2] == (0, "1 row is held: `kodo-consumer outbox push` sends them\n")
     _, out, _ = run("list")
     first, *rows = out.splitlines()
     assert first == "to_send 2, held 1, retrying 0, late 0"
     assert rows[0] == f"{late}  to_send  ledger  held  key k\\x1b[31m  biz_code refund"
     assert rows[1].startswith(f"{other}  to_send  orders  2")
-    assert run("push", late)[1] == "1 rows will be sent\n"
+    assert run("push", late)[1] == "1 row will be sent\n"
     assert run("list", "--topic", "ledger")[1].endswith("Z (due)  key k\\x1b[31m  biz_code refund\n")
     assert run("push", "--all", "--rate", "1/s", "--limit", "2")[1] == "2 rows will be sent, over 2 s\n"
     setting.add("nowhere", b"secret")

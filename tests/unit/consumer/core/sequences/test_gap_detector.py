@@ -226,7 +226,7 @@ def test_only_first_hops_count() -> None:
     sole.received(delivery(3), ready)
     sole.received(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0), ready)
     assert sole.look(0.0) == []
-    assert sole.look(GRACE) == [f"1 messages of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
+    assert sole.look(GRACE) == [f"1 message of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
     assert (counts.missing, counts.doubled) == (1, 0)
     sole.disconnected(BEFORE)
     assert sole.gaps.missing == 0
