@@ -189,7 +189,7 @@ class Consumer:
             self._hooks.add("handle", around)
             return around
         if around not in AROUND:
-            raise UsageError(error("K755", "middleware that cannot be", f"{around!r}: there is {', '.join(AROUND)}"))
+            raise UsageError(error("K755", "invalid middleware", f"{around!r}: there is {', '.join(AROUND)}"))
         kind: Any = around
 
         def take(hook: H) -> H:

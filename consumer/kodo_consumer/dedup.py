@@ -210,7 +210,7 @@ def _or_unavailable() -> Iterator[None]:
     except DBAPIError as problem:
         if getattr(problem.orig, "sqlstate", None) == "42P01" or "no such table" in str(problem.orig):
             detail = f"{words(problem)}: call kodo_consumer.dedup.create_tables(engine), or migrate"
-            raise KodoctlError(error("K742", "table missing", detail)) from problem
+            raise KodoctlError(error("K742", "table not found", detail)) from problem
         wrong = getattr(problem.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
         if wrong or isinstance(problem, DataError | IntegrityError | ProgrammingError):
             raise

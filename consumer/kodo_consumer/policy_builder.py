@@ -71,7 +71,7 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
-        raise UsageError(error("K702", "no such topic in the file", detail))
+        raise UsageError(error("K702", "unknown topic", detail))
     return ground
 
 
@@ -83,7 +83,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     spec = ground.subscriptions.get(subscription)
     if spec is None:
         detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
-        raise UsageError(error("K703", "no such subscription in the file", detail))
+        raise UsageError(error("K703", "unknown subscription", detail))
     if unreadable := list(_unreadable(topology, topic)):
         raise KodoctlError(*unreadable)
     family = _Family(topology, topic, ground, subscription, spec)

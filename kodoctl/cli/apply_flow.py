@@ -56,16 +56,20 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
             detail = f"{context.name!r}: say --confirm {context.name}"
             raise UsageError(error("K537", "protected context", detail))
         if typed != context.name:
-            raise RefusedError(error("K538", "declined", f"{typed!r} is not the context's name; nothing was written"))
+            raise RefusedError(
+                error("K538", "confirmation declined", f"{typed!r} is not the context's name; nothing was written")
+            )
         return
     if approval.auto_approve:
         return
     if not is_terminal():
         raise UsageError(
-            error("K539", "nobody can be asked here", "without a terminal, say --auto-approve or apply a plan file")
+            error(
+                "K539", "confirmation needs a terminal", "without a terminal, say --auto-approve or apply a plan file"
+            )
         )
     if ask(f"{question} Only 'yes' is taken") != "yes":
-        raise RefusedError(error("K538", "declined", "nothing was written"))
+        raise RefusedError(error("K538", "confirmation declined", "nothing was written"))
 
 
 def ask(question: str) -> str:

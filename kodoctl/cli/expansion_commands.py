@@ -128,7 +128,7 @@ def write_picture(picture: bytes, file: str | None) -> None:
     if file is not None:
         write_file(file, picture)
     elif is_output_terminal():
-        raise UsageError(error("K023", "a picture on a terminal", "name a file: --output FILE"))
+        raise UsageError(error("K023", "image output needs a file", "name a file: --output FILE"))
     else:
         with printing(sys.stdout):
             sys.stdout.buffer.write(picture)

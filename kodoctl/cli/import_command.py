@@ -92,7 +92,7 @@ def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
         reply = session.admin.call("GET", f"namespaces/{command_target.parse_namespace(f'{place}/any').tenant}")
         if reply.missing:
             where = command_target.shown_target(session.connection)
-            raise UsageError(error("K509", "no such namespace", f"no tenant {place} is on {where}"))
+            raise UsageError(error("K509", "namespace not found", f"no tenant {place} is on {where}"))
         names = [NamespaceName.parse(text) for text in must(reply, f"listing the namespaces of {place}")]
         found |= dict.fromkeys(space for space in sorted(names) if space.namespace != CONTROL_NAMESPACE)
     return list(found)
@@ -118,7 +118,7 @@ def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) 
     where = command_target.shown_target(session.connection)
     missing = [space for space in spaces if f"namespace.{space}" not in live.objects]
     if missing:
-        raise UsageError(*(error("K509", "no such namespace", f"{space} is not on {where}") for space in missing))
+        raise UsageError(*(error("K509", "namespace not found", f"{space} is not on {where}") for space in missing))
 
 
 def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:

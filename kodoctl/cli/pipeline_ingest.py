@@ -82,7 +82,7 @@ class _View(PipelineProgress):
         """What is going to be read."""
         if not topics:
             detail = f"{request.expansion.name} is not applied there: `kodoctl apply` creates its topics"
-            raise ClusterError(error("K710", "topic missing", detail))
+            raise ClusterError(error("K710", "topic not found", detail))
         missing = f"; {len(absent)} are not on the cluster" if absent else ""
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
         self.line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)

@@ -219,11 +219,13 @@ def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, n
     if said is None and plan.action is RecallAction.DISCARD:
         if not is_terminal():
             detail = f"a discard cannot be undone: say --hash {found} to confirm it"
-            raise UsageError(error("K539", "nobody can be asked here", detail))
+            raise UsageError(error("K539", "confirmation needs a terminal", detail))
         question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
         said = ask(question)
     if said is not None and said != found:
-        raise RefusedError(error("K538", "declined", f"{said!r} is not the plan's hash; nothing was written"))
+        raise RefusedError(
+            error("K538", "confirmation declined", f"{said!r} is not the plan's hash; nothing was written")
+        )
 
 
 def _carry_out(

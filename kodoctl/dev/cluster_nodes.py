@@ -69,7 +69,7 @@ def named(ports: ClusterPorts, name: str) -> ClusterNode:
     """The node of that name. Raises KodoctlError (K625) when there is none."""
     found = next((node for node in of(ports) if node.name == name), None)
     if found is None:
-        raise failure("K625", "no such node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
+        raise failure("K625", "unknown node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
     return found
 
 

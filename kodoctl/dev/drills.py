@@ -31,12 +31,12 @@ class NodeAction(StrEnum):
 
 
 def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, ClusterNode]:
-    """A node by its name. Raises KodoctlError: K615 (no such instance), K625 (no such node)."""
+    """A node by its name. Raises KodoctlError: K615 (instance not found), K625 (unknown node)."""
     instance = service.known(homes, name)
     engine = service.engine_of(instance, homes, environ)
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
         detail = f"`{name}` is a standalone, one process without nodes; a cluster: {typed('up --brokers 3', 'NAME')}"
-        raise failure("K625", "no such node", detail)
+        raise failure("K625", "unknown node", detail)
     return engine, instance, cluster_nodes.named(instance.cluster, node)
 
 

@@ -72,7 +72,7 @@ def known(homes: Homes, name: str) -> Instance:
         others = [other.name for other in record.all_instances(homes)] if found is None else []
     if found is None:
         which = f"there are: {', '.join(others)}" if others else "there is none yet"
-        raise failure("K615", "no such instance", f"`{name}`: {which}; start it with {typed('up', name)}")
+        raise failure("K615", "instance not found", f"`{name}`: {which}; start it with {typed('up', name)}")
     return found
 
 

@@ -31,7 +31,7 @@ def exact(asked: str) -> str:
         return asked
     known = ", ".join(f"{line} ({release.version})" for line, release in RELEASES.items())
     raise UsageError(
-        error("K611", "no such Pulsar version", f"{asked!r}: write {known}, or an exact one such as 4.2.4")
+        error("K611", "unknown Pulsar version", f"{asked!r}: write {known}, or an exact one such as 4.2.4")
     )
 
 

@@ -27,5 +27,5 @@ def duration(option: str, text: str) -> int:
     except UnitError as problem:
         raise UsageError(error("K804", "not a time", f"{option}: {problem}")) from None
     if not found:
-        raise UsageError(error("K804", "not a time", f"{option}: nothing is done within no time"))
+        raise UsageError(error("K804", "not a time", f"{option}: must be longer than zero"))
     return found

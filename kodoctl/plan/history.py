@@ -197,8 +197,8 @@ def chosen(found: Iterable[Applied], name: str) -> Applied:
     fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
     if len(fitting) != 1:
         ids = ", ".join(one.id for one in known[-5:]) or "none"
-        many = "several begin so" if fitting else "no such apply is in the journal"
-        raise UsageError(error("K424", "no such apply", f"{name!r}: {many}; the latest are {ids}"))
+        many = "several begin so" if fitting else "none in the journal begins so"
+        raise UsageError(error("K424", "apply not found", f"{name!r}: {many}; the latest are {ids}"))
     return fitting[0]
 
 

@@ -169,7 +169,7 @@ def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:
         if namespace.tenant in live.absent_tenants and address not in desired.objects:
             detail = f"{namespace.tenant!r} does not exist: write `create_tenant: {{clusters: [{live.identity.cluster}]}}`, or have it made"
             yield error(
-                "K413", "no such Pulsar tenant", detail, desired.by_namespace(namespace)[0].topology.where("tenant")
+                "K413", "Pulsar tenant not found", detail, desired.by_namespace(namespace)[0].topology.where("tenant")
             )
 
 

@@ -99,7 +99,9 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     targeted = {address for address in known if selection.targeted(address)}
     named = targeted - excluded - held.keys()
     if not named:
-        raise UsageError(error("K426", "no such object in the plan", "what --target names, --exclude leaves out again"))
+        raise UsageError(
+            error("K426", "object not found in the plan", "what --target names, --exclude leaves out again")
+        )
     along = _reached(named, needs.forwards)
     addresses = frozenset(named | along.keys())
     left_out: dict[str, int] = {}
@@ -128,7 +130,7 @@ def _known(desired: Desired, live: Live) -> frozenset[Address]:
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
     flagged = [("--target", name) for name in selection.targets] + [("--exclude", name) for name in selection.excludes]
     wrong = [
-        error("K426", "no such object in the plan", f"{flag} {pattern}: {_nearest(pattern, known)}")
+        error("K426", "object not found in the plan", f"{flag} {pattern}: {_nearest(pattern, known)}")
         for flag, pattern in flagged
         if not any(_fits(pattern, address) for address in known)
     ]

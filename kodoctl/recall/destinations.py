@@ -116,7 +116,7 @@ def _found(topology: LoadedTopology, topic: str, subscription: str) -> tuple[Gro
     spec = ground.subscriptions.get(subscription)
     if spec is None:
         detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
-        raise UsageError(error("K703", "no such subscription in the file", detail))
+        raise UsageError(error("K703", "unknown subscription", detail))
     return ground, spec
 
 

@@ -136,7 +136,7 @@ def test_a_plan_that_a_stranger_put_into_the_journal_is_shown_asked_about_and_ju
     resume = ("apply", "--resume", workspace.namespace)
     refused = workspace.run(*resume, "--auto-approve", code=4)
     assert "K401" in refused.text
-    assert "nobody can be asked here [K539]" in workspace.run(*resume, *options, code=64).text
+    assert "confirmation needs a terminal [K539]" in workspace.run(*resume, *options, code=64).text
     elsewhere = {**places, "bank/payments/trade": None}
     _write_into(workspace, {**head, "apply": "beef2", "changes": 2, "packed": pack(document), "ledgers": elsewhere})
     assert "K431" in workspace.run(*resume, *options, "--auto-approve", code=4).text

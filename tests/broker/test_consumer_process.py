@@ -108,7 +108,7 @@ def test_what_is_missing_is_said_before_anything_is_subscribed(setting: Setting)
     found = subprocess.run(check, capture_output=True, text=True, check=False)
     assert found.returncode == 1
     assert found.stdout == "jobs work: 5 missing\n"
-    assert "topic missing [K710]" in found.stderr
+    assert "topic not found [K710]" in found.stderr
     assert f"{setting.topic}-work-DLQ: `kodoctl apply` creates it" in found.stderr
     with setting.run() as process:
         assert process.wait(30) == 1
@@ -117,7 +117,7 @@ def test_what_is_missing_is_said_before_anything_is_subscribed(setting: Setting)
     setting.broker.admin("DELETE", f"{setting.topic.replace('://', '/')}/subscription/work", force="true")
     found = subprocess.run(check, capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (1, "jobs work: 1 missing\n")
-    assert "subscription missing [K711]" in found.stderr
+    assert "subscription not found [K711]" in found.stderr
 
 
 @pytest.mark.parametrize("handler", ["handle", "handle_async"])

@@ -171,7 +171,7 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
 
 def test_import_says_all_that_is_not_there_and_which_options_do_not_fit(by_hand: Workspace) -> None:
     found = by_hand.run("import", f"{by_hand.tenant}/no", f"{by_hand.tenant}/neither", "--out", "files", code=64)
-    assert found.err.count("no such namespace [K509]") == 2
+    assert found.err.count("namespace not found [K509]") == 2
     assert "no tenant nobody" in by_hand.run("import", "nobody", "--out", "files", code=64).err
     assert "name their folder with --out" in by_hand.run("import", by_hand.tenant, code=64).err
     assert (

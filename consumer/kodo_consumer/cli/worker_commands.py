@@ -146,5 +146,5 @@ def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> 
         return [(topic, name) for name in ground_of(loaded, topic).subscriptions]
     if subscription and subscription not in (names := sorted({name for _, name in pairs})):
         detail = f"{loaded.source.name} has {', '.join(names) or 'none'}, not {subscription!r}"
-        raise UsageError(error("K703", "no such subscription in the file", detail))
+        raise UsageError(error("K703", "unknown subscription", detail))
     return [(one, name) for one, name in pairs if subscription in (None, name)]

@@ -103,7 +103,7 @@ def lacking(engine: Engine) -> list[Diagnostic]:
     live = inspect(engine)
     if not live.has_table(NAME):
         detail = f"{engine.url.render_as_string()} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
-        return [error("K722", "outbox table missing", detail)]
+        return [error("K722", "outbox table not found", detail)]
     there = {column["name"] for column in live.get_columns(NAME)}
     missing = [column for column in TABLE.columns if column.name not in there]
     if not missing:

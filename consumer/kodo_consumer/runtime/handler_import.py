@@ -62,7 +62,7 @@ def import_failure(problem: BaseException) -> str:
 
 
 def _no_handler(detail: str) -> UsageError:
-    finding: Diagnostic = error("K718", "no such handler", detail)
+    finding: Diagnostic = error("K718", "handler not found", detail)
     return UsageError(finding)
 
 

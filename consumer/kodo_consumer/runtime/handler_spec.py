@@ -72,9 +72,9 @@ class HandlerSpec:
         except TypeError as problem:
             yield error("K753", "annotation cannot be read", f"{self.name}: {problem}")
         if self.batching and not 1 <= self.batching.most <= MAX_BATCH:
-            yield error("K754", "batch that cannot be", f"max {self.batching.most}: from 1 to {MAX_BATCH} messages")
+            yield error("K754", "invalid batch settings", f"max {self.batching.most}: from 1 to {MAX_BATCH} messages")
         if self.batching and self.batching.wait < 0:
-            yield error("K754", "batch that cannot be", f"wait {self.batching.wait} s: zero or more")
+            yield error("K754", "invalid batch settings", f"wait {self.batching.wait} s: zero or more")
         if self.processes < 0:
             yield error("K752", "handler cannot run in a process", f"process={self.processes}: True, or how many")
         if self.processes:
@@ -119,7 +119,7 @@ class HandlerSpec:
                 detail = (
                     f"wait {self.batching.wait:g} s is more than half of handler_timeout {policy.handler_timeout} ms"
                 )
-                raise KodoctlError(error("K754", "batch that cannot be", detail))
+                raise KodoctlError(error("K754", "invalid batch settings", detail))
             return replace(policy, concurrency=policy.concurrency * self.batching.most)
         return policy
 
@@ -182,4 +182,4 @@ def seconds_of(span: str | float) -> float:
     try:
         return Duration.parse(span).seconds if isinstance(span, str) else float(span)
     except (UnitError, ValueError) as problem:
-        raise UsageError(error("K754", "batch that cannot be", f"wait: {problem}")) from None
+        raise UsageError(error("K754", "invalid batch settings", f"wait: {problem}")) from None

@@ -62,7 +62,7 @@ class Hooks:
                     else "the handler is a plain function"
                 )
                 detail = f"{_name(hook)} around {around} is async, and {why}: it would never run"
-                found.append(error("K755", "middleware that cannot be", detail))
+                found.append(error("K755", "invalid middleware", detail))
         if found:
             raise UsageError(*found)
 

@@ -41,11 +41,11 @@ def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     read = {lane.topic for lane in policy.lanes}
     for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
+            found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply` creates it"))
             continue
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
             detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
-            found.append(error("K711", "subscription missing", detail))
+            found.append(error("K711", "subscription not found", detail))
     return found
 
 

@@ -195,7 +195,7 @@ class MemoryBroker:
 
     def _topic(self, name: str) -> Topic:
         if name not in self._topics:
-            raise ClusterError(error("K710", "topic missing", name))
+            raise ClusterError(error("K710", "topic not found", name))
         return self._topics[name]
 
 

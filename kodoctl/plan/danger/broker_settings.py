@@ -19,7 +19,7 @@ from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, 
 from kodoctl.topology.units import Duration
 
 K210: Final = "the broker makes or deletes topics by itself"
-K207: Final = "a value that Pulsar accepts and regrets"
+K207: Final = "a value Pulsar accepts but cannot handle well"
 
 
 def surroundings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:

@@ -51,7 +51,7 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
         order = _ALLOW.fullmatch(mark[1].strip())
         if order is None:
             detail = "write `# kodoctl: allow Kxxx because …`"
-            findings.append(error("K018", "comment that means nothing", detail, where))
+            findings.append(error("K018", "unrecognized kodoctl comment", detail, where))
         elif not order[2]:
             detail = f"write `allow {order[1]} because …`"
             findings.append(error("K018", "an allowance without a reason", detail, where))

@@ -48,9 +48,9 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     path = write(tmp_path, DOUBLE)
     asked = ["run", path, "--topic", "orders", "--handler", "app:bill", "--subscription"]
     assert _exit_code(monkeypatch, *asked, "nobody") == 64
-    assert "Error: no such subscription in the file [K703]\n  orders has billing" in capsys.readouterr().err
+    assert "Error: unknown subscription [K703]\n  orders has billing" in capsys.readouterr().err
     assert _exit_code(monkeypatch, *asked, "billing") == 64
-    assert "no such handler [K718]" in capsys.readouterr().err
+    assert "handler not found [K718]" in capsys.readouterr().err
     (tmp_path / "app.py").write_text("def bill(message): ...\n", encoding="utf-8")
     assert _exit_code(monkeypatch, *asked, "billing") == 64
     assert "no cluster named [K503]" in capsys.readouterr().err
@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     assert "no address of the broker's binary port [K516]" in capsys.readouterr().err
     assert _exit_code(monkeypatch, "check", path) == 64
     assert _exit_code(monkeypatch, "check", path, "--topic", "x", "--admin-url", "http://127.0.0.1:1") == 64
-    assert "no such topic in the file [K702]" in capsys.readouterr().err
+    assert "unknown topic [K702]" in capsys.readouterr().err
     broken = write(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
     assert _exit_code(monkeypatch, "run", broken, "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert f"at {broken}:" in capsys.readouterr().err

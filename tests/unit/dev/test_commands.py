@@ -153,7 +153,7 @@ def test_an_instance_that_is_not_there_names_those_that_are(kodoctl, tmp_path, c
     told = kodoctl(*command)
     assert told.exit_code == 1
     assert told.stderr == (
-        "Error: no such instance [K615]\n  `two`: there are: dev; start it with `kodoctl dev up --name two`\n"
+        "Error: instance not found [K615]\n  `two`: there are: dev; start it with `kodoctl dev up --name two`\n"
     )
 
 

@@ -166,7 +166,7 @@ def test_an_artifact_that_holds_more_than_was_shown_is_refused(job: Job) -> None
 
 
 def test_a_plan_that_was_shown_as_refused_is_refused(job: Job) -> None:
-    job.shows(replace(SMALL, findings=(error("K413", "no such Pulsar tenant", "'acme'"),)))
+    job.shows(replace(SMALL, findings=(error("K413", "Pulsar tenant not found", "'acme'"),)))
     job.forge.merge(1, MERGED)
     assert "K536" in job.refused()
 

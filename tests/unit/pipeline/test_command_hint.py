@@ -15,6 +15,6 @@ def test_what_was_typed_is_typed_again():
 
 def test_a_time_is_ms_and_what_is_none_is_told_with_its_option():
     assert (duration("--goal", "10s"), duration("--goal", "5ms")) == (10_000, 5)
-    for text, told in (("soon", "--goal: "), ("0s", "--goal: nothing is done within no time")):
+    for text, told in (("soon", "--goal: "), ("0s", "--goal: must be longer than zero")):
         with pytest.raises(UsageError, match=f"K804.*{told}"):
             duration("--goal", text)

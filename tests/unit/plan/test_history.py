@@ -100,12 +100,12 @@ def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> No
     assert chosen(_known(), asked).id == found
 
 
-@pytest.mark.parametrize(("asked", "said"), [("aa", "several begin so"), ("zz", "no such apply is in the journal")])
+@pytest.mark.parametrize(("asked", "said"), [("aa", "several begin so"), ("zz", "none in the journal begins so")])
 def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> None:
-    with pytest.raises(UsageError, match="no such apply") as caught:
+    with pytest.raises(UsageError, match="apply not found") as caught:
         chosen(_known(), asked)
     assert said in caught.value.diagnostics[0].detail
-    with pytest.raises(UsageError, match="no such apply") as nothing:
+    with pytest.raises(UsageError, match="apply not found") as nothing:
         chosen((), "last")
     assert "the latest are none" in nothing.value.diagnostics[0].detail
 

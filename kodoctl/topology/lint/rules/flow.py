@@ -87,7 +87,7 @@ def _is_acyclic(flows: list[_Flow]) -> bool:
     return True
 
 
-@rule("K301", Severity.ERROR, "a ring in the flow of messages")
+@rule("K301", Severity.ERROR, "cycle in the message flow")
 def rings(scope: LintScope) -> Iterator[RuleMatch]:
     """Messages that come back to where they were handled go round for ever."""
     flows = _flows(scope)

@@ -209,7 +209,7 @@ def quotas(scope: LintScope) -> Iterator[RuleMatch]:
             yield RuleMatch(expansion.topology.where_key("namespace_policies", "backlog_quota"), detail)
 
 
-@rule("K207", Severity.WARNING, "a value that Pulsar accepts and regrets")
+@rule("K207", Severity.WARNING, "a value Pulsar accepts but cannot handle well")
 def regrets(scope: LintScope) -> Iterator[RuleMatch]:
     """Too many partitions stop clients from connecting; tiny message sizes make them reconnect for ever."""
     for expansion, topic in distinct_topics(scope):

@@ -63,9 +63,7 @@ def test_rows_are_listed_held_and_pushed(setting: Setting, run: Run) -> None:
     setting.add("nowhere", b"secret")
     setting.turn(setting.relay())
     _, out, _ = run("list", "--status", "failed")
-    assert (
-        "\n  K702 error no such topic in the file: t.yaml has orders, ledger, not 'nowhere'\n" in out or "K702" in out
-    )
+    assert "\n  K702 error unknown topic: t.yaml has orders, ledger, not 'nowhere'\n" in out or "K702" in out
     found = json.loads(run("list", "--format", "json")[1])
     assert found["counts"]["failed"] == 1
     assert [row["id"] for row in found["rows"]] == sorted(setting.rows())
@@ -120,7 +118,7 @@ def test_the_schema_is_written_for_both_databases() -> None:
     ("settings", "code", "said"),
     [
         ("", 64, "no database for the outbox [K720]"),
-        ('outbox_url = "sqlite:///empty.db"', 1, "outbox table missing [K722]"),
+        ('outbox_url = "sqlite:///empty.db"', 1, "outbox table not found [K722]"),
         ('outbox_url = "nonsense"', 1, "database cannot be used [K721]"),
         ('outbox_url = "oracle://x/y"', 1, "database cannot be used [K721]"),
         ('outbox_url = "mysql://x/y"', 1, "database cannot be used [K721]"),

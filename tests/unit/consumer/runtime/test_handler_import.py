@@ -27,7 +27,7 @@ def told(handler: str, **files: str) -> str:
         Path(f"{name}.py").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="K718") as raised:
         load_handler(handler)
-    text = str(raised.value).partition("no such handler: ")[2]
+    text = str(raised.value).partition("handler not found: ")[2]
     assert OURS not in text
     assert "Traceback" not in text
     return text
