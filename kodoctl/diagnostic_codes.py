@@ -248,7 +248,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K557": Code("the ledger cannot be used", "Check path, rights and room; --ledger names another one."),
         "K558": Code("not a recall plan", "Write one with `kodoctl recall plan --out FILE`."),
         "K559": Code("recall plan that cannot be carried out", "Plan again with this kodoctl; plans are not edited."),
-        "K560": Code("topic not found", "Check the name and the cluster: nothing is created by looking."),
+        "K560": Code("topic not found on the cluster", "Check the name and the cluster: nothing is created by looking."),
         "K561": Code("messages cannot be read", "Check the right to consume, and the broker's health."),
         "K562": Code("a letter cannot be acknowledged", "Check the right to consume the dead letter topic; then apply again."),
         "K563": Code("another recall is running", "Wait until it has ended, then run the command again."),
@@ -313,7 +313,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
     },
     "The consumer and the producer": {
         "K701": Code("one topology file needed", "Name one file, not a folder of several."),
-        "K702": Code("unknown topic", "Name one of the ground topics it lists."),
+        "K702": Code("unknown ground topic", "Name one of the ground topics it lists."),
         "K703": Code("unknown subscription", "Name one of the subscriptions it lists."),
         "K705": Code("payload schema cannot be read", "Mend the schema file; `kodoctl lint` says more."),
         "K707": Code("no handler", "Decorate a function with @consumer.handler before the consumer starts."),

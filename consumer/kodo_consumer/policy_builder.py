@@ -71,7 +71,7 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
-        raise UsageError(error("K702", "unknown topic", detail))
+        raise UsageError(error("K702", "unknown ground topic", detail))
     return ground
 
 

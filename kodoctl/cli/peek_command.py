@@ -114,7 +114,7 @@ def _topic(text: str) -> Any:
     try:
         return TopicName.parse(text)
     except InvalidNameError as problem:
-        raise UsageError(error("K560", "topic not found", str(problem))) from None
+        raise UsageError(error("K560", "topic not found on the cluster", str(problem))) from None
 
 
 def _milliseconds(text: str) -> int:

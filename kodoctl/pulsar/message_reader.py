@@ -92,7 +92,7 @@ def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
     if count:
         return [topic.partition(index) for index in range(count)]
     if admin.call("GET", f"{topic_path(topic)}/internalStats").missing:
-        raise UsageError(error("K560", "topic not found", f"{topic}"))
+        raise UsageError(error("K560", "topic not found on the cluster", f"{topic}"))
     return [topic.full]
 
 
@@ -101,7 +101,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
     name = TopicName.parse(part)
     reply = admin.call("GET", f"{topic_path(name)}/internalStats")
     if reply.missing:
-        raise UsageError(error("K560", "topic not found", part))
+        raise UsageError(error("K560", "topic not found on the cluster", part))
     if not reply.ok:
         raise AdminError(reply, f"looking at {part}")
     data = reply.data

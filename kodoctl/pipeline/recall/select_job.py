@@ -112,7 +112,7 @@ def _keeping(session: Session, family: RecallSource) -> _Keeping:
     topic = TopicName.parse(family.dead_topic)
     stats = internal_stats(session.admin, topic)
     if stats is None:
-        raise UsageError(error("K560", "topic not found", family.dead_topic))
+        raise UsageError(error("K560", "topic not found on the cluster", family.dead_topic))
     made: list[tuple[int, int, int, int, int]] = []
     entries = 0
     for number, data in sorted(stats.items()):

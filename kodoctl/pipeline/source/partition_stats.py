@@ -43,7 +43,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))
     if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
-        raise UsageError(*(error("K560", "topic not found", f"{topic}") for topic in absent))
+        raise UsageError(*(error("K560", "topic not found on the cluster", f"{topic}") for topic in absent))
     return {
         (topic, number): stored(stats)
         for topic, answer in zip(asked, answers, strict=True)

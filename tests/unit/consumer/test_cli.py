@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     assert "no address of the broker's binary port [K516]" in capsys.readouterr().err
     assert _exit_code(monkeypatch, "check", path) == 64
     assert _exit_code(monkeypatch, "check", path, "--topic", "x", "--admin-url", "http://127.0.0.1:1") == 64
-    assert "unknown topic [K702]" in capsys.readouterr().err
+    assert "unknown ground topic [K702]" in capsys.readouterr().err
     broken = write(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
     assert _exit_code(monkeypatch, "run", broken, "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert f"at {broken}:" in capsys.readouterr().err

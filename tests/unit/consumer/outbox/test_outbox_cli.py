@@ -63,7 +63,7 @@ def test_rows_are_listed_held_and_pushed(setting: Setting, run: Run) -> None:
     setting.add("nowhere", b"secret")
     setting.turn(setting.relay())
     _, out, _ = run("list", "--status", "failed")
-    assert "\n  K702 error unknown topic: t.yaml has orders, ledger, not 'nowhere'\n" in out or "K702" in out
+    assert "\n  K702 error unknown ground topic: t.yaml has orders, ledger, not 'nowhere'\n" in out or "K702" in out
     found = json.loads(run("list", "--format", "json")[1])
     assert found["counts"]["failed"] == 1
     assert [row["id"] for row in found["rows"]] == sorted(setting.rows())
