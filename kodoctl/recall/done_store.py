@@ -1,40 +1,33 @@
-"""Client of the idempotency store of the workers: finds the messages that are done. Queries run in a process of the
-consumer, because this package does not know the consumer. Raises KodoctlError (K740, K741).
+"""Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
+The consumer's stores are imported when a store is opened, so that other commands start without them.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pulsar.credentials import Secret
 
-_COMMAND: Final = (
-    sys.executable,
-    "-P",
-    "-m",
-    "kodo_consumer.done_query",
-)  # -P: no folder of the user's stands in for ours
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.stores.factory import StorePlace
+    from kodo_consumer.adapters.stores.sql_store import SqlStore
+
+_CANNOT_OPEN: Final = "store cannot be opened"
+_CANNOT_ASK: Final = "store cannot be asked"
 
 
 class DoneStoreClient:
-    """One store and subscription, asked for as long as the block lasts. `store`: the workers' setting, which may hold
-    a password: it goes to the process as its input, so that no list of processes shows it. `subscription`: named in
-    full, `kodo/trade/orders:billing`.
+    """One store and subscription, connected for as long as the block lasts. `store`: the workers' setting, which may
+    hold a password: no error shows it. `subscription`: named in full, `kodo/trade/orders:billing`.
     """
 
     def __init__(self, store: Secret, subscription: str) -> None:
-        self._store, self._subscription = store, subscription
-        self._process: subprocess.Popen[str] | None = None
-        self._said: Any = None
-        self._ends = ExitStack()
+        self._secret, self._subscription = store, subscription
+        self._opened: tuple[StorePlace, SqlStore] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -42,47 +35,41 @@ class DoneStoreClient:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process = None
-        self._ends.close()
+        if self._opened is not None:
+            self._opened[1].close()
+            self._opened = None
 
     def __call__(self, identities: Sequence[str]) -> frozenset[str]:
         """Those of them that are done. Raises KodoctlError when the store cannot be asked (K740, K741)."""
-        process = self._process or self._started()
-        assert process.stdin is not None
-        assert process.stdout is not None
+        from kodo_consumer.core.store import StoreDownError, name_of
+
+        if self._opened is None:
+            self._opened = self._open()
+        place, store = self._opened
+        names = {identity: name_of(identity) for identity in identities}
         try:
-            process.stdin.write(json.dumps(list(identities)) + "\n")
-            process.stdin.flush()
-        except OSError:
-            pass  # its answer, or its last words, say why
-        line = process.stdout.readline()
-        if not line:
-            raise KodoctlError(error("K741", "store cannot be asked", self._last_words(process)))
-        answer = json.loads(line)
-        if isinstance(answer, dict):
-            raise KodoctlError(error(*answer["fault"]))
-        return frozenset(answer)
+            known = store.done_among(list(names.values()))
+        except StoreDownError as problem:
+            detail = f"{place}: {problem}; is it the `store` of the workers?"
+            raise KodoctlError(error("K741", _CANNOT_ASK, detail)) from None
+        return frozenset(identity for identity, name in names.items() if name in known)
 
-    def _started(self) -> subprocess.Popen[str]:
-        said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed with the block
-        self._said = self._ends.enter_context(said)
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(  # noqa: S603
-            _COMMAND, stdin=pipe, stdout=pipe, stderr=self._said, text=True, encoding="utf-8"
-        )
-        self._ends.callback(_end, self._process)
-        assert self._process.stdin is not None
-        request = {"store": self._store.reveal(), "subscription": self._subscription}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        return self._process
+    def _open(self) -> tuple[StorePlace, SqlStore]:
+        """Raises KodoctlError for what is no store, or keeps nothing."""
+        from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 
-    def _last_words(self, process: subprocess.Popen[str]) -> str:
-        code = process.wait()
-        self._said.seek(0)
-        last = next((line for line in reversed(self._said.read().splitlines()) if line.strip()), "it said nothing")
-        return f"the process that asks it ended with {code}: {last[:300].replace(self._store.reveal(), '***')}"
+        try:
+            place = StorePlace(parse_store(self._secret.reveal()))
+        except ValueError as problem:
+            raise KodoctlError(error("K740", _CANNOT_OPEN, str(problem))) from None
+        if str(place) == "memory":
+            detail = "memory is forgotten with its worker: nobody else can ask it"
+            raise KodoctlError(error("K740", _CANNOT_OPEN, detail))
+        if place.url.get_backend_name() == "sqlite" and not Path(place.url.database or "").is_file():
+            detail = f"{place}: there is no such file; a relative path counts from here"
+            raise KodoctlError(error("K741", _CANNOT_ASK, detail))
+        store = place.open(self._subscription)
+        from kodo_consumer.adapters.stores.sql_store import SqlStore
 
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+        assert isinstance(store, SqlStore)
+        return place, store

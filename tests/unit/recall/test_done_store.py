@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ from kodo_consumer.policy_builder import policy_of
 from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.credentials import Secret
-from kodoctl.recall import done_store
 from kodoctl.recall.done_store import DoneStoreClient
 from kodoctl.topology.load import load_topology
 from tests.unit.recall.making import family
@@ -69,14 +70,23 @@ def test_a_store_that_cannot_be_asked_is_told_without_its_password(
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".db")] == ["empty.db"], "nothing is made"
 
 
-def test_a_process_that_dies_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [*done_store._COMMAND[:1], "-c", "import sys; sys.exit('no module named canary')"]
-    monkeypatch.setattr(done_store, "_COMMAND", command)
+def test_a_driver_that_is_not_installed_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with (
-        DoneStoreClient(Secret("canary"), NAME) as done,
-        pytest.raises(KodoctlError, match=r"K741.*ended with 1: no module"),
+        DoneStoreClient(Secret("postgresql://u:canary@h/x"), NAME) as done,
+        pytest.raises(KodoctlError, match=r"K740.*needs psycopg: pip install '\.\[postgres\]'") as caught,
     ):
         done(["a"])
+    assert "canary" not in str(caught.value)
+
+
+def test_the_stores_are_imported_when_one_is_asked() -> None:
+    program = (
+        "import sys, kodoctl.cli.recall_commands, kodoctl.recall.done_store; "
+        "print([name for name in ('kodo_consumer', 'sqlalchemy') if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
 
 
 def test_a_wrong_store_is_told_before_any_letter_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
