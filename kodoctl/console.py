@@ -198,7 +198,7 @@ def _told_lost(problem: OSError) -> int:
 
 
 def _defect(problem: Exception) -> Diagnostic:
-    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever mends it."""
+    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever fixes it."""
     import tempfile
     import traceback
 

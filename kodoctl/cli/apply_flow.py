@@ -68,7 +68,7 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
                 "K539", "confirmation needs a terminal", "without a terminal, say --auto-approve or apply a plan file"
             )
         )
-    if ask(f"{question} Only 'yes' is taken") != "yes":
+    if ask(f"{question} Type 'yes' to confirm") != "yes":
         raise RefusedError(error("K538", "confirmation declined", "nothing was written"))
 
 

@@ -102,8 +102,8 @@ class ApplyProgress:
             what = f"{cluster} {verb}" if several else verb
             table.add_row(what, _tail(address, columns() - len(what) - 12), f"{now - since:.1f} s")
         for cluster, (over, total) in counts.items():
-            waiting = f", {len(running) - _MOST} more begun" if len(running) > _MOST and not several else ""
-            table.add_row(f"{cluster} {over}/{total}".lstrip(), f"over{waiting}", f"{now - self._began:.1f} s")
+            waiting = f", {len(running) - _MOST} more running" if len(running) > _MOST and not several else ""
+            table.add_row(f"{cluster} {over}/{total}".lstrip(), f"finished{waiting}", f"{now - self._began:.1f} s")
         return table
 
 

@@ -36,9 +36,7 @@ Master = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option(
-        "--conf", help="A setting of Spark's, as spark-submit takes it; may be repeated.", metavar="KEY=VALUE"
-    ),
+    typer.Option("--conf", help="Spark setting, as for spark-submit; may be repeated.", metavar="KEY=VALUE"),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How progress and result are printed.")]
 

@@ -30,7 +30,7 @@ AllowShare = Annotated[
         "--allow-share",
         min=0.0,
         max=1.0,
-        help="So large a share of the owned topics and subscriptions may go at once, such as 0.5.",
+        help="Allow deleting or weakening up to this share of the owned objects, e.g. 0.5.",
         show_default="0.2",
         metavar="SHARE",
     ),

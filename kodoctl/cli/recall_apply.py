@@ -39,7 +39,7 @@ _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
 PlanFile = Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")]
-RateOption = Annotated[str, typer.Option("--rate", help="At most so many letters in a time.", metavar="RATE")]
+RateOption = Annotated[str, typer.Option("--rate", help="Maximum rate, e.g. 100/s.", metavar="RATE")]
 TopologyFile = Annotated[
     str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
 ]
@@ -159,7 +159,7 @@ def _duration(text: str) -> Duration:
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """What was reviewed long ago says little of today: letters have come, died again and been mended elsewhere."""
+    """What was reviewed long ago says little of today: letters have come, died again and been fixed elsewhere."""
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
         detail = (

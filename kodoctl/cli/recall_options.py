@@ -29,7 +29,7 @@ Subscription = Annotated[str, typer.Option("--subscription", help="Whose dead le
 Where_ = Annotated[
     str, typer.Option("--where", help="Condition that letters must meet; `true` is all of them.", metavar="CONDITION")
 ]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many letters, the oldest first.", metavar="N")]
+Limit = Annotated[int, typer.Option("--limit", help="Maximum number of letters, the oldest first.", metavar="N")]
 Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
 Out = Annotated[
     str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
@@ -39,7 +39,7 @@ Patch = Annotated[
     str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
 ]
 Again = Annotated[
-    bool, typer.Option("--again", help="Take what was recalled before, or is done, too: workers handle it once more.")
+    bool, typer.Option("--again", help="Include messages already recalled or processed; they are handled again.")
 ]
 Store = Annotated[
     str | None,
@@ -49,7 +49,7 @@ Store = Annotated[
 ]
 LedgerOption = Annotated[
     str,
-    typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
+    typer.Option("--ledger", help="Recall ledger: a Delta table in a folder or an object store.", metavar="PATH"),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 

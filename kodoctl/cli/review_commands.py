@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
 
 review = typer.Typer(
-    help="Plans in pull requests. The forge is the one that the job runs in: GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.",
+    help="Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

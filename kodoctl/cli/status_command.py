@@ -39,7 +39,7 @@ def status(
     exact: Annotated[bool, typer.Option("--exact", help="Count messages, not entries: reads the backlog.")] = False,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", min=0.5, help="Seconds between two looks of --watch.", metavar="SECONDS")
+        float, typer.Option("--every", min=0.5, help="Refresh interval of --watch, in seconds.", metavar="SECONDS")
     ] = 5.0,
     output: Annotated[StatusFormat, typer.Option("--format", help="text or json; watched, a document a line.")] = (
         StatusFormat.TEXT

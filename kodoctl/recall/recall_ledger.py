@@ -1,4 +1,4 @@
-"""The book of recalls: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
+"""Recall ledger: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
 
 A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between
 is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.

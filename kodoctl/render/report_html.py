@@ -124,7 +124,7 @@ def _latency(document: Json) -> Json:
 
 
 def _failures(document: Json) -> Json:
-    say = "Runs of a handler that were in vain, by the reason they gave. A message that failed three times is counted three times."
+    say = "Failed runs of a handler, by the reason they gave. A message that failed three times is counted three times."
     rows = [
         [words.cause(one), words.outcome(one) if one["reason"] else "",
          words.shown(f"{one['topic']} / {one['subscription']}") if one["topic"] else "", f"{one['messages']:,}"]

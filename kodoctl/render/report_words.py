@@ -33,7 +33,7 @@ def verdict(document: Json) -> tuple[str, str, str]:
         case "loss":
             title = f"{many(lost, 'message')} {_was(lost)} lost" if lost else "Messages were lost"
             meaning = (
-                "They were stored, somebody said they were finished with, and nothing shows that they were. No delay and no gap in "
+                "They were stored and acknowledged, and nothing shows that they were handled. No delay and no gap in "
                 "what was read explains that."
             )
             return "bad", title, meaning

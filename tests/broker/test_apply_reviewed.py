@@ -254,7 +254,7 @@ def test_yes_applies_what_was_shown(workspace: Workspace, typing: Callable[..., 
     workspace.topology(f"J: {SMALL}")
     code, shown = typing("yes", "apply")
     assert code == 0, shown
-    assert "Apply these changes? Only 'yes' is taken" in shown
+    assert "Apply these changes? Type 'yes' to confirm" in shown
     assert workspace.topics() == {"J": 1}
 
 

@@ -48,7 +48,7 @@ def test_what_waits_for_an_executor_says_so_and_goes_on_when_there_is_one(recall
     assert "1g of memory" in said
     cluster.revive(*WORKERS)
     plan, err = _ended(process)
-    assert f"Going on: {cluster.address} has an executor, after " in " ".join(err.split())
+    assert f"Executor available on {cluster.address} after " in " ".join(err.split())
     assert plan["summary"]["chosen"] == 6
 
 

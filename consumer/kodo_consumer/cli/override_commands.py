@@ -30,7 +30,7 @@ Subscription = Annotated[str, typer.Option("--subscription", help="Its subscript
 Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
-Reason = Annotated[str, typer.Option("--why", help="For those who come after you.", metavar="TEXT")]
+Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
 _FILLS = (

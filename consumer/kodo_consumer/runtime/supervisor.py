@@ -234,7 +234,7 @@ def summary(worker: Worker) -> Sequence[str]:
     """What was done, for people, one line each."""
     counts = worker.counts
     total = f"received {counts.received}, started {counts.started}, done {counts.done}"
-    lines = [f"{total}, repeats dropped {counts.repeats}, let go {counts.let_go}"]
+    lines = [f"{total}, redeliveries dropped {counts.repeats}, released unprocessed {counts.let_go}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:
             lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))

@@ -71,7 +71,7 @@ class ExecutorWait:
         if not stands:
             waited, said = now - (self._since or now), self._said
             self._since = self._said = None
-            return f"Going on: {self._master} has an executor, after {waited:.0f} s." if said is not None else ""
+            return f"Executor available on {self._master} after {waited:.0f} s, continuing." if said is not None else ""
         self._since = now if self._since is None else self._since
         if now - (self._since + PATIENCE if self._said is None else self._said + _AGAIN) < 0:
             return ""

@@ -56,7 +56,7 @@ def test_a_terminal_shows_what_runs_and_for_how_long(monkeypatch: pytest.MonkeyP
         assert re.fullmatch(r"\r?forgetting +…[a-z-]+billing-RETRYING +\d\.\d s", first)
         assert len(first.strip()) <= 60
         assert re.fullmatch(r"forgetting +topic.persistent://acme/trade/x +\d\.\d s", second)
-        assert re.fullmatch(r"0/12 +over +\d\.\d s", last)
+        assert re.fullmatch(r"0/12 +finished +\d\.\d s", last)
         progress(event("done", LONG, 1))
         assert f"[1/12] forgot {LONG}\n" in CONTROLS.sub("", terminal.getvalue()).replace("\r", "")  # in one piece
         assert [line.split()[0] for line in refreshed(progress, terminal)] == ["forgetting", "1/12"]
@@ -71,7 +71,7 @@ def test_many_that_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         lines = refreshed(progress, terminal)
     assert len(lines) == 9
     assert lines[-1].split("  ")[0] == "0/12"
-    assert "3 more begun" in lines[-1]
+    assert "3 more running" in lines[-1]
 
 
 def test_clusters_side_by_side_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,4 +19,4 @@ def test_a_long_one_is_told_each_minute_and_so_is_its_end() -> None:
     assert told[115].startswith("Waiting for spark://m:7077: no executor has registered in 15 s.")
     assert "2g of memory" in told[115]
     assert "in 75 s" in told[175]
-    assert told[200] == "Going on: spark://m:7077 has an executor, after 100 s."
+    assert told[200] == "Executor available on spark://m:7077 after 100 s, continuing."
