@@ -95,7 +95,7 @@ def bookie(ports: ClusterPorts, number: int) -> str:
 
 
 def zookeeper(ports: ClusterPorts) -> str:
-    """Configuration of ZooKeeper."""
+    """Text of zookeeper.conf: the packaged file with the data folder and the port of this cluster."""
     return _text(
         _packaged("zookeeper.conf"),
         {"dataDir": "data", "clientPort": str(ports.zookeeper), "clientPortAddress": HOST},

@@ -136,11 +136,11 @@ class DockerEngine:
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
-        """As Docker says."""
+        """Whether Docker says that the container of the instance runs."""
         return self._running(instance) == "true"
 
     def intact(self, instance: Instance) -> bool:
-        """It is one container."""
+        """Whether every process of the instance runs: it is one container, so the same as `alive`."""
         return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:

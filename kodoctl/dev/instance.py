@@ -68,17 +68,17 @@ class Folder:
 
     @property
     def record(self) -> Path:
-        """Settings and process."""
+        """File with the settings of the instance and its process."""
         return self.path / "instance.json"
 
     @property
     def data(self) -> Path:
-        """Data of Pulsar."""
+        """Folder in which Pulsar keeps messages and metadata."""
         return self.path / "data"
 
     @property
     def conf(self) -> Path:
-        """Written anew at each start."""
+        """Folder of Pulsar's configuration, written anew at each start."""
         return self.path / "conf"
 
     @property

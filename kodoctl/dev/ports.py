@@ -42,7 +42,7 @@ class Ports:
         return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
 
     def all(self) -> tuple[int, int, int]:
-        """Admin, broker, bookie."""
+        """Every port of the standalone broker: admin, binary protocol, bookie."""
         return self.admin, self.broker, self.bookie
 
 
@@ -55,7 +55,7 @@ class ClusterPorts:
     brokers: tuple[tuple[int, int], ...]
 
     def all(self) -> tuple[int, ...]:
-        """Each of them."""
+        """Every port of the cluster: ZooKeeper, bookies, then admin and binary port of each broker."""
         return (self.zookeeper, *self.bookies, *(port for pair in self.brokers for port in pair))
 
 

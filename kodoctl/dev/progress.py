@@ -35,4 +35,4 @@ Tell = Callable[[Event], None]
 
 
 def quiet(event: Event) -> None:
-    """Tells nobody."""
+    """Receiver of progress events that drops each of them."""

@@ -37,7 +37,7 @@ class Repository:
     token: Secret
 
     def run_url(self, run: int) -> str:
-        """A run's page."""
+        """Address of the page that shows this run of a workflow."""
         return f"{self.server_url}/{self.repository}/actions/runs/{run}"
 
     @property

@@ -40,7 +40,7 @@ class Trial:
 
     @property
     def span(self) -> tuple[int, int]:
-        """See above."""
+        """Ms since the epoch of the first arrival and of the last."""
         return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:

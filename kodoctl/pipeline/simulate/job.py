@@ -1,8 +1,8 @@
 """Simulation job: arrivals from the landing, replayed by the engine of the consumer under another topology file, to
 show what the same traffic would have met there.
 
-The engine runs in processes of its own, one for each file and subscription, because this package does not know the
-consumer.
+The engine runs in processes of its own, one for each file and subscription, two at a time: a replay is bound by the
+CPU, and the worker that it drives is above the core, which is all that this package may import of the consumer.
 """
 
 from __future__ import annotations
