@@ -39,8 +39,25 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels)
     path = f"{topic_path(topic.name)}/partitions"
     reply = write(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not ours():
-        raise WriteFailedError("somebody created it since the plan: plan again")
+        if not _is_empty_replica(admin, topic, levels):
+            raise WriteFailedError("somebody created it since the plan: plan again")
+        mark_topic(admin, topic.name, owner, None)
     set_policies(admin, topic.name, {name: (None, value) for name, value in topic.policies.items()}, levels)
+
+
+def _is_empty_replica(admin: Admin, topic: TopicResource, levels: Levels) -> bool:
+    """Whether the topic that came since the plan is what replication makes of another cluster's topic, between this
+    cluster's namespace and its topics: as many partitions, no marker, no message and no subscription.
+    """
+    clusters = levels.effective("replication", topic.policies.get("replication"), after=True).value
+    found = read_topic(admin, topic.name)
+    return (
+        isinstance(clusters, tuple | list)
+        and len(clusters) > 1
+        and found is not None
+        and (found.partitions, found.marker, found.subscriptions) == (topic.partitions, None, ())
+        and not (found.missing or found.facts.storage_bytes)
+    )
 
 
 def update_topic(

@@ -38,6 +38,41 @@ def test_a_topic_that_somebody_made_since_the_plan_is_refused_and_ours_is_made(m
             create_topic(HttpAdmin(Connection(server.url)), topic, "trade", Levels({}, {}, {}))
 
 
+@pytest.mark.parametrize(
+    ("clusters", "partitions", "size", "is_replica"),
+    [
+        (["east", "west"], 1, 0, True),
+        (["west"], 1, 0, False),
+        (["east", "west"], 2, 0, False),
+        (["east", "west"], 1, 9, False),
+    ],
+)
+def test_an_empty_topic_that_replication_made_since_the_plan_gets_the_marker(
+    clusters: list[str], partitions: int, size: int, is_replica: bool
+) -> None:
+    """Between the namespace of this cluster and its topics another cluster may create them here."""
+    marked: list[str] = []
+
+    def answered(request: Request) -> Answer:
+        if request.is_write and request.path.endswith("/properties"):
+            marked.append(json.loads(request.body)[OWNER_PROPERTY])
+            return Answer(204)
+        if request.is_write:
+            return answer_json({"reason": "This topic already exists"}, 409)
+        properties = {OWNER_PROPERTY: marked[0]} if marked else {}
+        parts = {str(SUB.topic.partition(index)): {"storageSize": size} for index in range(partitions)}
+        return answer_json({"metadata": {"partitions": partitions, "properties": properties}, "partitions": parts})
+
+    topic, levels = TopicResource(SUB.topic, 1, {}), Levels({}, {}, {"replication": clusters})
+    with serving(answered) as server:
+        if is_replica:
+            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", levels)
+        else:
+            with pytest.raises(WriteFailedError, match="somebody created it since the plan: plan again"):
+                create_topic(HttpAdmin(Connection(server.url)), topic, "trade", levels)
+    assert marked == ["trade"] * is_replica
+
+
 class Marked:
     """A topic with an owner's marker, or none; `gone`: no topic."""
 
