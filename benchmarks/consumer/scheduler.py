@@ -21,10 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import Delivery, Level, State
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState
 from kodo_consumer.core.policy import Lane, Policy, Target
+from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead
@@ -51,7 +54,9 @@ def scheduler() -> tuple[Scheduler, list[LaneState]]:
         concurrency=16,
     )
     held = [LaneState(lane) for lane in lanes]
-    return Scheduler(policy, held, SystemClock(), lambda _at, _who: 0, lambda *_: None), held
+    slots = SlotReservation(policy.concurrency)
+    throttle = ConcurrencyControl(EngineContext(policy), slots, lambda _at, _who: 0)
+    return Scheduler(policy, held, SystemClock(), lambda _at, _who: 0, slots, throttle), held
 
 
 def measure(tenants: int) -> dict[str, Any]:

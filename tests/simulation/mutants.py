@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kodo_consumer.core import engine, publishing, state_machine
+from kodo_consumer.core import engine, message_flow, publishing, state_machine
 from kodo_consumer.core.broker import Confirmed, Unconfirmed
 from kodo_consumer.core.envelope import Control, State
 from kodo_consumer.core.in_flight import BatchEntry, LaneState
@@ -26,7 +26,7 @@ def _acknowledged_at_once(right: Made) -> Made:
     def begin(self: Any, held: Any, *given: Any) -> None:
         right(self, held, *given)
         held.lane.acks.append(held.token)
-        self._owner.unsent += 1
+        self._context.unsent += 1
 
     return begin
 
@@ -67,7 +67,7 @@ def _moved_aside_at_once(right: Made) -> Made:
         right(self, held, decision, *given)
         if getattr(decision, "why", None) is Rule.ISOLATED:
             held.lane.acks.append(held.token)
-            self._owner.unsent += 1
+            self._context.unsent += 1
 
     return begin
 
@@ -92,7 +92,7 @@ def _altered(right: Made) -> Made:
 
 def _forgets_to_send(_: Made) -> Made:
     def renew(self: Any, now: float) -> None:
-        self._owner.effects.renew_publishing = True
+        self._context.effects.renew_publishing = True
         self._out.clear()
 
     return renew
@@ -127,10 +127,10 @@ MUTANTS: dict[str, Mutant] = {
     "tenants have no turns": (DeficitRoundRobin, "push", lambda right: lambda self, tenant, *given, **named: (
         right(self, tenant * 0, *given, **named)
     )),
-    "due times are not heeded": (engine, "before_its_turn", lambda right: lambda held, policy, wall: (
+    "due times are not heeded": (message_flow, "before_its_turn", lambda right: lambda held, policy, wall: (
         right(held, policy, wall + 10**12)
     )),
-    "it handles what is for others": (engine, "on_arrival", _for_everybody),
+    "it handles what is for others": (message_flow, "on_arrival", _for_everybody),
     "routes are taken twice": (Control, "first_receipt", lambda _: property(lambda _self: True)),
     "a slot is never given back": (ConcurrencyLimiter, "finish", lambda _: lambda _self: None),
     "a rate is not heeded": (RateLimiter, "free_at", lambda _: lambda _self, now: now),

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import Outgoing, identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.policy import AuditTo, Policy
+from kodo_consumer.core.policy import AuditTo
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
@@ -40,32 +39,21 @@ class AuditBatch(PendingPublish):
     records: int
 
 
-class Owner(Protocol):
-    """The engine. Its effects are replaced whenever somebody took them."""
-
-    policy: Policy
-    effects: Effects
-    counts: Counts
-
-
 class AuditRecorder:
-    """Records of one run of a worker, numbered without a hole. `run` is set before the first one. `acknowledge` is told of
-    messages whose record is stored, or at once where nobody waits for that.
-    """
+    """Records of one run of a worker, numbered without a hole. `run` is set before the first one."""
 
     def __init__(
         self,
-        owner: Owner,
-        acknowledge: Callable[[InFlight, float], None],
+        context: EngineContext,
+        to: AuditTo,
         clock: Clock,
         send: Callable[[AuditBatch, float], None],
         set_timer: Callable[[float, AuditRecorder], int],
     ) -> None:
-        assert owner.policy.audit is not None
         self.run = ""
         self.waiting = 0  # messages that wait for the receipt of their record
-        self._to: AuditTo = owner.policy.audit
-        self._owner, self._acknowledge, self._clock = owner, acknowledge, clock
+        self._to = to
+        self._context, self._clock = context, clock
         self._send, self._set_timer = send, set_timer
         self._number = 0
         self._out = 0  # records without receipt, gathered ones not counted
@@ -79,8 +67,8 @@ class AuditRecorder:
 
     def add(  # the columns of a record
         self, held: InFlight, why: Rule, now: float, reason: str = "", target: str = "", token: object = ""
-    ) -> None:
-        """The message is finished with in its lane: a record of that, then its acknowledgement."""
+    ) -> bool:
+        """A record of how the message ended in its lane. True: it may be acknowledged now; else once `stored` names it."""
         delivery, control, wall = held.delivery, held.control, self._clock.wall()
         if not self._gathered:
             self._set_timer(now + GATHER, self)
@@ -88,7 +76,7 @@ class AuditRecorder:
         self._gathered.append(
             Record(
                 run=self.run,
-                subscription=self._owner.policy.subscription,
+                subscription=self._context.policy.subscription,
                 number=self._number,
                 at=wall,
                 topic=held.lane.lane.topic,
@@ -108,10 +96,9 @@ class AuditRecorder:
             held.place = Stage.RECORDED
             self.waiting += 1
             self._held.append(held)
-        else:
-            self._acknowledge(held, now)
         if len(self._gathered) >= BUNDLE:
             self.flush(now)
+        return not self._to.wait
 
     def flush(self, now: float) -> None:
         """Publishes what was gathered."""
@@ -120,20 +107,19 @@ class AuditRecorder:
         records, self._gathered = self._gathered, []
         held, self._held = self._held, []
         if not self._to.wait and self._out + len(records) > MAX_KEPT:
-            self._owner.counts.unrecorded += len(records)
-            self._owner.effects.alarm("audit", f"{self._to.topic} takes no records: {len(records)} are given up")
+            self._context.counts.unrecorded += len(records)
+            self._context.effects.alarm("audit", f"{self._to.topic} takes no records: {len(records)} are given up")
             return
         self._out += len(records)
         encoded = encode(records)
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
-        if (signer := self._owner.policy.signer) is not None:
+        if (signer := self._context.policy.signer) is not None:
             message = signed(message, signer)
         self._send(AuditBatch(message=message, held=held, records=len(records)), now)
 
-    def stored(self, bundle: AuditBatch, now: float) -> None:
-        """The receipt of a bundle."""
+    def stored(self, bundle: AuditBatch) -> list[InFlight]:
+        """The receipt of a bundle: messages that may be acknowledged now."""
         self._out -= bundle.records
-        self._owner.counts.recorded += bundle.records
+        self._context.counts.recorded += bundle.records
         self.waiting -= len(bundle.held)
-        for held in bundle.held:
-            self._acknowledge(held, now)
+        return bundle.held

@@ -6,38 +6,35 @@ carry out `effects` and acknowledgements afterwards. Every unacknowledged messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
-from typing import Final, assert_never
+from typing import Final
 
-from kodo_consumer.core import outcomes
 from kodo_consumer.core.audit_recorder import AuditRecorder
 from kodo_consumer.core.broker import Receipt
 from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.effects import Effects
-from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
+from kodo_consumer.core.engine_context import EngineContext
+from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
 from kodo_consumer.core.invariants import misplaced
-from kodo_consumer.core.limits.limiter_set import LimitKind, Reservation
+from kodo_consumer.core.limits.limiter_set import LimiterSet
 from kodo_consumer.core.limits.limiters import Limiter
-from kodo_consumer.core.local_delays import LocalDelays
+from kodo_consumer.core.message_flow import MessageFlow, Sleeper
 from kodo_consumer.core.observer import Watcher
 from kodo_consumer.core.outcome_validation import OutcomeValidator
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
-from kodo_consumer.core.parked_messages import Parking
-from kodo_consumer.core.policy import NOBODY, Policy
-from kodo_consumer.core.publishing import PendingPublishes, PendingReroute
-from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.redelivery import HandOver
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
-from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
 from kodo_consumer.core.timers import TimerQueue
 from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.message import Check, Message
@@ -49,36 +46,83 @@ class Engine:
     """One subscription's messages in one worker."""
 
     def __init__(self, policy: Policy, clock: Clock, rng: Random, check: Check | None = None) -> None:
-        self.policy = policy
-        self.counts = Counts()
-        self.effects = Effects()
         self.draining = False
         self.meter: Meter | None = None  # there when somebody wants to see
-        self.watcher: Watcher | None = None
-        self.timers: TimerQueue[InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]] = (
-            TimerQueue()
-        )
+        self.timers: TimerQueue[Sleeper] = TimerQueue()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
-        self.dues = DueTimes()
         self.running: dict[Message, float] = {}  # oldest start first
-        self._clock, self._check, self._verdicts = clock, check, OutcomeValidator(policy)
+        self._context, self._clock, self._check = EngineContext(policy), clock, check
+        self._verdicts = OutcomeValidator(policy)
         self._stock = LookaheadBudget(policy)
-        self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
-        self.limits = self._scheduler.limits
-        self._waits = LocalDelays(self, self.timers.set, rng)
-        self._publications = PendingPublishes(
-            self, Parking(self, self._stock, self._let_next), self.timers.set, clock, rng
-        )
-        self.recorder = self._publications.recorder(self._finished_with)
-        self.throttle = self._scheduler.throttle = ConcurrencyControl(self, self._scheduler, self.timers.set)
-        self.isolation: TenantIsolation = TenantIsolation(self, self._stock, self._publications, self.timers.set, rng)
-        self._scheduler.starts, self.isolation.paused = self.isolation.starts, self._scheduler.paused_messages
+        slots = SlotReservation(policy.concurrency) if policy.fair_by else None
+        throttle = ConcurrencyControl(self._context, slots, self.timers.set)
+        self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, slots, throttle)
         self._sole = GapMonitor.of(policy, clock.wall(), self.counts)
-        self.handover = HandOver(self, self._scheduler, self._sole, clock, self.timers.set)
-        self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
-        self.unsent = 0  # acknowledgements nobody has fetched yet
+        self._flow = MessageFlow(self._context, clock, self._stock, self._scheduler, self.timers, self._sole, rng)
+        self.isolation = TenantIsolation(
+            self._context, self.lanes, self._stock, self._flow, self._scheduler, self.timers.set, rng
+        )
+        self.handover = HandOver(self._context, self._flow, self._scheduler, self._sole, clock, self.timers.set)
         self._look_again = float("-inf")
-        self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._context.policy
+
+    @property
+    def counts(self) -> Counts:
+        """Counts since the start."""
+        return self._context.counts
+
+    @property
+    def effects(self) -> Effects:
+        """What is to be done outside; `take_effects` fetches it."""
+        return self._context.effects
+
+    @property
+    def unsent(self) -> int:
+        """Acknowledgements that nobody has fetched yet."""
+        return self._context.unsent
+
+    @property
+    def starved(self) -> dict[LaneState, None]:
+        """Lanes that were given no room, in the order they asked."""
+        return self._stock.starved
+
+    @property
+    def limits(self) -> LimiterSet:
+        """The subscription's limits at work."""
+        return self._scheduler.limits
+
+    @property
+    def throttle(self) -> ConcurrencyControl:
+        """What holds handlers back whichever is next."""
+        return self._scheduler.throttle
+
+    @property
+    def due_times(self) -> DueTimes:
+        """What was sent with a due time, and when."""
+        return self._flow.due_times
+
+    @property
+    def moving(self) -> int:
+        """Messages on their way to other topics, with a receipt to come."""
+        return self._flow.publishes.waiting
+
+    @property
+    def watcher(self) -> Watcher | None:
+        """Sees every decision before it is carried out."""
+        return self._flow.watcher
+
+    @watcher.setter
+    def watcher(self, watcher: Watcher | None) -> None:
+        self._flow.watcher = watcher
+
+    @property
+    def recorder(self) -> AuditRecorder | None:
+        """What writes the subscription's audit records; None where it keeps none."""
+        return self._flow.recorder
 
     # ---- what arrives
 
@@ -86,7 +130,7 @@ class Engine:
         """Messages of a lane. A copy of one that is held, or was just finished with, is dropped."""
         if self.draining:
             return
-        lane, now, counts = self.lanes[index], self._clock.now(), self.counts
+        lane, now, counts = self.lanes[index], self._clock.now(), self._context.counts
         if lane.active is not None:
             deliveries = lane.active.handled(deliveries, now)
         counts.received += len(deliveries)
@@ -102,10 +146,10 @@ class Engine:
                 counts.repeats += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
-                self.unsent += 1
+                self._context.unsent += 1
                 counts.repeats += 1
             else:
-                self._receive(lane, delivery, entry, now)
+                self._flow.receive(lane, delivery, entry, now)
         if self.isolation.tenants:
             self.isolation.sift(now)
 
@@ -121,14 +165,14 @@ class Engine:
         if lane.active is not None:
             room = lane.active.room(room, lane.held)
         if not room:
-            self.starved[lane] = None
+            self._stock.starved[lane] = None
             if not (shut or lane.stays):
                 self.isolation.full(self._clock.now())
         return room
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
-        self._publications.receipt(ticket, receipt, now := self._clock.now())
+        self._flow.receipt(ticket, receipt, now := self._clock.now())
         self.isolation.move(now)
 
     # ---- handlers
@@ -136,7 +180,7 @@ class Engine:
     @property
     def version(self) -> int:
         """Grows whenever there may be more to take."""
-        return self._scheduler.version
+        return self._scheduler.version + self.throttle.version
 
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """A handler ended, if any did, and the next message is taken, if there is one."""
@@ -154,10 +198,12 @@ class Engine:
         if self.timers.first <= now:
             self.advance(now)
         held = self._scheduler.take(now)
+        if self._scheduler.over_limit:
+            self._flow.conclude_over_limit(now)
         if held is None:
             return None
         held.place = Stage.RUNNING
-        self.counts.started += 1
+        self._context.counts.started += 1
         message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
         self.running[message] = now
         return message
@@ -176,18 +222,7 @@ class Engine:
         outcome = outcome if outcome is DONE else self._verdicts.judged(held, outcome)
         if outcome is not DONE or self.throttle.listens:
             self.throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
-        if outcome is DONE:  # the first line of the table, without its cost
-            self.counts.done += 1
-            if self.recorder is None:
-                self._finished_with(held, now)
-            else:
-                self._ended(held, now)
-            return True
-        if (reason := failure(outcome)) is not None:
-            self.counts.failed[reason] += 1
-            self.counts.timed_out += outcome is TOOK_TOO_LONG
-            held.lane.count("failed", reason)
-        self._conclude(held, outcome, now)
+        self._flow.finish(held, outcome, now)
         return True
 
     # ---- time
@@ -197,14 +232,12 @@ class Engine:
         for number, sleeper in self.timers.due(now):
             match sleeper:
                 case InFlight():
-                    if sleeper.place is Stage.WAITING and sleeper.trials.wake == number:
-                        self._waits.ended(sleeper)
-                        self.check_due(sleeper, now)
+                    self._flow.wake(sleeper, number, now)
                 case Limiter():
                     sleeper.timer_set = False
                     self._scheduler.let_through(sleeper, now)
                 case PendingPublish():
-                    self._publications.send(sleeper, now)
+                    self._flow.publishes.send(sleeper, now)
                 case AuditRecorder():
                     sleeper.flush(now)
                 case _:
@@ -215,19 +248,19 @@ class Engine:
         now = self._clock.now()
         self.advance(now)
         self._give_up_overdue(now)
-        if now >= self._publications.hanging_from:
-            self._publications.renew(now)
+        if now >= self._flow.publishes.hanging_from:
+            self._flow.publishes.renew(now)
         if now >= self._look_again:  # not at every timer: there may be ten thousand gates
             self._look_again = now + _TICK
             self._scheduler.recheck(now)
             for text in self.limits.prune(now):
-                self.effects.alarm("limits", text)
+                self._context.effects.alarm("limits", text)
             self.isolation.look(now)
             for text in self._sole.look(now) if self._sole is not None else ():
-                self.effects.alarm("missing", text)
+                self._context.effects.alarm("missing", text)
         self.resume_starved()
         oldest = next(iter(self.running.values()), float("inf"))
-        due = min(oldest + self._timeout, self._publications.hanging_from, self.timers.first)
+        due = min(oldest + self._timeout, self._flow.publishes.hanging_from, self.timers.first)
         if self.starved or self._scheduler.any_shut or self.isolation.tenants:
             due = min(due, now + _TICK)
         return max(0.0, due - now)
@@ -235,18 +268,28 @@ class Engine:
     def resume_starved(self) -> None:
         """Asks for more from lanes that were told to wait and have room again, for more than a few."""
         now = self._clock.now()
-        for lane in list(self.starved):
+        for lane in list(self._stock.starved):
             if not (lane.blocked or lane.resting) and lane.paused_until <= now and self._stock.worthwhile(lane):
-                del self.starved[lane]
-                self.effects.ask_for_more(lane.lane.index)
+                del self._stock.starved[lane]
+                self._context.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
         """What is to be acknowledged, by lane; fetched once."""
         found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
         for index, _ in found:
             self.lanes[index].acks = []
-        self.unsent = 0
+        self._context.unsent = 0
         return found
+
+    def take_effects(self) -> Effects:
+        """What is to be done outside; fetched once."""
+        found, self._context.effects = self._context.effects, Effects()
+        return found
+
+    def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
+        """The active consumer of each partition of a lane: see HandOver."""
+        if ready := self.handover.answered(self.lanes[index], named, asked):
+            self.deliver(index, ready)
 
     def lent(self, gates: Sequence[Limiter]) -> None:
         """A store has lent to these limits, or lends no more."""
@@ -257,8 +300,7 @@ class Engine:
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
         """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
-        self.policy, self._verdicts = policy, OutcomeValidator(policy)
-        self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
+        self._context.policy, self._verdicts = policy, OutcomeValidator(policy)
         for lane in self.lanes:
             lane.resting = lane.lane.index in resting
         self._scheduler.adopt(policy, resting, paused, self._clock.now())
@@ -275,15 +317,19 @@ class Engine:
             self.recorder.flush(self._clock.now())
 
     @property
+    def _timeout(self) -> float:
+        return self._context.policy.handler_timeout / 1000
+
+    @property
     def busy(self) -> bool:
         """Whether a handler runs or a receipt is awaited."""
-        return bool(self.running) or self._publications.busy
+        return bool(self.running) or self._flow.busy
 
     def misplaced(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
         counted = {
             Stage.RUNNING: len(self.running),
-            Stage.PUBLISHING: self._publications.waiting,
+            Stage.PUBLISHING: self._flow.publishes.waiting,
             Stage.GATED: self._scheduler.gated,
             Stage.LEAVING: len(self.isolation),
             Stage.RECORDED: self.recorder.waiting if self.recorder else 0,
@@ -291,108 +337,9 @@ class Engine:
         }
         return misplaced(self.lanes, self.timers, counted)
 
-    # ---- before the handler: for us? due? route? limits
-
-    def _receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
-        policy = self.policy
-        properties = delivery.properties
-        held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
-        held.received = now
-        self._stock.add(held)
-        if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
-            if self._sole is not None:
-                self._sole.received(held.delivery, lane.lane)
-            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
-            return
-        outcome = on_arrival(held, policy, self._clock.wall())
-        self.counts.unsigned += policy.signer is not None and held.delivery is not delivery
-        if self._sole is not None:
-            self._sole.received(held.delivery, lane.lane)
-        if outcome is not None:
-            self._conclude(held, outcome, now)
-        elif lane.chain(held):
-            self.check_due(held, now)
-
-    def check_due(self, held: InFlight, now: float) -> None:
-        """See handover.Owner."""
-        outcome = before_its_turn(held, self.policy, wall := self._clock.wall())
-        if outcome is None or (isinstance(outcome, TooEarly) and self._waits.hurries(held, outcome.due - wall)):
-            self._scheduler.admit(held, now, in_turn=self._stock.ample)
-        else:
-            self._conclude(held, outcome, now)
-
-    def _over_limit(self, held: InFlight, slot: Reservation, now: float) -> None:
-        wall = self._clock.wall() + round((slot.at - now) * 1000)
-        self._conclude(held, outcomes.OverQuota(wall) if slot.over is LimitKind.QUOTA else outcomes.OverRate(wall), now)
-
-    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
-        """See isolation.Owner."""
-        self._conclude(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
-
-    # ---- after the handler
-
-    def _conclude(self, held: InFlight, outcome: Outcome, now: float) -> None:
-        decision = decide(held.envelope(may_wait=self._waits.room), outcome, self.policy, self._clock.wall())
-        if self.watcher is not None:
-            self.watcher.decided(held, outcome, decision)
-        match decision:
-            case Acknowledge(why, reason):
-                self.counts.finished[why] += 1
-                held.lane.count("finished", why)
-                self._ended(held, now, why, reason)
-            case Delay():
-                self._waits.begin(held, decision, now)
-            case Reroute() | TransferOut():
-                self._publications.begin(held, decision, now)
-            case _:
-                assert_never(decision)
-
-    def published(self, sent: PendingReroute, token: object, now: float) -> None:
-        """The message is where it is to go: acknowledge it here."""
-        self.counts.finished[sent.why] += 1
-        sent.held.lane.count("finished", sent.why)
-        self.dues.sent(sent.message)
-        self._ended(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
-
-    def refused(self, held: InFlight, reason: str, now: float) -> None:
-        """Its target will never take it."""
-        self._conclude(held, outcomes.Refused(f"refused by its target: {reason}"), now)
-
     def _give_up_overdue(self, now: float) -> None:
         for message, started in list(self.running.items()):
             if now - started < self._timeout:
                 return
-            self.effects.give_up(message)
+            self._context.effects.give_up(message)
             self.finish(message, TOOK_TOO_LONG)
-
-    def _ended(
-        self, held: InFlight, now: float, why: Rule = Rule.DONE, reason: str = "", target: str = "", token: object = ""
-    ) -> None:
-        """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
-        if self.recorder is None:
-            self._finished_with(held, now)
-        else:
-            self._let_next(held, now)
-            self.recorder.add(held, why, now, reason, target, token)
-
-    def _finished_with(self, held: InFlight, now: float) -> None:
-        """Acknowledged: nothing is left to do for this message."""
-        lane = held.lane
-        lane.acks.append(held.token)
-        self.unsent += 1
-        entry = held.entry
-        entry.done |= 1 << held.delivery.batch_index + 1
-        entry.at = now
-        self.forget(held)
-        self._let_next(held, now)
-
-    def _let_next(self, held: InFlight, now: float) -> None:
-        if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
-            self.check_due(following, now)
-
-    def forget(self, held: InFlight) -> None:
-        """See handover.Owner."""
-        held.place = Stage.GONE
-        self._stock.remove(held)
-        if held.trials.resting or held.trials.early:
-            self._waits.ended(held)

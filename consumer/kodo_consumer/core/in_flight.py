@@ -239,7 +239,7 @@ class LookaheadBudget:
 
     __slots__ = (
         "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_most_parked", "_queue", "_staying", "_staying_bytes",
-        "_step", "_taken", "bytes", "messages", "parked",
+        "_step", "_taken", "bytes", "messages", "parked", "starved",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -255,6 +255,7 @@ class LookaheadBudget:
         self._staying = 0  # messages of lanes that none can be moved aside from
         self._staying_bytes = 0
         self._most_parked = max(1, policy.max_held // _PARKED_SHARE)
+        self.starved: dict[LaneState, None] = {}  # lanes that were given no room, in the order they asked
         self.parked = 0
         self.messages = 0
         self.bytes = 0

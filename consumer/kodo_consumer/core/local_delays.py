@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
 from kodo_consumer.core.state_machine import Delay, Rule
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
-
-
-class Owner(Protocol):
-    """The engine. Its effects are replaced whenever somebody took them."""
-
-    policy: Policy
-    effects: Effects
-    counts: Counts
 
 
 class _Early:
@@ -51,33 +42,33 @@ class LocalDelays:
     paused for it.
     """
 
-    def __init__(self, owner: Owner, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
-        self._owner, self._set_timer, self._rng = owner, set_timer, rng
+    def __init__(self, context: EngineContext, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
+        self._context, self._set_timer, self._rng = context, set_timer, rng
         self._resting = 0  # messages that sit out an in-place wait
         self._early_ready, self._early_state = _Early(), _Early()
 
     @property
     def room(self) -> bool:
         """Whether one more message may wait in place."""
-        return self._resting < self._owner.policy.max_in_place
+        return self._resting < self._context.policy.max_in_place
 
     def hurries(self, held: InFlight, milliseconds: int) -> bool:
         """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
         if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
             return False
-        if not self._early_ready.full(self._owner.policy):
+        if not self._early_ready.full(self._context.policy):
             return False
-        self._owner.counts.hurried += 1
+        self._context.counts.hurried += 1
         text = (
             f"{held.lane.lane.topic}: more messages say that they are due later than may wait, and start at once: is delayed"
             " delivery on, or does a producer write control properties?"
         )
-        self._owner.effects.alarm("early", text)
+        self._context.effects.alarm("early", text)
         return True
 
     def begin(self, held: InFlight, wait: Delay, now: float) -> None:
         """The message waits; a timer with `held.trials.wake` as its number ends it."""
-        counts, effects, topic = self._owner.counts, self._owner.effects, held.lane.lane.topic
+        counts, effects, topic = self._context.counts, self._context.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
         held.lane.count("waited", wait.why)
         held.control = wait.control
@@ -115,7 +106,7 @@ class LocalDelays:
 
     def _begin_early(self, held: InFlight, seconds: float, now: float) -> None:
         held.tried().early = True
-        lane, early, policy = held.lane, self._early(held), self._owner.policy
+        lane, early, policy = held.lane, self._early(held), self._context.policy
         early.add(held, 1)
         if not policy.holds_back(lane.lane):
             return
@@ -124,4 +115,4 @@ class LocalDelays:
         text = (
             f"{lane.lane.topic} delivers long before time{' and is paused' if paused else ''}: is delayed delivery on?"
         )
-        self._owner.effects.alarm("early", text)
+        self._context.effects.alarm("early", text)

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.in_flight import InFlight, LookaheadBudget
-
-
-class Owner(Protocol):
-    """The engine. Its effects are replaced whenever somebody took them."""
-
-    effects: Effects
-    counts: Counts
 
 
 class Parking:
@@ -23,18 +12,17 @@ class Parking:
     their lane is no longer read.
     """
 
-    def __init__(self, owner: Owner, stock: LookaheadBudget, let_next: Callable[[InFlight, float], None]) -> None:
-        self._owner, self._stock, self._let_next = owner, stock, let_next
+    def __init__(self, context: EngineContext, stock: LookaheadBudget) -> None:
+        self._context, self._stock = context, stock
 
-    def park(self, held: InFlight, reason: str, now: float) -> None:
+    def park(self, held: InFlight, reason: str) -> None:
         """It has nowhere to go, for this reason, and somebody is told."""
         lane, stock = held.lane, self._stock
-        self._let_next(held, now)  # by its key, which is not kept
         stock.park(held)
-        self._owner.counts.parked += 1
+        self._context.counts.parked += 1
         lane.blocked = lane.blocked or stock.overgrown
         text = (
             f"{lane.lane.topic}: message {held.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
         )
         more = f". {stock.parked} are parked: the topic is no longer read" if lane.blocked else ""
-        self._owner.effects.alarm("parked", text + more)
+        self._context.effects.alarm("parked", text + more)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol, assert_never
+from typing import Final, NamedTuple, assert_never
 
-from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State, rewritten, signed, transferred
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.parked_messages import Parking
-from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
+from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.soften_headers import without
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
@@ -39,19 +36,18 @@ class PendingReroute(PendingPublish):
     last_resort: bool
 
 
-class Owner(Protocol):
-    """Who is told what became of a message. Its effects are replaced whenever somebody took them."""
+class Stored(NamedTuple):
+    """The target of a send has it; `token` says where."""
 
-    policy: Policy
-    effects: Effects
-    counts: Counts
-    recorder: AuditRecorder | None
+    sent: PendingPublish
+    token: object
 
-    def published(self, sent: PendingReroute, token: object, now: float) -> None:
-        """The target has it; `token` says where."""
 
-    def refused(self, held: InFlight, reason: str, now: float) -> None:
-        """The target will never take it; it must go elsewhere."""
+class Refused(NamedTuple):
+    """The target of a move will never take it."""
+
+    sent: PendingReroute
+    reason: str
 
 
 def jittered(due: int | None, wall: int, rng: Random) -> int | None:
@@ -64,23 +60,16 @@ class PendingPublishes:
 
     def __init__(
         self,
-        owner: Owner,
-        parking: Parking,
-        set_timer: Callable[[float, PendingPublish | AuditRecorder], int],
+        context: EngineContext,
+        set_timer: Callable[[float, PendingPublish], int],
         clock: Clock,
         rng: Random,
     ) -> None:
-        self._owner, self._parking, self._set_timer, self._clock, self._rng = owner, parking, set_timer, clock, rng
+        self._context, self._set_timer, self._clock, self._rng = context, set_timer, clock, rng
         self._next = 0
         self._out: dict[int, PendingPublish] = {}  # oldest first
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
-
-    def recorder(self, acknowledge: Callable[[InFlight, float], None]) -> AuditRecorder | None:
-        """What writes the subscription's audit records; None where it keeps none."""
-        if self._owner.policy.audit is None:
-            return None
-        return AuditRecorder(self._owner, acknowledge, self._clock, self.send, self._set_timer)
 
     def begin(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
         """Publishes a message until it has a receipt."""
@@ -88,14 +77,14 @@ class PendingPublishes:
         self.waiting += 1
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
-            self._owner.effects.alarm("unreadable", text)
+            self._context.effects.alarm("unreadable", text)
         publication = self._publication(held, decision)
-        if (signer := self._owner.policy.signer) is not None:
+        if (signer := self._context.policy.signer) is not None:
             publication.message = signed(publication.message, signer)
         self.send(publication, now)
 
     def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
-        no_dead_letter = self._owner.policy.dead_letter is None
+        no_dead_letter = self._context.policy.dead_letter is None
         match decision:
             case Reroute(target, control, why):
                 due = jittered(control.due, self._clock.wall(), self._rng)
@@ -105,7 +94,7 @@ class PendingPublishes:
                 return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
             case TransferOut(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
-                delivery = held.delivery if self._owner.policy.compat is None else without(held.delivery)
+                delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
                 message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
                 why = Rule.TRANSFERRED
@@ -119,39 +108,28 @@ class PendingPublishes:
         sending.tries += 1
         sending.sent_at = now
         self._out[self._next] = sending
-        self._owner.effects.send(self._next, sending.message)
+        self._context.effects.send(self._next, sending.message)
 
-    def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
-        """The broker's word on a send."""
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> Stored | Refused | None:
+        """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""
         sending = self._out.pop(ticket, None)
         if sending is None:
-            return
+            return None
         match receipt:
             case Confirmed(token):
                 self._patience = HANGS
-                self._stored(sending, token, now)
+                self.waiting -= isinstance(sending, PendingReroute)
+                return Stored(sending, token)
             case Rejected(reason) if isinstance(sending, PendingReroute):
                 self.waiting -= 1
-                self._never_taken(sending, reason, now)
+                text = f"{sending.message.topic} will not take a message: {reason}"
+                self._context.effects.alarm("refused", text)
+                return Refused(sending, reason)
             case Unconfirmed(reason) | Rejected(reason):  # records are never given up
                 self._again_later(sending, reason, now)
+                return None
             case _:
                 assert_never(receipt)
-
-    def _stored(self, sending: PendingPublish, token: object, now: float) -> None:
-        if isinstance(sending, PendingReroute):
-            self.waiting -= 1
-            self._owner.published(sending, token, now)
-        else:
-            assert isinstance(sending, AuditBatch)
-            assert self._owner.recorder is not None
-            self._owner.recorder.stored(sending, now)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a receipt is awaited, of a message or of audit records."""
-        recorder = self._owner.recorder
-        return self.waiting > 0 or (recorder is not None and recorder.busy)
 
     @property
     def hanging_from(self) -> float:
@@ -164,7 +142,7 @@ class PendingPublishes:
         enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
         stores it in the end.
         """
-        effects = self._owner.effects
+        effects = self._context.effects
         self._patience = min(_MOST_PATIENCE, 2 * self._patience)
         effects.alarm("hanging", "sends are without receipts for too long: publishing starts afresh")
         effects.renew_publishing = True
@@ -176,15 +154,9 @@ class PendingPublishes:
             self.send(publication, now)
 
     def _again_later(self, sending: PendingPublish, reason: str, now: float) -> None:
-        self._owner.counts.republished += 1
+        self._context.counts.republished += 1
         topic = sending.message.topic
-        self._owner.effects.alarm("publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again")
+        self._context.effects.alarm(
+            "publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again"
+        )
         self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)
-
-    def _never_taken(self, publication: PendingReroute, reason: str, now: float) -> None:
-        topic = publication.message.topic
-        self._owner.effects.alarm("refused", f"{topic} will not take a message: {reason}")
-        if publication.last_resort:
-            self._parking.park(publication.held, f"{topic} will not take it: {reason}", now)
-        else:
-            self._owner.refused(publication.held, reason, now)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
+from kodo_consumer.core.message_flow import MessageFlow
 from kodo_consumer.core.scheduling.failover_partitions import VALID, Change
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
@@ -23,35 +22,20 @@ from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 log = logging.getLogger("kodo.consumer")
 
 
-class Owner(Protocol):
-    """The engine. Its effects are replaced whenever somebody took them."""
-
-    counts: Counts
-    effects: Effects
-
-    def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
-        """Messages of a lane."""
-
-    def forget(self, held: InFlight) -> None:
-        """It is held no more."""
-
-    def check_due(self, held: InFlight, now: float) -> None:
-        """Its turn, or a wait."""
-
-
 class HandOver:
     """Lets go, and takes the broker's answers to who the active consumer is. To be called as the engine is."""
 
     def __init__(
         self,
-        owner: Owner,
+        context: EngineContext,
+        flow: MessageFlow,
         scheduler: Scheduler,
         sole: GapMonitor | None,
         clock: Clock,
         set_timer: Callable[[float, Callable[[float], None]], int],
     ) -> None:
-        self._owner, self._scheduler, self._sole, self._clock = owner, scheduler, sole, clock
-        self._set_timer = set_timer
+        self._context, self._flow, self._scheduler, self._sole = context, flow, scheduler, sole
+        self._clock, self._set_timer = clock, set_timer
 
     def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
         """The lane's messages will come again: of one partition, or of all. What runs or is being published goes on, and is
@@ -66,18 +50,18 @@ class HandOver:
         """Forgets what has not started, unacknowledged, of one partition or of all: the broker has it still."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
-            self._owner.forget(held)
-        self._owner.counts.let_go += len(unstarted)
+            self._flow.release(held)
+        self._context.counts.let_go += len(unstarted)
         self._scheduler.drop(lane)
         for chain in list((lane.chains or {}).values()):
             if chain[0].place is Stage.CHAINED:  # what was before it was of another partition
-                self._owner.check_due(chain[0], self._clock.now())
+                self._flow.check_due(chain[0], self._clock.now())
         return unstarted
 
-    def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> None:
+    def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> Sequence[Delivery]:
         """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
         `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
-        partition (of a broker that is away) nothing of that one: the others go on.
+        partition (of a broker that is away) nothing of that one: the others go on. Returns messages that may be received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
@@ -85,27 +69,26 @@ class HandOver:
         if named is None or asked + VALID <= now:
             if active.unknown(asked, now):
                 text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
-                self._owner.effects.alarm("active", text)
-            return
+                self._context.effects.alarm("active", text)
+            return ()
         change = active.answered(named, asked, now)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
         if change.untold:
             what = f"{topic}: the admin API does not tell who the active consumer of {_named(change.untold)} is"
-            self._owner.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
+            self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
             log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
-            self._owner.effects.read_anew(lane.lane.index, partition)
+            self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
             gone = self.let_go(lane, partition)
             active.keep([held.delivery for held in gone if held.received >= asked], now)
-        if change.ready:
-            self._owner.deliver(lane.lane.index, change.ready)
         if change.lost:
             self._others_read()
         self._tell(topic, change)
         self._scheduler.version += 1
-        self._owner.effects.ask_for_more(lane.lane.index)
+        self._context.effects.ask_for_more(lane.lane.index)
+        return change.ready
 
     def _lapse(self, lane: LaneState, now: float) -> None:
         """Lets go partitions of which no answer is valid any more: another worker may be active, and handle what this one has."""

@@ -276,7 +276,7 @@ class Worker:
         with self._or_broken():
             with self._lock:
                 before = self.engine.version
-                self.engine.handover.answered(self.engine.lanes[lane.index], named, asked)
+                self.engine.answered(lane.index, named, asked)
                 todo = self._collect(flush=True)
             self._after(before, todo)
 
@@ -322,8 +322,7 @@ class Worker:
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or engine.effects.urgent:
             self._gathering = False
-            todo = _Todo(engine.effects, engine.acknowledgements())
-            engine.effects = Effects()
+            todo = _Todo(engine.take_effects(), engine.acknowledgements())
             self._in_hand.append(None)
             return todo
         if gathered and not self._gathering:  # who began may be long at work: the timekeeper sees to the rest

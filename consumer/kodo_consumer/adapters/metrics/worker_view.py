@@ -57,7 +57,7 @@ class WorkerView:
     @property
     def publishing(self) -> int:
         """Messages with a receipt to come."""
-        return self.engine._publications.waiting  # noqa: SLF001
+        return self.engine.moving
 
     @property
     def reads_alone(self) -> bool:

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.outcomes import Outcome, in_trouble
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
 
-class Owner(Protocol):
-    """The engine. Its effects are replaced whenever somebody took them."""
-
-    policy: Policy
-    effects: Effects
-    counts: Counts
-
-
-class Turns(Protocol):
-    """The scheduler."""
-
-    version: int  # to grow when more may start
-    slots: SlotReservation | None
-
-
 class ConcurrencyControl:
     """`tight`: ask before every start. `listens`: tell of every end, not of failures alone."""
 
-    __slots__ = ("_owner", "_set_timer", "_turns", "adaptive", "breaker", "listens", "tight")
+    __slots__ = ("_context", "_set_timer", "_slots", "adaptive", "breaker", "listens", "tight", "version")
 
-    def __init__(self, owner: Owner, turns: Turns, set_timer: Callable[[float, Callable[[float], None]], int]) -> None:
-        self._owner, self._turns, self._set_timer = owner, turns, set_timer
-        self.breaker = Breaker(owner.policy.concurrency)
-        self.adaptive = Adaptive(owner.policy.concurrency) if owner.policy.adaptive else None
+    def __init__(
+        self,
+        context: EngineContext,
+        slots: SlotReservation | None,
+        set_timer: Callable[[float, Callable[[float], None]], int],
+    ) -> None:
+        self._context, self._slots, self._set_timer = context, slots, set_timer
+        self.version = 0  # grows whenever more may start
+        self.breaker = Breaker(context.policy.concurrency)
+        self.adaptive = Adaptive(context.policy.concurrency) if context.policy.adaptive else None
         self._settle()
 
     def may_start(self, running: int, now: float) -> bool:
@@ -56,11 +44,11 @@ class ConcurrencyControl:
         before, opened = breaker.state, breaker.opened
         more = breaker.ended(tenant, outcome, started, now)
         if breaker.opened != opened:
-            self._owner.counts.paused += 1
-            self._owner.effects.alarm("breaker", f"{breaker.cause}: no handler starts for {breaker.until - now:g} s")
+            self._context.counts.paused += 1
+            self._context.effects.alarm("breaker", f"{breaker.cause}: no handler starts for {breaker.until - now:g} s")
             self._set_timer(breaker.until, self.wake)
         elif breaker.state is BreakerState.CLOSED is not before:
-            self._owner.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
+            self._context.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = in_trouble(outcome)
             if self.adaptive.ended(now - started, running, now, bad=bad):
@@ -72,10 +60,10 @@ class ConcurrencyControl:
     def wake(self, _now: float) -> None:
         """There may be more to start."""
         self._settle()
-        self._turns.version += 1
+        self.version += 1
 
     def _settle(self) -> None:
         self.tight = self.adaptive is not None or self.breaker.state is not BreakerState.CLOSED
         self.listens = self.adaptive is not None or self.breaker.listens
-        if self.adaptive is not None and self._turns.slots is not None:
-            self._turns.slots.resize(self.adaptive.limit)
+        if self.adaptive is not None and self._slots is not None:
+            self._slots.resize(self.adaptive.limit)

@@ -20,28 +20,36 @@ from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, SlotRe
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
-OnRefused = Callable[[InFlight, Reservation, float], None]
+_RECENT_STARTS: Final = 1_024  # from which the tenants' parts of the starts are estimated
 SetTimer = Callable[[float, Limiter], int]
 
 
 class Scheduler:
     """The queues of all lanes.
-    `refused` is told of messages that a limit makes wait elsewhere or for a known moment.
+
+    `over_limit`: messages that a limit makes wait elsewhere or for a known moment, each with what the limits set aside
+    for it; whoever calls `admit` or `take` takes them out. `starts`: tenants of the last handler starts; None where the
+    subscription isolates nobody.
     """
 
     def __init__(
-        self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
+        self,
+        policy: Policy,
+        lanes: list[LaneState],
+        clock: Clock,
+        set_timer: SetTimer,
+        slots: SlotReservation | None,
+        throttle: ConcurrencyControl,
     ) -> None:
         self.limits = LimiterSet(policy.limits, policy.expected_workers)
-        self.throttle: ConcurrencyControl | None = None
+        self.slots, self.throttle = slots, throttle
+        self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
+        self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
-        self.starts: deque[str] | None = None  # tenants of the last starts, where somebody wants to know
         self.version = 0  # grows whenever there may be more to take
-        self._policy, self._lanes, self._clock = policy, lanes, clock
-        self._set_timer, self._refused = set_timer, refused
+        self._policy, self._lanes, self._clock, self._set_timer = policy, lanes, clock, set_timer
         self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
-        self.slots = SlotReservation(policy.concurrency) if policy.fair_by else None
         self._kept_back = False  # a slot stayed empty though somebody had work
         self._is_limited = bool(policy.limits)
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
@@ -116,9 +124,7 @@ class Scheduler:
             self.enqueue(held)
 
     def _has_moment(self, held: InFlight, now: float) -> bool:
-        """Sets a moment aside in the limits.
-        False: `refused` was told of the later one that the message has to wait for.
-        """
+        """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
         if held.gates is None or any(gate.forgotten for gate in held.gates):
             held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
         if not self._is_entitled(held) and self._refuse(held, now):
@@ -138,7 +144,7 @@ class Scheduler:
     def take(self, now: float) -> InFlight | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
         throttle = self.throttle
-        if throttle is None or not throttle.tight:
+        if not throttle.tight:
             held = self._take(now)
         elif not throttle.may_start(self.running, now):
             return None
@@ -274,12 +280,12 @@ class Scheduler:
         return False
 
     def _refuse(self, held: InFlight, now: float) -> bool:
-        """True if the limits set a later moment aside; then somebody else decides where the message waits for it."""
+        """True if the limits set a later moment aside; then the caller decides where the message waits for it."""
         assert held.gates is not None
         slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
         if slot.over is LimitKind.NOTHING:
             return False
-        self._refused(held, slot, now)
+        self.over_limit.append((held, slot))
         return True
 
     def _leave(self, held: InFlight) -> RerouteOptions:

@@ -12,47 +12,28 @@ tenant holds less than half of what it may keep and nothing of it has left for a
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.message_flow import MessageFlow
 from kodo_consumer.core.policy import IsolationPolicy, Policy
+from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.state_machine import ISOLATED_MOST
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
 _LOOK_IN_VAIN: Final = 1.0  # seconds after a search that found none
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
-_STARTS: Final = 1_024  # last handler starts from which the tenants' parts are estimated
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
 _LEAST_RATE: Final = 1e-3  # starts a second
 _LATEST: Final = ISOLATED_MOST / 1000
-
-
-class Owner(Protocol):
-    """Who moves the messages. Its effects are replaced whenever somebody took them."""
-
-    policy: Policy
-    lanes: list[LaneState]
-    effects: Effects
-    counts: Counts
-    starved: dict[LaneState, None]  # told that there is no room
-
-    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
-        """Publishes a message elsewhere, due in `wait` seconds."""
-
-
-class Publishing(Protocol):
-    """What is on its way to other topics."""
-
-    waiting: int  # messages whose receipts are awaited
 
 
 class _Noisy:
@@ -68,29 +49,26 @@ class _Noisy:
 
 
 class TenantIsolation:
-    """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate.
-
-    `starts`: tenants of the last handler starts, to be kept by the scheduler; None where nobody needs them.
-    """
+    """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate."""
 
     def __init__(
         self,
-        owner: Owner,
+        context: EngineContext,
+        lanes: Sequence[LaneState],
         stock: LookaheadBudget,
-        publishing: Publishing,
+        flow: MessageFlow,
+        scheduler: Scheduler,
         set_timer: Callable[[float, Callable[[float], None]], int],
         rng: Random,
     ) -> None:
-        policy = owner.policy
-        self._owner, self._publishing, self._set_timer = owner, publishing, set_timer
+        policy = context.policy
+        self._context, self._flow, self._scheduler, self._set_timer = context, flow, scheduler, set_timer
         self.tenants: dict[str, _Noisy] = {}
         self.leaving: deque[InFlight] = deque()
-        self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
         self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
-        self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
-        for lane in owner.lanes:
+        self._lanes = [lane for lane in lanes if _has_way_out(policy, lane)]
+        for lane in lanes:
             lane.stays = bool(self._lanes) and lane not in self._lanes
-        self.paused: Callable[[], int] = int  # messages that wait because their tenants are paused
         self._budget = policy.max_held, policy.lookahead_bytes
         self._is_full = False
         self._not_before = float("-inf")
@@ -109,9 +87,9 @@ class TenantIsolation:
 
     def look(self, now: float) -> None:
         """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""
-        if self._owner.starved and 2 * self.paused() > self._stock.messages:
+        if self._stock.starved and 2 * self._scheduler.paused_messages() > self._stock.messages:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
-            self._owner.effects.alarm("paused", text)
+            self._context.effects.alarm("paused", text)
         if not self._lanes:
             return
         self._learn(now)
@@ -122,16 +100,16 @@ class TenantIsolation:
         self._is_full = False
         for tenant, noisy in self.tenants.items():
             noisy.pace = self._pace(tenant)
-        if self._owner.policy.limits:
+        if self._context.policy.limits:
             self._sift_gates(now)
         self.sift(now)
         self._let_calm_return(now)
 
     def _begin(self, tenant: str, size: float, now: float) -> None:
         self.tenants[tenant] = _Noisy(size, now)
-        self._owner.counts.isolated += 1
+        self._context.counts.isolated += 1
         text = f"tenant {tenant!r} fills the look-ahead: what it has beyond its part waits elsewhere"
-        self._owner.effects.alarm("isolated", text, severe=False)
+        self._context.effects.alarm("isolated", text, severe=False)
 
     def _noisy(self) -> Iterator[tuple[str, float]]:
         """Tenants beyond their part that are not isolated yet, with their messages' average size."""
@@ -148,7 +126,7 @@ class TenantIsolation:
         """Messages that wait for their turn, by tenant."""
         holdings: Counter[str] = Counter()
         for lane in self._lanes:
-            if self._owner.policy.limits:
+            if self._context.policy.limits:
                 holdings.update(held.tenant for held in lane if held.place in _WAITS_FOR_TURN)
             else:
                 for tenant, count in lane.ring.sizes():
@@ -158,7 +136,7 @@ class TenantIsolation:
     def _sizes(self, tenants: list[str]) -> dict[str, float]:
         """The size of a message of each tenant, on average: of its newest, because to count all would hold up everybody."""
         sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
-        if self._owner.policy.limits and tenants:
+        if self._context.policy.limits and tenants:
             for held in chain.from_iterable(self._lanes):
                 if held.tenant in sizes and held.place in _WAITS_FOR_TURN:
                     sizes[held.tenant].append(held.size)
@@ -181,7 +159,7 @@ class TenantIsolation:
 
     def _learn(self, now: float) -> None:
         if not self._samples or now - self._samples[-1][0] >= _LOOK:
-            self._samples.append((now, self._owner.counts.started))
+            self._samples.append((now, self._context.counts.started))
         while self._samples[0][0] < now - _SAMPLES:
             self._samples.popleft()
 
@@ -189,7 +167,7 @@ class TenantIsolation:
         """Handler starts of the tenant a second: its part of the last starts, of the pace of all."""
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
         total = (after - before) / (end - begin) if end > begin else 0.0
-        starts = self.starts or ()
+        starts = self._scheduler.starts or ()
         part = max(1, starts.count(tenant)) / max(1, len(starts))
         return max(_LEAST_RATE, total * part)
 
@@ -213,10 +191,10 @@ class TenantIsolation:
 
     def move(self, now: float) -> None:
         """Moves what may be on its way at once."""
-        while self.leaving and self._publishing.waiting < IN_FLIGHT:
+        while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             held = self.leaving.popleft()
             if held.place is Stage.LEAVING:  # else it was let go
-                self._owner.move_aside(held, self._wait(held, now), now)
+                self._flow.move_aside(held, self._wait(held, now), now)
 
     def _sift_gates(self, now: float) -> None:
         """The same for those who wait at limits: they would fill the look-ahead just so."""

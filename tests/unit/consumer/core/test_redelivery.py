@@ -36,7 +36,7 @@ class Failover(Bench):
 
     def answer(self, named: Mapping[str, str] | None, *, ago: float = 0.0) -> None:
         """What the broker says, asked for some seconds ago."""
-        self.engine.handover.answered(self.lane, named, self.clock.now() - ago)
+        self.engine.answered(self.lane.lane.index, named, self.clock.now() - ago)
 
     def answers(self, named: Mapping[str, str], seconds: float) -> None:
         """The same answer again and again."""

@@ -121,13 +121,13 @@ def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
     place = Watched(policy())
     place.service.start()
     try:
-        place.worker.engine._publications.waiting += 1
+        place.worker.engine._flow.publishes.waiting += 1
         place.worker.watch()
         status, problems = place.health("/healthz")
         assert status == 503
         assert problems == [["watchdog: 0 publishing by record, 1 by structure"]]
         assert place.value("kodo_consumer_watchdog_findings") == 1
-        place.worker.engine._publications.waiting -= 1
+        place.worker.engine._flow.publishes.waiting -= 1
         place.worker.watch()
         assert place.health("/healthz")[0] == 200
         place.worker.broke(RuntimeError("bug"))

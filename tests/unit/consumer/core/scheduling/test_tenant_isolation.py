@@ -176,7 +176,7 @@ def test_the_pace_is_the_tenants_part_of_all_starts() -> None:
             message = bench.engine.take()
             assert message is not None
             bench.engine.finish(message, DONE)
-    assert Counter(bench.engine.isolation.starts or ())["noisy"] == 48
+    assert Counter(bench.engine._scheduler.starts or ())["noisy"] == 48
     bench.give(*(delivery(40_000 + number, u="noisy") for number in range(50)))
     _full(bench)
     last = [message.deliver_at - START_WALL - 12_000 for _, message in bench.published()][-1]

@@ -1,0 +1,21 @@
+"""Engine context: what the parts of one engine share, written under the lock of its worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.policy import Policy
+
+
+@dataclass(slots=True)
+class EngineContext:
+    """`policy`: the one in force; a later one has the same lanes. `effects`: what nobody has fetched yet; the object is
+    another one after each fetch, so no part keeps it. `unsent`: acknowledgements that nobody has fetched yet.
+    """
+
+    policy: Policy
+    counts: Counts = field(default_factory=Counts)
+    effects: Effects = field(default_factory=Effects)
+    unsent: int = 0

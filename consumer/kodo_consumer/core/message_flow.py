@@ -1,0 +1,200 @@
+"""Message flow: what becomes of one message, from its receipt by a worker to its acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import assert_never
+
+from kodo_consumer.core import outcomes
+from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
+from kodo_consumer.core.broker import Receipt
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.due_times import DueTimes
+from kodo_consumer.core.engine_context import EngineContext
+from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
+from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.limits.limiter_set import LimitKind
+from kodo_consumer.core.limits.limiters import Limiter
+from kodo_consumer.core.local_delays import LocalDelays
+from kodo_consumer.core.observer import Watcher
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
+from kodo_consumer.core.parked_messages import Parking
+from kodo_consumer.core.policy import NOBODY
+from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Refused, Stored
+from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
+from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
+from kodo_consumer.core.timers import TimerQueue
+
+Sleeper = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]
+
+
+class MessageFlow:
+    """Carries out what is decided about messages. To be called as the engine is.
+
+    `due_times`: what was sent with a due time, and when. `watcher`: sees every decision before it is carried out.
+    """
+
+    def __init__(
+        self,
+        context: EngineContext,
+        clock: Clock,
+        stock: LookaheadBudget,
+        scheduler: Scheduler,
+        timers: TimerQueue[Sleeper],
+        sole: GapMonitor | None,
+        rng: Random,
+    ) -> None:
+        self.due_times = DueTimes()
+        self.watcher: Watcher | None = None
+        self._context, self._clock, self._stock, self._scheduler, self._sole = context, clock, stock, scheduler, sole
+        self._delays = LocalDelays(context, timers.set, rng)
+        self._parking = Parking(context, stock)
+        self.publishes = PendingPublishes(context, timers.set, clock, rng)
+        to = context.policy.audit
+        self.recorder = None if to is None else AuditRecorder(context, to, clock, self.publishes.send, timers.set)
+
+    # ---- before the handler: for us? due? route? limits
+
+    def receive(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, now: float) -> None:
+        """A message that is not in flight yet."""
+        policy = self._context.policy
+        properties = delivery.properties
+        held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
+        held.received = now
+        self._stock.add(held)
+        if policy.is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
+            if self._sole is not None:
+                self._sole.received(held.delivery, lane.lane)
+            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
+            return
+        outcome = on_arrival(held, policy, self._clock.wall())
+        self._context.counts.unsigned += policy.signer is not None and held.delivery is not delivery
+        if self._sole is not None:
+            self._sole.received(held.delivery, lane.lane)
+        if outcome is not None:
+            self.conclude(held, outcome, now)
+        elif lane.chain(held):
+            self.check_due(held, now)
+
+    def check_due(self, held: InFlight, now: float) -> None:
+        """Queues the message, or begins its wait."""
+        outcome = before_its_turn(held, self._context.policy, wall := self._clock.wall())
+        if outcome is None or (isinstance(outcome, TooEarly) and self._delays.hurries(held, outcome.due - wall)):
+            self._scheduler.admit(held, now, in_turn=self._stock.ample)
+            self.conclude_over_limit(now)
+        else:
+            self.conclude(held, outcome, now)
+
+    def conclude_over_limit(self, now: float) -> None:
+        """Decides about the messages that the scheduler found over a limit."""
+        found = self._scheduler.over_limit
+        while found:
+            held, slot = found.pop(0)
+            wall = self._clock.wall() + round((slot.at - now) * 1000)
+            is_quota = slot.over is LimitKind.QUOTA
+            self.conclude(held, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
+
+    def wake(self, held: InFlight, timer: int, now: float) -> None:
+        """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
+        if held.place is Stage.WAITING and held.trials.wake == timer:
+            self._delays.ended(held)
+            self.check_due(held, now)
+
+    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
+        """Publishes a message of an isolated tenant elsewhere, due in `wait` seconds."""
+        self.conclude(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
+
+    # ---- after the handler
+
+    def finish(self, held: InFlight, outcome: Outcome, now: float) -> None:
+        """Its handler ended, with a valid outcome."""
+        counts = self._context.counts
+        if outcome is DONE:  # the first line of the table, without its cost
+            counts.done += 1
+            if self.recorder is None:
+                self._acknowledge(held, now)
+            else:
+                self._complete(held, now)
+            return
+        if (reason := failure(outcome)) is not None:
+            counts.failed[reason] += 1
+            counts.timed_out += outcome is TOOK_TOO_LONG
+            held.lane.count("failed", reason)
+        self.conclude(held, outcome, now)
+
+    def conclude(self, held: InFlight, outcome: Outcome, now: float) -> None:
+        """Decides what an outcome means, and carries it out."""
+        decision = decide(held.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall())
+        if self.watcher is not None:
+            self.watcher.decided(held, outcome, decision)
+        match decision:
+            case Acknowledge(why, reason):
+                self._context.counts.finished[why] += 1
+                held.lane.count("finished", why)
+                self._complete(held, now, why, reason)
+            case Delay():
+                self._delays.begin(held, decision, now)
+            case Reroute() | TransferOut():
+                self.publishes.begin(held, decision, now)
+            case _:
+                assert_never(decision)
+
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
+        """The broker's word on a send: a message that moved is acknowledged in its lane."""
+        match self.publishes.receipt(ticket, receipt, now):
+            case Stored(PendingReroute() as sent, token):
+                self._context.counts.finished[sent.why] += 1
+                sent.held.lane.count("finished", sent.why)
+                self.due_times.sent(sent.message)
+                self._complete(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
+            case Stored(AuditBatch() as batch) if self.recorder is not None:
+                for held in self.recorder.stored(batch):
+                    self._acknowledge(held, now)
+            case Refused(sent, reason) if sent.last_resort:
+                self._start_next_of_key(sent.held, now)  # by its key, which is not kept
+                self._parking.park(sent.held, f"{sent.message.topic} will not take it: {reason}")
+            case Refused(sent, reason):
+                self.conclude(sent.held, outcomes.Refused(f"refused by its target: {reason}"), now)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a receipt is awaited, of a message or of audit records."""
+        return self.publishes.waiting > 0 or (self.recorder is not None and self.recorder.busy)
+
+    # ---- the end of a message
+
+    def _complete(
+        self, held: InFlight, now: float, why: Rule = Rule.DONE, reason: str = "", target: str = "", token: object = ""
+    ) -> None:
+        """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
+        if self.recorder is None:
+            self._acknowledge(held, now)
+            return
+        self._start_next_of_key(held, now)
+        if self.recorder.add(held, why, now, reason, target, token):
+            self._acknowledge(held, now)
+
+    def _acknowledge(self, held: InFlight, now: float) -> None:
+        """Nothing is left to do for this message."""
+        held.lane.acks.append(held.token)
+        self._context.unsent += 1
+        entry = held.entry
+        entry.done |= 1 << held.delivery.batch_index + 1
+        entry.at = now
+        self.release(held)
+        self._start_next_of_key(held, now)
+
+    def _start_next_of_key(self, held: InFlight, now: float) -> None:
+        if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
+            self.check_due(following, now)
+
+    def release(self, held: InFlight) -> None:
+        """The worker keeps nothing of the message: it is acknowledged, or comes again."""
+        held.place = Stage.GONE
+        self._stock.remove(held)
+        if held.trials.resting or held.trials.early:
+            self._delays.ended(held)
