@@ -93,7 +93,6 @@ def test_no_module_has_a_word_that_the_glossary_replaces() -> None:
     assert not [module for module in _trees() if _basename(module) in BANNED_MODULES]
 
 
-@not_yet
 def test_no_class_has_a_word_that_the_glossary_replaces() -> None:
     assert not [f"{module}: {node.name}" for module, node in _classes() if node.name.lstrip("_") in BANNED_CLASSES]
 

@@ -74,7 +74,7 @@ def measure(tenants: int) -> dict[str, Any]:
         gc.collect()
         used = time.process_time()
         for held in batch:
-            found.enqueue(held)
+            found.queues.enqueue(held)
         for _ in batch:
             started = found.take(began)
             assert started is not None
@@ -91,7 +91,7 @@ def memory(tenants: int) -> int:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for number in range(tenants):
-        found.enqueue(InFlight(lanes[0], delivery, BatchEntry(0), f"tenant-{number}"))
+        found.queues.enqueue(InFlight(lanes[0], delivery, BatchEntry(0), f"tenant-{number}"))
         started = found.take(0.0)
         assert started is not None
         found.freed(started, 0.0)

@@ -247,7 +247,7 @@ class Consumer:
 
     def attach(self, worker: Worker) -> None:
         """Lets the worker tell what the user's hooks, and traces, want to see."""
-        worker.engine.watcher = self._traces
+        worker.engine.flow.watcher = self._traces
         if self._hooks.any_receiving:
             worker.on_received = self._hooks.received
 
@@ -304,7 +304,7 @@ class Consumer:
         if lessee is not None:
             service.companions.append(lessee.run)
         else:
-            for limit in worker.engine.limits.too_small:
+            for limit in worker.engine.scheduler.limits.too_small:
                 log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         window = self._shown(worker, service, loop)
         try:

@@ -144,7 +144,7 @@ def test_messages_that_no_topic_takes_keep_nobody_else_from_being_handled(
             eventually(lambda: len(setting.seen) == 51)
             assert (health(setting.consumer, "/healthz"), health(setting.consumer, "/readyz")) == ((200, []), (200, []))
             assert setting.consumer._running is not None
-            assert setting.consumer._running.worker.engine._stock.bytes == 0
+            assert setting.consumer._running.worker.engine.lookahead.bytes == 0
         finally:
             setting.consumer.stop()
     (told, *_) = (line for line in caplog.messages if line.startswith("parked: "))

@@ -93,7 +93,7 @@ class AuditRecorder:
             )
         )
         if self._to.wait:
-            held.place = Stage.RECORDED
+            held.enter(Stage.RECORDED)
             self.waiting += 1
             self._held.append(held)
         if len(self._gathered) >= BUNDLE:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -23,21 +24,35 @@ _MAX_COUNTED: Final = 60
 
 
 class Stage(Enum):
-    """Stage of an in-flight message. Every unacknowledged id is in exactly one stage, or it would be lost."""
+    """Stage of an in-flight message. Every unacknowledged message is in exactly one, or it would be lost."""
 
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
-    CHAINED = auto()  # behind another message of its key, on an ordered lane
-    GATED = auto()  # at a limit that is shut
-    LEAVING = auto()  # of an isolated tenant, soon to be moved
+    BLOCKED_BY_KEY = auto()  # behind another message of its key, on an ordered lane
+    LIMITED = auto()  # waits at a limit
+    EVACUATING = auto()  # of an isolated tenant, soon to be moved
     WAITING = auto()  # until a moment
     RUNNING = auto()
     PUBLISHING = auto()  # moved, until the receipt
-    RECORDED = auto()  # finished with, until the receipt of its audit record
-    PARKED = auto()  # refused everywhere, until somebody helps
-    GONE = auto()  # let go or acknowledged
+    RECORDED = auto()  # ended, until the receipt of its audit record
+    UNDELIVERABLE = auto()  # refused by every target, until a person helps
+    RELEASED = auto()  # acknowledged, or dropped and to come again
 
 
-UNSTARTED: Final = frozenset({Stage.QUEUED, Stage.CHAINED, Stage.GATED, Stage.LEAVING, Stage.WAITING})
+UNSTARTED: Final = frozenset({Stage.QUEUED, Stage.BLOCKED_BY_KEY, Stage.LIMITED, Stage.EVACUATING, Stage.WAITING})
+_DECIDED: Final = frozenset({Stage.WAITING, Stage.PUBLISHING, Stage.RECORDED, Stage.RELEASED})
+TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
+    Stage.QUEUED: UNSTARTED | _DECIDED | {Stage.RUNNING},
+    Stage.BLOCKED_BY_KEY: {Stage.QUEUED, Stage.LIMITED} | _DECIDED,
+    Stage.LIMITED: {Stage.QUEUED, Stage.EVACUATING, Stage.RELEASED},
+    Stage.EVACUATING: _DECIDED,
+    Stage.WAITING: {Stage.QUEUED, Stage.LIMITED} | _DECIDED,
+    Stage.RUNNING: _DECIDED,
+    Stage.PUBLISHING: _DECIDED | {Stage.UNDELIVERABLE},
+    Stage.RECORDED: {Stage.RELEASED},
+    Stage.UNDELIVERABLE: set(),
+    Stage.RELEASED: set(),
+}
+"""Stages that may follow a stage. A message is queued by its receipt."""
 
 
 class BatchEntry:
@@ -79,8 +94,7 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "entry", "gates", "lane", "place", "received", "size", "tenant", "token",
-        "trials",
+        "control", "delivery", "entitled", "entry", "gates", "lane", "received", "size", "stage", "tenant", "token", "trials",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
 
@@ -92,10 +106,17 @@ class InFlight:
         self.size = len(delivery.payload or b"")
         self.tenant = tenant
         self.control: Control = FRESH
-        self.place = Stage.QUEUED
+        self.stage = Stage.QUEUED
         self.gates: Gates | None = None
         self.entitled = False  # its moment at the limits has been set aside
         self.trials = _NONE  # to be read; written to by `tried`
+
+    def enter(self, stage: Stage) -> None:
+        """The only writer of its stage. Another one than TRANSITIONS names is a defect, which ends the worker: the broker
+        gives the message to another one.
+        """
+        assert stage in TRANSITIONS[self.stage], f"a message goes from {self.stage.name} to {stage.name}"
+        self.stage = stage
 
     def tried(self) -> WaitState:
         """Its trials, to be written to."""
@@ -105,7 +126,7 @@ class InFlight:
 
     def park(self) -> None:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
-        self.place = Stage.PARKED
+        self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
         self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
 
@@ -191,7 +212,7 @@ class LaneState:
         chain = self.chains.setdefault(_order_key(held.delivery), deque())
         chain.append(held)
         if len(chain) > 1:
-            held.place = Stage.CHAINED
+            held.enter(Stage.BLOCKED_BY_KEY)
         return len(chain) == 1
 
     def next_of_chain(self, held: InFlight) -> InFlight | None:
@@ -207,7 +228,7 @@ class LaneState:
 
     def unstarted(self, partition: str | None = None) -> list[InFlight]:
         """Takes out of all chains what has not started, of one partition or of all, and lists it."""
-        found = [held for held in self if held.place in UNSTARTED and partition in (None, held.delivery.partition)]
+        found = [held for held in self if held.stage in UNSTARTED and partition in (None, held.delivery.partition)]
         if self.chains is not None:
             gone = set(found)
             chains = {key: deque(held for held in chain if held not in gone) for key, chain in self.chains.items()}

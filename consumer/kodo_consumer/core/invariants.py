@@ -10,21 +10,21 @@ from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 def misplaced(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
-    """Contradictions to "every unacknowledged message is in exactly one place", in words; empty unless there is a bug."""
-    places = [held.place for lane in lanes for held in lane]
+    """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug."""
+    stages = [held.stage for lane in lanes for held in lane]
     found = {
         Stage.QUEUED: sum(len(lane.ring) for lane in lanes),
-        Stage.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
+        Stage.BLOCKED_BY_KEY: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
         Stage.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
-        Stage.GONE: 0,
+        Stage.RELEASED: 0,
         **counted,
     }
     return [
-        f"{places.count(place)} {place.name.lower()} by record, {count} by structure"
-        for place, count in found.items()
-        if places.count(place) != count
+        f"{stages.count(stage)} {stage.name.lower()} by record, {count} by structure"
+        for stage, count in found.items()
+        if stages.count(stage) != count
     ]
 
 
 def _sleeps(sleeper: object, number: int) -> bool:
-    return isinstance(sleeper, InFlight) and sleeper.place is Stage.WAITING and sleeper.trials.wake == number
+    return isinstance(sleeper, InFlight) and sleeper.stage is Stage.WAITING and sleeper.trials.wake == number

@@ -89,7 +89,7 @@ class LocalDelays:
                 effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
             case Rule.EARLY if wait.delay > MAX_MEMORY_WAIT:
                 self._begin_early(held, seconds, now)
-        held.place = Stage.WAITING
+        held.enter(Stage.WAITING)
         held.tried().wake = self._set_timer(now + seconds, held)
 
     def ended(self, held: InFlight) -> None:

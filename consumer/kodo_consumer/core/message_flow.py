@@ -21,7 +21,7 @@ from kodo_consumer.core.observer import Watcher
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
 from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY
-from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Refused, Stored
+from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Published, Refused
 from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.send_state import PendingPublish
@@ -69,7 +69,9 @@ class MessageFlow:
         if policy.is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
             if self._sole is not None:
                 self._sole.received(held.delivery, lane.lane)
-            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
+            self._scheduler.queues.enqueue(
+                held
+            )  # nothing can stand in its way: the same as below, without the questions
             return
         outcome = on_arrival(held, policy, self._clock.wall())
         self._context.counts.unsigned += policy.signer is not None and held.delivery is not delivery
@@ -100,7 +102,7 @@ class MessageFlow:
 
     def wake(self, held: InFlight, timer: int, now: float) -> None:
         """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
-        if held.place is Stage.WAITING and held.trials.wake == timer:
+        if held.stage is Stage.WAITING and held.trials.wake == timer:
             self._delays.ended(held)
             self.check_due(held, now)
 
@@ -146,12 +148,12 @@ class MessageFlow:
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """The broker's word on a send: a message that moved is acknowledged in its lane."""
         match self.publishes.receipt(ticket, receipt, now):
-            case Stored(PendingReroute() as sent, token):
+            case Published(PendingReroute() as sent, token):
                 self._context.counts.finished[sent.why] += 1
                 sent.held.lane.count("finished", sent.why)
                 self.due_times.sent(sent.message)
                 self._complete(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
-            case Stored(AuditBatch() as batch) if self.recorder is not None:
+            case Published(AuditBatch() as batch) if self.recorder is not None:
                 for held in self.recorder.stored(batch):
                     self._acknowledge(held, now)
             case Refused(sent, reason) if sent.last_resort:
@@ -194,7 +196,7 @@ class MessageFlow:
 
     def release(self, held: InFlight) -> None:
         """The worker keeps nothing of the message: it is acknowledged, or comes again."""
-        held.place = Stage.GONE
+        held.enter(Stage.RELEASED)
         self._stock.remove(held)
         if held.trials.resting or held.trials.early:
             self._delays.ended(held)

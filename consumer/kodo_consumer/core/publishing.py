@@ -36,7 +36,7 @@ class PendingReroute(PendingPublish):
     last_resort: bool
 
 
-class Stored(NamedTuple):
+class Published(NamedTuple):
     """The target of a send has it; `token` says where."""
 
     sent: PendingPublish
@@ -73,7 +73,7 @@ class PendingPublishes:
 
     def begin(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
         """Publishes a message until it has a receipt."""
-        held.place = Stage.PUBLISHING
+        held.enter(Stage.PUBLISHING)
         self.waiting += 1
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
@@ -110,7 +110,7 @@ class PendingPublishes:
         self._out[self._next] = sending
         self._context.effects.send(self._next, sending.message)
 
-    def receipt(self, ticket: int, receipt: Receipt, now: float) -> Stored | Refused | None:
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
         """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""
         sending = self._out.pop(ticket, None)
         if sending is None:
@@ -119,7 +119,7 @@ class PendingPublishes:
             case Confirmed(token):
                 self._patience = HANGS
                 self.waiting -= isinstance(sending, PendingReroute)
-                return Stored(sending, token)
+                return Published(sending, token)
             case Rejected(reason) if isinstance(sending, PendingReroute):
                 self.waiting -= 1
                 text = f"{sending.message.topic} will not take a message: {reason}"

@@ -52,16 +52,17 @@ class HandOver:
         for held in unstarted:
             self._flow.release(held)
         self._context.counts.let_go += len(unstarted)
-        self._scheduler.drop(lane)
+        self._scheduler.queues.drop(lane)
         for chain in list((lane.chains or {}).values()):
-            if chain[0].place is Stage.CHAINED:  # what was before it was of another partition
+            if chain[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
                 self._flow.check_due(chain[0], self._clock.now())
         return unstarted
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> Sequence[Delivery]:
         """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
         `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
-        partition (of a broker that is away) nothing of that one: the others go on. Returns messages that may be received now.
+        partition (of a broker that is away) nothing of that one: the others go on. Returns
+        messages that may be received now.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
@@ -86,7 +87,7 @@ class HandOver:
         if change.lost:
             self._others_read()
         self._tell(topic, change)
-        self._scheduler.version += 1
+        self._scheduler.queues.version += 1
         self._context.effects.ask_for_more(lane.lane.index)
         return change.ready
 
@@ -97,7 +98,7 @@ class HandOver:
             self.let_go(lane, partition)
         if lapsed:
             self._others_read()
-            self._scheduler.version += 1
+            self._scheduler.queues.version += 1
 
     def _others_read(self) -> None:
         if self._sole is not None:

@@ -26,7 +26,7 @@ class LeaseRefresher:
     def __init__(self, worker: Worker, store: Lender) -> None:
         self._worker, self._store = worker, store
         self._bell = threading.Event()
-        self._borrower = worker.engine.limits.borrow(self._bell.set)
+        self._borrower = worker.engine.scheduler.limits.borrow(self._bell.set)
 
     def run(self, over: threading.Event) -> None:
         """Borrows until the end, then gives back what is left."""

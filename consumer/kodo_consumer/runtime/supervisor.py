@@ -71,7 +71,7 @@ class WorkerSupervisor:
             self.stats = StatsReader(worker.policy, cluster)
             self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.follow)
             self.still = StalledDeliveryDetector(
-                worker.clock, worker.engine.due_times, self.stats.closely, self._reconnect, worker.alarm
+                worker.clock, worker.engine.flow.due_times, self.stats.closely, self._reconnect, worker.alarm
             )
             self.skew = ClockSkewDetector(worker.clock, worker.alarm)
             self.stats.listeners += [

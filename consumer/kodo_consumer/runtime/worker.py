@@ -85,8 +85,8 @@ class Worker:
         """
         policy = self.policy
         self._broker.on_broken, self._broker.on_alarm = self.broke, self.alarm
-        if self.engine.recorder is not None:
-            self.engine.recorder.run = consumer_name
+        if self.engine.flow.recorder is not None:
+            self.engine.flow.recorder.run = consumer_name
         try:
             self._publisher = self._broker.publisher(sorted(policy.written), self.receipts, policy.largest, local=True)
             for lane in policy.lanes:
@@ -254,9 +254,9 @@ class Worker:
     def share_limits(self, workers: int) -> None:
         """So many workers live on this subscription."""
         with self._lock:
-            changed = self.engine.limits.share_out(workers)
-        if changed and self.engine.limits.borrower is None:
-            for limit in self.engine.limits.too_small:
+            changed = self.engine.scheduler.limits.share_out(workers)
+        if changed and self.engine.scheduler.limits.borrower is None:
+            for limit in self.engine.scheduler.limits.too_small:
                 text = f"{limit} is less than one for each of {workers} workers: each takes one, together more than declared"
                 self.alarm(Alarm("limits", text))
 
@@ -314,11 +314,11 @@ class Worker:
     def _collect(self, *, flush: bool) -> _Todo | None:
         """What is to be done outside the lock, if anything. While work goes on, acknowledgements and messages are gathered."""
         engine = self.engine
-        if engine.starved:
+        if engine.lookahead.starved:
             engine.resume_starved()
         if engine.timers.first < self._next_tick:
             self._come_at(engine.timers.first)
-        gathered = engine.unsent + len(engine.effects.publish)
+        gathered = engine.context.unsent + len(engine.effects.publish)
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or engine.effects.urgent:
             self._gathering = False

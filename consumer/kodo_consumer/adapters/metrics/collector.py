@@ -167,7 +167,7 @@ EXPORTED: Final = (
     gauge("held_messages", "Messages of a lane that this worker holds.", LANE, of_lane(lambda held: held.held)),
     gauge("held_bytes", "Payload bytes that this worker holds.", (), plain(lambda sight: sight.held_bytes)),
     gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
-    gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.running))),
+    gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.runs.running))),
     gauge("slots", "Handlers that may be at work at once.", (), plain(lambda sight: sight.policy.concurrency)),
     gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
            plain(lambda sight: sight.publishing)),

@@ -43,7 +43,7 @@ class StallProbe:
             self._ask_loop(after.at)
             if self._tenants is not None and (after.at >= look_at or self._tenants.under_way):
                 look_at = after.at + 1.0
-                running = Counter(message.tenant for message in list(self._worker.engine.running))
+                running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
                 self._tenants.look(running)
 
     def _ask_loop(self, now: float) -> None:

@@ -15,13 +15,13 @@ from kodoctl.protocol.overrides import What
 
 
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    now = sight.engine.throttle.breaker.state
+    now = sight.engine.scheduler.throttle.breaker.state
     return (((phase.value,), float(phase is now)) for phase in BreakerState)
 
 
 def _may_run(sight: WorkerView) -> float:
     """Handlers that may be at work at once: what adaptive concurrency and the breaker leave of the slots."""
-    throttle = sight.engine.throttle
+    throttle = sight.engine.scheduler.throttle
     most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
     match throttle.breaker.state:
         case BreakerState.OPEN:
@@ -41,17 +41,17 @@ def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 def _failed_loans(sight: WorkerView) -> float | None:
     """None where nothing is borrowed."""
-    borrower = sight.engine.limits.borrower
+    borrower = sight.engine.scheduler.limits.borrower
     return float(borrower.failed) if borrower is not None else None
 
 
 def _borrowed(sight: WorkerView) -> float | None:
-    borrower = sight.engine.limits.borrower
+    borrower = sight.engine.scheduler.limits.borrower
     return float(len(borrower.active)) if borrower is not None else None
 
 
 def _lent(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    borrower = sight.engine.limits.borrower
+    borrower = sight.engine.scheduler.limits.borrower
     gates = list(borrower.active) if borrower is not None else []
     kinds = _KINDS if borrower is not None else ()
     return (((name,), float(sum(gate.lent for gate in gates if isinstance(gate, kind)))) for name, kind in kinds)
@@ -65,7 +65,7 @@ def _numbers(name: str) -> Read:
 
 def _records(name: str) -> Read:
     count = _count(name)
-    return lambda sight: count(sight) if sight.engine.recorder is not None else ()
+    return lambda sight: count(sight) if sight.engine.flow.recorder is not None else ()
 
 
 def _count(name: str) -> Read:
@@ -88,7 +88,7 @@ RESTRAINTS: Final = (
     gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
           plain(lambda sight: float(len(sight.engine.isolation)))),
     gauge("limits_crowded", "Limits with too many values at a time: those for which there is no room share what is allowed to one.",
-          (), plain(lambda sight: float(len(sight.engine.limits.crowded)))),
+          (), plain(lambda sight: float(len(sight.engine.scheduler.limits.crowded)))),
     gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
           (), plain(_borrowed)),
     gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",

@@ -39,7 +39,7 @@ class WorkerView:
         if measured:
             clock = SystemClock()
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
-            self.engine.meter = self.meter
+            self.engine.runs.meter = self.meter
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
         self.pulse = StallProbe(worker, loop, self.tenants)
         service.companions.append(self.pulse.run)
@@ -52,17 +52,17 @@ class WorkerView:
     @property
     def held_bytes(self) -> int:
         """Payload bytes held."""
-        return self.engine._stock.bytes  # noqa: SLF001  # read, for nobody else's use
+        return self.engine.lookahead.bytes
 
     @property
     def publishing(self) -> int:
         """Messages with a receipt to come."""
-        return self.engine.moving
+        return self.engine.flow.publishes.waiting
 
     @property
     def reads_alone(self) -> bool:
         """Whether this worker gets every message there is, and can tell what is missing."""
-        return self.engine._sole is not None  # noqa: SLF001
+        return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:
         """Why this process should be restarted; empty while it works, starts or ends."""

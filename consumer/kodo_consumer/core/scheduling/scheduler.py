@@ -1,4 +1,4 @@
-"""Scheduler of handler starts: lanes by weight, tenants by turns, limiters, and no tenant on every slot. No I/O."""
+"""Scheduler of handler starts: turns, limiters, and no tenant on every slot. No I/O."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, Reroute
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
-from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, SlotReservation
+from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
-_MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
 _RECENT_STARTS: Final = 1_024  # from which the tenants' parts of the starts are estimated
@@ -25,7 +24,7 @@ SetTimer = Callable[[float, Limiter], int]
 
 
 class Scheduler:
-    """The queues of all lanes.
+    """The next message to start, of all lanes.
 
     `over_limit`: messages that a limit makes wait elsewhere or for a known moment, each with what the limits set aside
     for it; whoever calls `admit` or `take` takes them out. `starts`: tenants of the last handler starts; None where the
@@ -46,12 +45,11 @@ class Scheduler:
         self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
-        self.version = 0  # grows whenever there may be more to take
-        self._policy, self._lanes, self._clock, self._set_timer = policy, lanes, clock, set_timer
-        self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
+        self.queues = TurnQueues(policy, lanes)
+        self._policy, self._clock, self._set_timer = policy, clock, set_timer
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
         self._kept_back = False  # a slot stayed empty though somebody had work
-        self._is_limited = bool(policy.limits)
+        self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
     def adopt(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
@@ -60,23 +58,18 @@ class Scheduler:
         """
         limits_differ = policy.limits != self._policy.limits
         self._policy, self._paused = policy, paused
-        self._is_limited = bool(policy.limits)
-        self._shares = StartTimeFairQueue([lane.weight for lane in policy.lanes], resting)
-        for lane in self._lanes:
-            lane.lane = policy.lanes[lane.lane.index]
-            lane.ring.reweigh(policy.tenant_weights)
-            if lane.ring:
-                self._shares.activate(lane.lane.index)
+        self._passes = self._pass if policy.limits else None
+        self.queues.adopt(policy, resting)
         if limits_differ:
             self.limits.adopt(policy.limits, now)
             self._ask_again()
-        self.version += 1
+        self.queues.version += 1
 
     def paused_messages(self) -> int:
         """Messages of paused tenants that wait for their turn."""
         if not self._paused:
             return 0
-        return sum(count for lane in self._lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
+        return sum(count for lane in self.queues.lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
 
     def _ask_again(self) -> None:
         """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its
@@ -85,9 +78,9 @@ class Scheduler:
         for gate in self._shut:
             gate.waiters = EMPTY
         self._shut.clear()
-        for held in [held for lane in self._lanes for held in lane if held.place in UNSTARTED]:
-            if held.place is Stage.GATED or (held.place is Stage.WAITING and held.entitled):
-                self.enqueue(held)
+        for held in [held for lane in self.queues.lanes for held in lane if held.stage in UNSTARTED]:
+            if held.stage is Stage.LIMITED or (held.stage is Stage.WAITING and held.entitled):
+                self.queues.enqueue(held)
             held.gates, held.entitled = None, False
 
     # ---- in
@@ -104,24 +97,7 @@ class Scheduler:
                 if gate.waiters and not gate.free(now):
                     self._wait_at(gate, held, now)
                     return
-        self.enqueue(held)
-
-    def enqueue(self, held: InFlight, *, first: bool = False) -> None:
-        """Into its tenant's queue."""
-        held.place = Stage.QUEUED
-        lane = held.lane
-        weights = self._policy.tenant_weights
-        lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
-        self._shares.activate(lane.lane.index)
-        self.version += 1
-
-    def drop(self, lane: LaneState) -> None:
-        """Takes out of the lane's queue what was let go."""
-        left = [held for held in lane.ring if held.place is Stage.QUEUED]
-        lane.ring = type(lane.ring)()
-        self._shares.deactivate(lane.lane.index)
-        for held in left:
-            self.enqueue(held)
+        self.queues.enqueue(held)
 
     def _has_moment(self, held: InFlight, now: float) -> bool:
         """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
@@ -156,11 +132,11 @@ class Scheduler:
     def _take(self, now: float) -> InFlight | None:
         slots = self.slots
         if slots is None:
-            return self._next(NOBODY_BARRED, now)
+            return self.queues.next(NOBODY_BARRED, now, self._passes)
         barred = slots.barred(now) | self._paused if self._paused else slots.barred(now)
-        held = self._next(barred | slots.full if barred else slots.full, now)
+        held = self.queues.next(barred | slots.full if barred else slots.full, now, self._passes)
         if held is None and not slots.full <= barred:
-            held = self._next(barred, now)  # nobody else has work
+            held = self.queues.next(barred, now, self._passes)  # nobody else has work
         if held is not None:
             slots.took(held, now)
             if self.starts is not None:
@@ -180,35 +156,6 @@ class Scheduler:
         if self.slots is not None:
             self.slots.freed(held, now)
 
-    def _next(self, passing_over: AbstractSet[str], now: float) -> InFlight | None:
-        tries = _MAX_TRIES
-        skipped: list[int] = []
-        shares = self._shares
-        for index in shares.order():
-            lane = self._lanes[index]
-            ring = lane.ring
-            if lane.active is not None and not lane.active.may_start(now):
-                skipped.append(index)
-                continue
-            while (held := ring.take(passing_over)) is not None:
-                if not self._is_limited or self._pass(held, now):
-                    lane.started += 1
-                    shares.charge(index)
-                    if not ring:
-                        shares.deactivate(index)
-                    for other in skipped:
-                        shares.rejoin(other)
-                    return held
-                tries -= 1
-                if not tries:
-                    self.version += 1  # there may be more: whoever asked should ask again
-                    return None
-            if ring:
-                skipped.append(index)
-            else:
-                shares.deactivate(index)
-        return None
-
     # ---- gates
 
     def let_through(self, gate: Limiter, now: float) -> None:
@@ -217,10 +164,10 @@ class Scheduler:
         room = gate.room(now)
         while gate.waiters and len(found) < room:
             held = gate.waiters.popleft()
-            if held.place is Stage.GATED:
+            if held.stage is Stage.LIMITED:
                 found.append(held)
         for held in reversed(found):
-            self.enqueue(held, first=True)
+            self.queues.enqueue(held, first=True)
         if gate.waiters:
             self._set_gate_timer(gate, now)
         else:
@@ -235,11 +182,11 @@ class Scheduler:
         if not isinstance(gate, QuotaLimiter) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
             self.let_through(gate, now)
             return
-        waiters = [held for held in gate.waiters if held.place is Stage.GATED]
+        waiters = [held for held in gate.waiters if held.stage is Stage.LIMITED]
         gate.waiters = EMPTY
         for held in waiters:
             if self._leave(held).quota:
-                self.enqueue(held)
+                self.queues.enqueue(held)
             else:
                 gate.waiters = queued(gate.waiters, held)
         self._set_gate_timer(gate, now)
@@ -252,11 +199,11 @@ class Scheduler:
     @property
     def gated(self) -> int:
         """Messages that wait at a gate."""
-        return sum(1 for gate in self._shut for held in gate.waiters if held.place is Stage.GATED)
+        return sum(1 for gate in self._shut for held in gate.waiters if held.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
-        self.version += self._kept_back  # the reserve is not for ever
+        self.queues.version += self._kept_back  # the reserve is not for ever
         for gate in [gate for gate in self._shut if gate.free(now)]:
             self.let_through(gate, now)
 
@@ -300,7 +247,7 @@ class Scheduler:
         return RerouteOptions(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
 
     def _wait_at(self, gate: Limiter, held: InFlight, now: float) -> None:
-        held.place = Stage.GATED
+        held.enter(Stage.LIMITED)
         held.lane.count("over", gate.kind)
         gate.waiters = queued(gate.waiters, held)
         self._shut[gate] = None

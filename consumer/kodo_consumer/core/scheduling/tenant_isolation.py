@@ -75,7 +75,7 @@ class TenantIsolation:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held in self.leaving if held.place is Stage.LEAVING)
+        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING)
 
     # ---- when
 
@@ -127,7 +127,7 @@ class TenantIsolation:
         holdings: Counter[str] = Counter()
         for lane in self._lanes:
             if self._context.policy.limits:
-                holdings.update(held.tenant for held in lane if held.place in _WAITS_FOR_TURN)
+                holdings.update(held.tenant for held in lane if held.stage in _WAITS_FOR_TURN)
             else:
                 for tenant, count in lane.ring.sizes():
                     holdings[tenant] += count
@@ -138,7 +138,7 @@ class TenantIsolation:
         sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
         if self._context.policy.limits and tenants:
             for held in chain.from_iterable(self._lanes):
-                if held.tenant in sizes and held.place in _WAITS_FOR_TURN:
+                if held.tenant in sizes and held.stage in _WAITS_FOR_TURN:
                     sizes[held.tenant].append(held.size)
         else:
             for tenant, known in sizes.items():
@@ -193,7 +193,7 @@ class TenantIsolation:
         """Moves what may be on its way at once."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             held = self.leaving.popleft()
-            if held.place is Stage.LEAVING:  # else it was let go
+            if held.stage is Stage.EVACUATING:  # else it was let go
                 self._flow.move_aside(held, self._wait(held, now), now)
 
     def _sift_gates(self, now: float) -> None:
@@ -203,18 +203,18 @@ class TenantIsolation:
         for lane in self._lanes:
             waiting: dict[str, list[InFlight]] = {tenant: [] for tenant in self.tenants}
             for held in lane:
-                if held.place is Stage.GATED and held.tenant in waiting:
+                if held.stage is Stage.LIMITED and held.tenant in waiting:
                     waiting[held.tenant].append(held)
             for tenant, at_gates in waiting.items():
                 noisy = self.tenants[tenant]
                 gone = at_gates[self._keep(noisy) :]
                 self._part_with(gone, noisy, now)
                 for gate in {gate for held in gone for gate in held.gates or ()}:
-                    gate.waiters = deque(held for held in gate.waiters if held.place is Stage.GATED)
+                    gate.waiters = deque(held for held in gate.waiters if held.stage is Stage.LIMITED)
 
     def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
         for held in gone:
-            held.place = Stage.LEAVING
+            held.enter(Stage.EVACUATING)
         if gone:
             noisy.stirred = now
             noisy.next_turn = max(noisy.next_turn, now + self._keep(noisy) * len(self._lanes) / noisy.pace)
@@ -235,7 +235,7 @@ class TenantIsolation:
 
 
 _NEVER: Final = IsolationPolicy(1.0, 1, "pending")
-_WAITS_FOR_TURN: Final = frozenset({Stage.QUEUED, Stage.GATED})
+_WAITS_FOR_TURN: Final = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 def _reachable(policy: Policy) -> IsolationPolicy:

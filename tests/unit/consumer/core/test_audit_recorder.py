@@ -24,8 +24,8 @@ WAIT, BEST_EFFORT = AuditTo(AUDIT, wait=True), AuditTo(AUDIT, wait=False)
 
 def bench(audit: AuditTo = WAIT, **changes: object) -> Bench:
     made = Bench(policy(audit=audit, **changes))  # type: ignore[arg-type]
-    assert made.engine.recorder is not None
-    made.engine.recorder.run = "run-1"
+    assert made.engine.flow.recorder is not None
+    made.engine.flow.recorder.run = "run-1"
     return made
 
 
@@ -237,14 +237,14 @@ def test_every_way_to_end_has_its_event(tmp_path: Path) -> None:
 
 
 def test_without_audit_there_is_no_recorder() -> None:
-    assert Bench(policy()).engine.recorder is None
+    assert Bench(policy()).engine.flow.recorder is None
 
 
 def test_held_messages_show_where_they_are() -> None:
     on = bench()
     on.give(delivery(0))
     finish_all(on)
-    assert [held.place for lane in on.engine.lanes for held in lane] == [Stage.RECORDED]
+    assert [held.stage for lane in on.engine.lanes for held in lane] == [Stage.RECORDED]
 
 
 def _records(harness: Harness) -> list[Record]:

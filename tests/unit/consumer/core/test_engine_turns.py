@@ -260,7 +260,7 @@ def test_live_workers_change_the_share() -> None:
     bench = Bench(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=4, concurrency=100))
     bench.give(*(delivery(number) for number in range(10)))
     assert len(bench.take_all()) == 1
-    bench.engine.limits.share_out(2)
+    bench.engine.scheduler.limits.share_out(2)
     bench.later(1)
     assert len(bench.take_all()) == 1
 

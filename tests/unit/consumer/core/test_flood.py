@@ -54,8 +54,8 @@ def test_when_half_of_the_look_ahead_is_used_a_flood_leaves_as_it_comes() -> Non
 def test_gates_are_looked_at_each_second_and_not_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(_policy())
     looks: list[float] = []
-    recheck = bench.engine._scheduler.recheck
-    monkeypatch.setattr(bench.engine._scheduler, "recheck", lambda now: (looks.append(now), recheck(now)))
+    recheck = bench.engine.scheduler.recheck
+    monkeypatch.setattr(bench.engine.scheduler, "recheck", lambda now: (looks.append(now), recheck(now)))
     for _ in range(40):
         bench.later(0.05)
     assert 2 <= len(looks) <= 3

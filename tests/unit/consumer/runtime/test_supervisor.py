@@ -263,7 +263,7 @@ def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.02)
     monkeypatch.setattr("kodo_consumer.core.limits.live_workers._KEPT", 0.1)
-    gates = place.worker.engine.limits.gates_of({}, "")
+    gates = place.worker.engine.scheduler.limits.gates_of({}, "")
     assert gates[0].limit == 2  # type: ignore[attr-defined]
     place.service.start()
     eventually(lambda: gates[0].limit == 4)  # type: ignore[attr-defined]
@@ -272,7 +272,7 @@ def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot
     unread.cluster.live = None
     unread.service.start()
     eventually(lambda: unread.cluster.asked)
-    assert unread.worker.engine.limits.gates_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
+    assert unread.worker.engine.scheduler.limits.gates_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
     unread.service.stop()
     unread.pump.stop()
 
@@ -314,7 +314,7 @@ def test_a_lane_that_cannot_be_opened_closes_what_was(place: Place) -> None:
 def test_the_watchdog_logs_a_contradiction(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.worker.watch()
     assert "watchdog" not in caplog.text
-    place.worker.engine.running[object()] = 0.0  # type: ignore[index]
+    place.worker.engine.runs.running[object()] = 0.0  # type: ignore[index]
     place.worker.watch()
     assert "0 running by record, 1 by structure" in caplog.text
 

@@ -105,13 +105,13 @@ def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> Non
     bench.give(delivery(1), delivery(2))
     assert len(bench.take_all()) == 1
     assert bench.engine.misplaced() == []
-    next(iter(bench.engine._scheduler._shut)).waiters.clear()
-    assert bench.engine.misplaced() == ["1 gated by record, 0 by structure"]
+    next(iter(bench.engine.scheduler._shut)).waiters.clear()
+    assert bench.engine.misplaced() == ["1 limited by record, 0 by structure"]
     ordered = Bench(policy(ordered=True))
     ordered.give(delivery(1, key="k"), delivery(2, key="k"))
     assert ordered.engine.misplaced() == []
     ordered.engine.lanes[0].chains = ordered.engine.lanes[3].chains = ordered.engine.lanes[4].chains = {}
-    assert any("chained by record" in problem for problem in ordered.engine.misplaced())
+    assert any("blocked_by_key by record" in problem for problem in ordered.engine.misplaced())
 
 
 def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_from_being_read(

@@ -121,13 +121,13 @@ def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
     place = Watched(policy())
     place.service.start()
     try:
-        place.worker.engine._flow.publishes.waiting += 1
+        place.worker.engine.flow.publishes.waiting += 1
         place.worker.watch()
         status, problems = place.health("/healthz")
         assert status == 503
         assert problems == [["watchdog: 0 publishing by record, 1 by structure"]]
         assert place.value("kodo_consumer_watchdog_findings") == 1
-        place.worker.engine._flow.publishes.waiting -= 1
+        place.worker.engine.flow.publishes.waiting -= 1
         place.worker.watch()
         assert place.health("/healthz")[0] == 200
         place.worker.broke(RuntimeError("bug"))
@@ -214,7 +214,7 @@ def test_the_breaker_and_what_it_leaves_of_the_slots_are_shown() -> None:
     with watched(policy(in_place=(), fair_by="uid")) as place:
         assert _phase(place) == "closed"
         assert place.value("kodo_consumer_concurrency") == 4
-        breaker = place.worker.engine.throttle.breaker
+        breaker = place.worker.engine.scheduler.throttle.breaker
         for state, may_run in ((BreakerState.OPEN, 0), (BreakerState.PROBING, 3), (BreakerState.RESUMING, 2)):
             breaker.state, breaker.starts = state, 2
             assert _phase(place) == state.value
@@ -254,7 +254,7 @@ def test_what_is_borrowed_of_a_store_is_shown_only_where_something_is() -> None:
     with watched(policy(levels=(L1,))) as place:
         assert place.value("kodo_consumer_limits_borrowed") is None
         assert place.value("kodo_consumer_limits_borrowing_failed_total") is None
-        borrower = place.worker.engine.limits.borrow(lambda: None)
+        borrower = place.worker.engine.scheduler.limits.borrow(lambda: None)
         borrower.fall_back(0.0)
         assert place.value("kodo_consumer_limits_borrowed") == 0
         assert place.value("kodo_consumer_limits_borrowing_failed_total") == 1
@@ -268,7 +268,7 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
     )
     with watched(policy(levels=(L1,), limits=(rate, quota, cap))) as place:
         assert place.value("kodo_consumer_limits_lent", kind="rate") is None
-        limits = place.worker.engine.limits
+        limits = place.worker.engine.scheduler.limits
         limits.borrow(lambda: None)
         loan = LeaseGrant("", (TokenRange(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
         for gate in limits.gates_of({}, ""):
@@ -286,7 +286,7 @@ def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are
         assert place.value("kodo_consumer_audit_records_total") is None
         assert place.value("kodo_consumer_unsigned_total") == 0
     with watched(policy(levels=(L1,), states=(), subscription_type="exclusive")) as place:
-        counts, sole = place.worker.counts, place.worker.engine._sole
+        counts, sole = place.worker.counts, place.worker.engine.gap_monitor
         assert sole is not None
         sole.gaps.lost, sole.gaps.doubled = counts.missing, counts.doubled = 2, 3
         assert place.value("kodo_consumer_numbers_missing_total") == 2

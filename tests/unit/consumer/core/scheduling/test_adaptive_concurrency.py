@@ -22,8 +22,8 @@ def _shop(seconds: Any, outcome: Any = lambda _message, _now: DONE, messages: in
 
 
 def _limit(shop: Shop) -> int:
-    assert shop.engine.throttle.adaptive is not None
-    return shop.engine.throttle.adaptive.limit
+    assert shop.engine.scheduler.throttle.adaptive is not None
+    return shop.engine.scheduler.throttle.adaptive.limit
 
 
 def test_it_grows_while_handlers_get_no_slower() -> None:
@@ -78,7 +78,7 @@ def test_what_is_not_used_does_not_grow() -> None:
 
 def test_slots_kept_for_others_are_a_part_of_what_there_is() -> None:
     shop = _shop(lambda _: 0.1, fair_by="u")
-    slots = shop.engine._scheduler.slots
+    slots = shop.engine.scheduler.slots
     assert slots is not None
     assert slots._total == 8
     shop.run(3)

@@ -73,7 +73,7 @@ def test_held_on_its_way_and_in_receiver_queues_never_exceed_the_lookahead(
     of = policy((L1,), STATES, lookahead_messages=messages, lookahead_bytes=16_000)
     assert len(of.lanes) == 4
     reading = Reading(of)
-    stock = reading.bench.engine._stock
+    stock = reading.bench.engine.lookahead
     most_bytes = of.max_held_bytes + len(of.lanes) * of.batch_bytes
     assert most_bytes <= of.lookahead_bytes
     for what, lane, number in [
@@ -119,6 +119,6 @@ def test_large_messages_count_with_what_receiver_queues_may_have_of_them() -> No
     for _ in range(50):
         reading.ask(0)
         reading.bring(0, 10, 10_000)
-    held = reading.bench.engine._stock.bytes
+    held = reading.bench.engine.lookahead.bytes
     assert of.queue * 10_000 > of.lookahead_bytes, "the queue alone could be more than the budget"
     assert of.max_held_bytes / 2 <= held <= of.max_held_bytes / 2 + of.batch_bytes, "half is left to work on"

@@ -40,16 +40,16 @@ def test_it_opens_within_2_s_probes_and_drains_fairly_afterwards(trouble: Outcom
     shop = _shop(lambda _, now: trouble if 5 <= now < 15 else DONE)
     shop.trickle(TWELVE, each=0.1, until=20)
     shop.run(5)
-    assert shop.engine.throttle.breaker.state is BreakerState.CLOSED
+    assert shop.engine.scheduler.throttle.breaker.state is BreakerState.CLOSED
     shop.run(7)
-    assert shop.engine.throttle.breaker.state is BreakerState.OPEN
+    assert shop.engine.scheduler.throttle.breaker.state is BreakerState.OPEN
     assert shop.engine.counts.paused >= 1
     before = len(shop.started)
     shop.run(15)
     assert len(shop.started) - before <= 12, "three are tried at a time, after pauses that grow"
     shop.run(60)
-    assert shop.engine.throttle.breaker.state is BreakerState.CLOSED
-    assert not shop.engine.throttle.tight
+    assert shop.engine.scheduler.throttle.breaker.state is BreakerState.CLOSED
+    assert not shop.engine.scheduler.throttle.tight
     assert _states(shop)[-1] == "resumed"
     assert [alarm.good for alarm in shop.engine.effects.alarms if alarm.kind == "resumed"][-1]
     after = [one for one in shop.started if one.at > 16]
@@ -89,16 +89,16 @@ def test_half_of_the_tenants_failing_is_not_enough() -> None:
     shop.trickle(TWELVE, each=0.05, until=5)
     shop.run(5)
     assert shop.engine.counts.paused == 0
-    assert shop.engine.throttle.breaker.listens
+    assert shop.engine.scheduler.throttle.breaker.listens
 
 
 def test_now_and_then_a_failure_makes_it_listen_for_a_second() -> None:
     shop = _shop(lambda message, now: FAILED if message.tenant == "u1" and now < 0.2 else DONE)
     shop.trickle(TWELVE, each=0.1, until=3)
     shop.run(0.5)
-    assert shop.engine.throttle.listens
+    assert shop.engine.scheduler.throttle.listens
     shop.run(3)
-    assert not shop.engine.throttle.listens
+    assert not shop.engine.scheduler.throttle.listens
 
 
 def test_without_tenants_it_opens_when_a_dependency_is_said_to_be_unavailable_and_never_for_failures() -> None:
@@ -120,7 +120,7 @@ def test_pauses_grow_to_half_a_minute() -> None:
     shop = _shop(lambda _message, _now: PSP)
     shop.trickle(TWELVE, each=1.0, until=200)
     shop.run(200)
-    breaker = shop.engine.throttle.breaker
+    breaker = shop.engine.scheduler.throttle.breaker
     assert breaker.cause == "psp is unavailable"
     assert 7 <= breaker.opened <= 11
 

@@ -92,12 +92,12 @@ def _busy(bench: Bench, meter: Meter, messages: int, seconds: float) -> None:
         (message,) = bench.take_all()
         bench.clock.advance(seconds / messages)
         bench.engine.finish(message, DONE)
-    assert meter is bench.engine.meter
+    assert meter is bench.engine.runs.meter
 
 
 def _metered(**options: object) -> tuple[Bench, Meter]:
     bench = Bench(policy(in_place=(), fair_by="uid", **options))  # type: ignore[arg-type]
-    meter = bench.engine.meter = Meter(bench.policy, bench.clock, Random(3))
+    meter = bench.engine.runs.meter = Meter(bench.policy, bench.clock, Random(3))
     return bench, meter
 
 

@@ -107,7 +107,7 @@ def test_when_there_are_fewer_slots_the_parts_are_of_these() -> None:
     shop = Shop(_policy(), _slow("slow"))
     _floods(shop, "slow")
     shop.run(0.1)
-    slots = shop.engine._scheduler.slots
+    slots = shop.engine.scheduler.slots
     assert slots is not None
     assert slots.full == {"slow"}
     slots.resize(64)
@@ -121,6 +121,6 @@ def test_so_many_slow_tenants_are_remembered() -> None:
     for number in range(40):
         shop.comes(0.0, f"u{number}")
     shop.run(100)
-    slots = shop.engine._scheduler.slots
+    slots = shop.engine.scheduler.slots
     assert slots is not None
     assert len(slots._slow_ones) == 8

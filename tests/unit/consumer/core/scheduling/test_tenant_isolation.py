@@ -176,7 +176,7 @@ def test_the_pace_is_the_tenants_part_of_all_starts() -> None:
             message = bench.engine.take()
             assert message is not None
             bench.engine.finish(message, DONE)
-    assert Counter(bench.engine._scheduler.starts or ())["noisy"] == 48
+    assert Counter(bench.engine.scheduler.starts or ())["noisy"] == 48
     bench.give(*(delivery(40_000 + number, u="noisy") for number in range(50)))
     _full(bench)
     last = [message.deliver_at - START_WALL - 12_000 for _, message in bench.published()][-1]
@@ -257,7 +257,7 @@ def test_those_who_wait_at_a_limit_leave_as_well() -> None:
     assert len(bench.take_all()) == 2
     for _ in range(10):
         assert bench.take_all() == []
-    assert bench.engine._scheduler.gated > 400
+    assert bench.engine.scheduler.gated > 400
     _full(bench)
     left = len(bench.published())
     assert left >= 600

@@ -16,13 +16,13 @@ def test_a_sole_reader_raises_an_alarm_for_a_number_that_never_came() -> None:
         bench.give(delivery(number)._replace(properties={SEQ: str(Number(RUN, 0, number))}), level=L1)
     bench.later(1.0)
     bench.later(600.0)
-    assert bench.engine._sole is not None
+    assert bench.engine.gap_monitor is not None
     bench.engine.disconnected(0)
     assert "missing" in bench.alarms()
 
 
 def test_several_readers_have_nobody_who_could_tell() -> None:
-    assert Bench(policy()).engine._sole is None
+    assert Bench(policy()).engine.gap_monitor is None
 
 
 def test_a_number_that_is_not_signed_is_not_believed() -> None:
@@ -30,5 +30,5 @@ def test_a_number_that_is_not_signed_is_not_believed() -> None:
     bench.give(delivery(1)._replace(properties={SEQ: str(Number(RUN, 0, 1_000_000))}), level=L1)
     bench.later(600.0)
     assert "missing" not in bench.alarms()
-    assert bench.engine._sole is not None
-    assert not bench.engine._sole.gaps.lost
+    assert bench.engine.gap_monitor is not None
+    assert not bench.engine.gap_monitor.gaps.lost

@@ -1,0 +1,71 @@
+"""Handler runs: which messages handlers work on, since when, and what their ends mean for later starts."""
+
+from __future__ import annotations
+
+from kodo_consumer.core.engine_context import EngineContext
+from kodo_consumer.core.in_flight import InFlight, Stage
+from kodo_consumer.core.message_flow import MessageFlow
+from kodo_consumer.core.outcome_validation import OutcomeValidator
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome
+from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.worker_metrics import Meter
+from kodo_consumer.message import Check, Message
+
+
+class HandlerRuns:
+    """Starts and ends handler runs. To be called as the engine is. `running`: since when (seconds), oldest start first."""
+
+    def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
+        self.running: dict[Message, float] = {}
+        self.meter: Meter | None = None  # there when somebody wants to see
+        self._context, self._scheduler, self._flow, self._check = context, scheduler, flow, check
+        self._validator = OutcomeValidator(context.policy)
+
+    def adopt(self) -> None:
+        """Outcomes are valid by the policy in force from now on."""
+        self._validator = OutcomeValidator(self._context.policy)
+
+    def take(self, now: float) -> Message | None:
+        """The next message to handle, its tokens taken; None when nobody may start now."""
+        held = self._scheduler.take(now)
+        if self._scheduler.over_limit:
+            self._flow.conclude_over_limit(now)
+        if held is None:
+            return None
+        held.enter(Stage.RUNNING)
+        self._context.counts.started += 1
+        message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
+        self.running[message] = now
+        return message
+
+    def finish(self, message: Message, outcome: Outcome, now: float) -> bool:
+        """The handler ended. False: too late, its message has been taken from it."""
+        started = self.running.pop(message, None)
+        if started is None:
+            return False
+        held = message._held  # noqa: SLF001  # made by take
+        assert isinstance(held, InFlight)
+        self._scheduler.freed(held, now)
+        if self.meter is not None:
+            self.meter.ended(held, started, now, done=outcome is DONE)
+        outcome = outcome if outcome is DONE else self._validator.judged(held, outcome)
+        throttle = self._scheduler.throttle
+        if outcome is not DONE or throttle.listens:
+            throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
+        self._flow.finish(held, outcome, now)
+        return True
+
+    def time_out(self, now: float) -> None:
+        """Takes the messages from handlers that took too long."""
+        timeout = self._context.policy.handler_timeout / 1000
+        for message, started in list(self.running.items()):
+            if now - started < timeout:
+                return
+            self._context.effects.give_up(message)
+            self.finish(message, TOOK_TOO_LONG, now)
+
+    @property
+    def next_timeout(self) -> float:
+        """When the oldest run will have taken too long; infinite when none is under way."""
+        oldest = next(iter(self.running.values()), float("inf"))
+        return oldest + self._context.policy.handler_timeout / 1000
