@@ -60,11 +60,6 @@ class Engine:
         self._look_again = float("-inf")
 
     @property
-    def policy(self) -> Policy:
-        """The policy in force."""
-        return self.context.policy
-
-    @property
     def counts(self) -> Counts:
         """Counts since the start."""
         return self.context.counts

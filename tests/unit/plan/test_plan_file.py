@@ -25,6 +25,7 @@ from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
+    Resource,
     SchemaResource,
     SubscriptionResource,
     TenantResource,
@@ -129,6 +130,55 @@ def test_every_kind_of_change_reads_back_as_it_was_written(change: Change) -> No
     if isinstance(change, Create) and isinstance(change.after, SubscriptionResource):
         assert isinstance(again, Create)
         assert again.after.start == change.after.start  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        TenantResource("acme", frozenset({"east"}), frozenset({"admin"})),
+        NamespaceResource(HERE, {}, None),
+        NamespaceResource(HERE, {}, frozenset({"ttl"})),
+        TopicResource(J, 3, {}, (1, 2)),
+        SubscriptionResource(J, "s", "latest", (0,)),
+        GrantResource(HERE, "spiffe://a/b", frozenset({"consume"})),
+        GrantResource(J, "spiffe://a/b", frozenset({"consume"})),
+        SchemaResource(J, "AVRO", "{}"),
+    ],
+)
+def test_each_kind_of_resource_reads_back(resource: Resource) -> None:
+    again = serialization.resource_from_json(json.loads(json.dumps(serialization.resource_to_json(resource))))
+    assert again == resource
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        FieldChange("partitions", 1, 4),
+        FieldChange("actions", frozenset(), frozenset({"consume"})),
+        FieldChange("missing_on", (1, 2), ()),
+        FieldChange("missing_partitions", (1, 2), ()),
+        FieldChange("definition", "a", None),
+        FieldChange("policies.dispatch_rate", None, Foreign("x"), Effective(Foreign("x"), "namespace"), None),
+    ],
+    ids=lambda field: field.name,
+)
+def test_each_kind_of_field_reads_back(field: FieldChange) -> None:
+    assert serialization.field_from_json(json.loads(json.dumps(serialization.field_to_json(field)))) == field
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Create(TopicResource(J, 1, {}), ChangeContext("trade", "", None)),
+        Update(TopicResource(J, 1, {}), TopicResource(J, 2, {}), (FieldChange("partitions", 1, 2),), ChangeContext("trade", "", None)),
+        Delete(TopicResource(J, 1, {}), ChangeContext("trade", "", None)),
+        Adopt(TopicResource(J, 1, {}), ChangeContext("trade", "", None), None),
+        Forget("topic.a", None, ChangeContext("trade", "", None)),
+    ],
+    ids=lambda change: type(change).__name__,
+)  # fmt: skip
+def test_each_kind_of_change_reads_back(change: Change) -> None:
+    assert serialization.change_from_json(json.loads(json.dumps(serialization.change_to_json(change)))) == change
 
 
 @given(st.data())
