@@ -72,7 +72,7 @@ class Engine:
     # ---- what arrives
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
-        """Messages of a lane. A copy of one that is held, or was just finished with, is dropped."""
+        """Messages of a lane. A copy of one that is in flight, or was just acknowledged, is dropped."""
         if self.draining:
             return
         lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
@@ -188,7 +188,7 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_starved(self) -> None:
-        """Asks for more from lanes that were told to wait and have room again, for more than a few."""
+        """Asks for more from lanes that were given no room and have it again, for more than a few."""
         now = self._clock.now()
         for lane in list(self.lookahead.starved):
             if not (lane.blocked or lane.resting) and lane.paused_until <= now and self.lookahead.worthwhile(lane):
@@ -232,7 +232,7 @@ class Engine:
     # ---- the end
 
     def drain(self) -> None:
-        """Starts nothing more and lets go what has not started; what runs or is being published goes on."""
+        """Starts nothing more and releases what has not started; what runs or is being published goes on."""
         self.draining = True
         for lane in self.lanes:
             self.handover.let_go(lane)

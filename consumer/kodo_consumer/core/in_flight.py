@@ -56,7 +56,7 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
 
 
 class BatchEntry:
-    """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are finished with.
+    """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are acknowledged.
 
     A broken connection brings all of them again while one is unacknowledged, however long ago the others were
     finished.
@@ -68,7 +68,7 @@ class BatchEntry:
         self.key = key
         self.held: dict[int, InFlight] = {}  # by their place in the batch
         self.done = 0  # a bit for each index, the first for a message alone
-        self.at = 0.0  # when the last one was finished with
+        self.at = 0.0  # when the last one was acknowledged
 
 
 @dataclass(slots=True)
@@ -216,7 +216,7 @@ class LaneState:
         return len(chain) == 1
 
     def next_of_chain(self, held: InFlight) -> InFlight | None:
-        """The message that may get on now that this one is finished with."""
+        """The message that may start now that this one has ended."""
         chain = self.chains.get(_order_key(held.delivery)) if self.chains is not None else None
         if self.chains is None or not chain or chain[0] is not held:
             return None

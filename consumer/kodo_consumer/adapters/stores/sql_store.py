@@ -230,9 +230,8 @@ class SqlStore:
             prunable = (*mine, at < min(since, old))
             with self._transaction() as connection:
                 end = connection.scalar(select(at).where(*prunable).order_by(at).offset(_PRUNE_BUNDLE - 1).limit(1))
-                total += connection.execute(
-                    delete(HANDLED).where(*prunable, *(() if end is None else (at <= end,)))
-                ).rowcount
+                bundle = prunable if end is None else (*prunable, at <= end)
+                total += connection.execute(delete(HANDLED).where(*bundle)).rowcount
             if end is None:
                 break
         return total

@@ -202,7 +202,7 @@ class Scheduler:
         return sum(1 for gate in self._shut for held in gate.waiters if held.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
-        """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
+        """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         self.queues.version += self._kept_back  # the reserve is not for ever
         for gate in [gate for gate in self._shut if gate.free(now)]:
             self.let_through(gate, now)
