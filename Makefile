@@ -6,26 +6,19 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 PULSAR ?= 4.2
-# Pure code: every branch is tested.
-PURE := kodoctl/formatting.py,kodoctl/status.py,kodoctl/plan/*,kodoctl/protocol/*,kodoctl/topology/*
-PURE := $(PURE),kodoctl/recall/ledger_entries.py,kodoctl/recall/filter/coercion.py,kodoctl/recall/filter/condition.py,kodoctl/recall/partitioning.py
-PURE := $(PURE),kodoctl/recall/recall_plan_file.py,kodoctl/recall/recovery.py
-PURE := $(PURE),kodoctl/recall/payload_patch.py,kodoctl/recall/filter/evaluator.py,kodoctl/recall/message_json.py,kodoctl/recall/filter/filter_errors.py
-PURE := $(PURE),kodoctl/recall/filter/fields.py,kodoctl/recall/recall_ledger.py,kodoctl/recall/stored_message.py,kodoctl/recall/filter/ast.py
-PURE := $(PURE),kodoctl/recall/rate_limit.py,kodoctl/recall/sends_in_flight.py,kodoctl/recall/recall_plan.py,kodoctl/recall/filter/compiler.py
-PURE := $(PURE),kodoctl/recall/recall_headers.py,kodoctl/recall/selection.py,kodoctl/recall/filter/spark_fallback.py,kodoctl/recall/filter/spark_columns.py
-PURE := $(PURE),kodoctl/recall/filter/spark_sql.py,kodoctl/recall/filter/parser.py,kodoctl/recall/destinations.py
-PURE := $(PURE),kodoctl/pipeline/recall/unacknowledged.py
-PURE := $(PURE),kodoctl/pipeline/source/coverage.py,kodoctl/pipeline/source/offsets.py
-PURE := $(PURE),kodoctl/pipeline/source/options.py,kodoctl/pipeline/source/splits.py
-PURE := $(PURE),consumer/kodo_consumer/core/*,consumer/kodo_consumer/message.py,consumer/kodo_consumer/policy_builder.py
-PURE := $(PURE),consumer/kodo_consumer/runtime/idempotency_guard.py,consumer/kodo_consumer/message_history.py
+# Pure code, every branch of it tested: these folders and files, but for ADAPTERS, which read, write, wait or run Spark.
+PURE := kodoctl/plan/*,kodoctl/protocol/*,kodoctl/topology/*,kodoctl/recall/*,kodoctl/pipeline/*,consumer/kodo_consumer/core/*
+PURE := $(PURE),kodoctl/formatting.py,kodoctl/status.py,kodoctl/render/report_words.py,consumer/kodo_consumer/message*.py
+PURE := $(PURE),consumer/kodo_consumer/policy_builder.py,consumer/kodo_consumer/runtime/idempotency_guard.py
 PURE := $(PURE),consumer/kodo_consumer/adapters/pulsar/send_breakers.py,consumer/kodo_consumer/adapters/metrics/stall_detector.py
-PURE := $(PURE),consumer/kodo_consumer/outbox/row_filter.py,consumer/kodo_consumer/outbox/row_ids.py,consumer/kodo_consumer/outbox/backoff.py
-PURE := $(PURE),kodoctl/pipeline/report/next_steps.py,kodoctl/pipeline/report/document.py,kodoctl/render/report_words.py
-PURE := $(PURE),kodoctl/pipeline/audit/start_positions.py,kodoctl/pipeline/audit/readings.py,kodoctl/pipeline/audit/report.py,kodoctl/pipeline/audit/verdict.py,kodoctl/pipeline/command_hint.py
-PURE := $(PURE),kodoctl/pipeline/recommend/report.py,kodoctl/pipeline/rollup/report.py,kodoctl/pipeline/recommend/noisy_neighbours.py,kodoctl/pipeline/recommend/yaml_patch.py
-PURE := $(PURE),kodoctl/pipeline/audit/continuity.py,kodoctl/pipeline/simulate/comparison.py
+PURE := $(PURE),consumer/kodo_consumer/outbox/row_*.py,consumer/kodo_consumer/outbox/backoff.py
+ADAPTERS := consumer/kodo_consumer/core/payloads/*,kodoctl/pipeline/spark/*,kodoctl/pipeline/ingest/*,kodoctl/pipeline/*/job.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/recall/*_*.py,kodoctl/pipeline/recommend/verified_patch.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/audit/audit_inputs.py,kodoctl/pipeline/audit/signatures.py,kodoctl/pipeline/source/data_source.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/partition_stats.py,kodoctl/pipeline/source/predicates.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
+ADAPTERS := $(ADAPTERS),kodoctl/recall/done_store.py,kodoctl/recall/partition_lanes.py,kodoctl/recall/recall_planner.py
+ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py
 
 SEEDS ?= 20000
 KILLS ?= 1000
@@ -52,12 +45,10 @@ test: $(READY) browser check ## Everything: style, types, architecture, unit, co
 	@rm -f .coverage .coverage.*
 	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
-	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='consumer/kodo_consumer/core/payloads/*'
+	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
 
 browser: ## A Chromium for the tests of pages, where none is there and it can be had
-	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && { apt-get -qq update; DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y install --no-install-recommends chromium; } >/dev/null 2>&1; } \
-	  || echo "No Chromium, and none could be installed: the tests of pages are skipped"
+	@.ci/browser
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
@@ -100,18 +91,7 @@ demo-pipeline: $(READY) ## Traffic with a noisy tenant, failures and a loss; eve
 	$(BIN)/python examples/demo/pipeline.py
 
 bench: $(READY) ## Measure against what a user would pick instead (needs a broker: kodoctl dev up --use)
-	$(BIN)/python benchmarks/lint/measure.py
-	$(BIN)/python benchmarks/plan_apply/measure.py
-	$(BIN)/python benchmarks/consumer/throughput.py
-	$(BIN)/python benchmarks/consumer/fairness.py
-	$(BIN)/python benchmarks/consumer/readthrough.py
-	$(BIN)/python benchmarks/consumer/lateness.py
-	$(BIN)/python benchmarks/consumer/footprint.py
-	$(BIN)/python benchmarks/consumer/limits.py
-	$(BIN)/python benchmarks/consumer/effects.py
-	$(BIN)/python benchmarks/consumer/scheduler.py
-	$(BIN)/python benchmarks/consumer/traces.py
-	$(BIN)/python benchmarks/outbox/relay.py
+	$(BIN)/python -m benchmarks
 
 format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .
