@@ -26,6 +26,7 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command, say, tell_wait
+from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.pipeline.command_hint import typed
 
 
@@ -49,11 +50,12 @@ def audit(
     connection = target.connection()
     expansion = one_expansion(topology, command_target.environment_of(connection, env))
     from kodoctl.pipeline.audit.audit_inputs import judge_landing
-    from kodoctl.pipeline.audit.report import EXIT_CODES, lines
+    from kodoctl.pipeline.audit.report import EXIT_CODES
     from kodoctl.pipeline.audit.verdict import Outcome
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold, read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
+    from kodoctl.render.audit_text import lines
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
@@ -63,7 +65,7 @@ def audit(
         bar.session(lightly(settings, place)) as spark,
     ):
         judged = judge_landing(spark, place, expansion, admin, ledger, keys)
-    found = {"run": run, "read_at": at, **judged}
+    found: AuditDocument = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))
     else:

@@ -24,6 +24,7 @@ from kodoctl.cli.pipeline_options import (
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, command, say, tell
+from kodoctl.documents.recommendation_document import RecommendationDocument
 
 Goal = Annotated[
     str,
@@ -52,10 +53,11 @@ def recommend(
     from kodoctl.pipeline.command_hint import duration, typed
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.recommend.job import recommend as look
-    from kodoctl.pipeline.recommend.report import document, lines
+    from kodoctl.pipeline.recommend.report import document
     from kodoctl.pipeline.recommend.verified_patch import patched
     from kodoctl.pipeline.recommend.yaml_patch import patch
     from kodoctl.pipeline.rollup.job import check_counted, counted
+    from kodoctl.render.recommendation_text import lines
 
     wanted = duration("--goal", goal)
     expansion = one_expansion(topology, env)
@@ -66,7 +68,7 @@ def recommend(
         tables = counted(spark, place)
         advice = look(spark, tables, expansion, wanted)
     moves = [move for _, some in advice.moves for move in some]
-    found = {"run": run, **document(tables.window, wanted, moves, advice.victims, advice.notes)}
+    found: RecommendationDocument = {"run": run, **document(tables.window, wanted, moves, advice.victims, advice.notes)}
     if moves:
         from kodoctl.cli.git import source_of_topology
 

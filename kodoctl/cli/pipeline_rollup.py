@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from kodoctl.cli.pipeline_options import (
 )
 from kodoctl.cli.terminal import say_folded, show_lines
 from kodoctl.console import Environment, command
+from kodoctl.documents.rollup_document import RollupDocument
 from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import typed
 
@@ -79,17 +80,18 @@ class _View(PipelineProgress):
         text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
         self.line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
 
-    def end(self, done: RollupResult, found: dict[str, Any], where: str) -> None:
+    def end(self, done: RollupResult, found: RollupDocument, where: str) -> None:
         """The result."""
         if self.json:
-            for kind in ("lane", "tenant"):
-                for row in found[f"{kind}s"]:
-                    self.line(kind, "", **row)
-            totals = {name: found[name] for name in ("format_version", "window_ms", "since", "until", "windows")}
+            for lane in found["lanes"]:
+                self.line("lane", "", **lane)
+            for tenant in found["tenants"]:
+                self.line("tenant", "", **tenant)
+            totals = {name: value for name, value in found.items() if name not in ("lanes", "tenants")}
             days = {"batches": done.batches, "days": list(done.days)}
             self.line("end", "", **totals, **days, landing=where, seconds=round(self.seconds, 3))
             return
-        from kodoctl.pipeline.rollup.report import lines
+        from kodoctl.render.rollup_text import lines
 
         show_lines(lines(found))
         told = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"

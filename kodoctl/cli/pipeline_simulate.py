@@ -26,6 +26,7 @@ from kodoctl.cli.pipeline_options import (
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, command, say, tell
+from kodoctl.documents.simulation_document import SimulationDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
 
@@ -93,8 +94,9 @@ def lab(
     from kodoctl.pipeline.command_hint import duration, typed
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.simulate import job
-    from kodoctl.pipeline.simulate.comparison import document, lines
+    from kodoctl.pipeline.simulate.comparison import document
     from kodoctl.render.simulation_charts import for_chat
+    from kodoctl.render.simulation_text import lines
 
     asked = job.SimulationRequest(
         messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
@@ -107,7 +109,7 @@ def lab(
     with bar.session(lightly(settings, place)) as spark:
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
-    made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}
+    made: SimulationDocument = {"run": run, **document(list(job.replayed(found, today, then)), notes)}
     pictures = list(for_chat(made)) if png else []
     write_pictures(png or "", pictures)
     if output is Format.JSON:

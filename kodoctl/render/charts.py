@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kodoctl.formatting import duration_text
 
@@ -55,10 +55,11 @@ _DARK: Final = {
 }  # fmt: skip
 
 
-Paint = Callable[[Json, Style], "Figure | None"]
+Drawn = TypeVar("Drawn")  # a document, or the part of it that a chart shows
+Paint = Callable[[Drawn, Style], "Figure | None"]
 
 
-def svg(paint: Paint, document: Json, style: Style) -> str | None:
+def svg(paint: Paint[Drawn], document: Drawn, style: Style) -> str | None:
     """One chart as an SVG document with selectable text; None where there is nothing to draw. The same document gives
     the same text.
     """
@@ -78,7 +79,7 @@ def dark(drawn: str) -> str:
     return re.sub("|".join(_DARK), lambda found: _DARK[found[0]], drawn)
 
 
-def png(paint: Paint, document: Json, style: Style = LIGHT) -> bytes | None:
+def png(paint: Paint[Drawn], document: Drawn, style: Style = LIGHT) -> bytes | None:
     """The same as a PNG on white, for places that show nothing else."""
     import matplotlib as mpl
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from kodoctl.documents.simulation_document import SimulatedTenant, SimulationDocument, SimulationTrial
 from kodoctl.formatting import duration_text, many
-from kodoctl.render.charts import Json, Style, bare, height_of, new_figure, png, scale_times, seen
+from kodoctl.render.charts import Style, bare, height_of, new_figure, png, scale_times, seen
 from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Pair = tuple[str, Mapping[str, Any], Mapping[str, Any]]
+Pair = tuple[str, SimulatedTenant, SimulatedTenant]
 _NAME: Final = 20  # characters shown of a tenant
 _APART: Final = 0.19  # of a row, between its middle and each of its two lines
 
 
-def pairs(trial: Mapping[str, Any]) -> list[Pair]:
-    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.simulate.comparison.document, in
-    today's order; who only one of them tells apart is left out.
+def pairs(trial: SimulationTrial) -> list[Pair]:
+    """(tenant, its figures today, its figures then) of a trial, in today's order; a tenant
+    that has a row of its own in only one of them is left out.
     """
     then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
     return [
@@ -31,7 +32,7 @@ def pairs(trial: Mapping[str, Any]) -> list[Pair]:
     ]  # fmt: skip
 
 
-def waits(trial: Json, style: Style, title: str = "") -> Figure | None:
+def waits(trial: SimulationTrial, style: Style, title: str = "") -> Figure | None:
     """Two lines for each tenant, from how long half of its messages waited until a handler starts to how long 95 of
     100 did.
     """
@@ -59,7 +60,7 @@ def waits(trial: Json, style: Style, title: str = "") -> Figure | None:
     return figure
 
 
-def _lines(axes: Axes, rows: list[tuple[float, Mapping[str, Any]]], kind: tuple[str, str, str, str]) -> None:
+def _lines(axes: Axes, rows: list[tuple[float, SimulatedTenant]], kind: tuple[str, str, str, str]) -> None:
     name, dash, shape, colour = kind
     axes.plot(
         [], [], f"{shape}{dash}", color=colour, linewidth=1.8, markersize=7, label=name
@@ -77,7 +78,7 @@ def _lines(axes: Axes, rows: list[tuple[float, Mapping[str, Any]]], kind: tuple[
         axes.annotate(told, (most, place), (8, 0), textcoords="offset points", va="center", fontsize=9.5)
 
 
-def for_chat(document: Json) -> Iterator[tuple[str, bytes]]:
+def for_chat(document: SimulationDocument) -> Iterator[tuple[str, bytes]]:
     """(name of the file, PNG) of each subscription that was replayed."""
     for trial in document["trials"]:
         ground = f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}"

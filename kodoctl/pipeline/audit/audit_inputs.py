@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, judging
@@ -33,14 +34,14 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 def judge_landing(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
-) -> dict[str, Any]:
-    """The document of kodoctl.pipeline.audit.report. `keys`: see kodoctl.pipeline.audit.job.judging."""
+) -> AuditDocument:
+    """The report. `keys`: see kodoctl.pipeline.audit.job.judging."""
     with judged_landing(spark, landing, expansion, admin, ledger, keys) as judged:
         return documented(judged, ledger)
 
 
-def documented(judged: AuditResult, ledger: str) -> dict[str, Any]:
-    """The document, with a note where letters were let go and no ledger of recalls is there to say why."""
+def documented(judged: AuditResult, ledger: str) -> AuditDocument:
+    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why."""
     found = judged.document()
     if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"

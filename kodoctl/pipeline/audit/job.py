@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import (
     contradictions,
@@ -78,8 +79,8 @@ class AuditResult:
     verdicts: DataFrame
     keys: Secret | None = None
 
-    def document(self) -> dict[str, Any]:
-        """That of kodoctl.pipeline.audit.report."""
+    def document(self) -> AuditDocument:
+        """The report, without the run's name."""
         evidence = _evidence(self)
         found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
         return document(judge(evidence), evidence, found)
@@ -120,8 +121,8 @@ def audit(
     letters: Iterable[RecalledLetter] = (),
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
-) -> dict[str, Any]:
-    """The document of kodoctl.pipeline.audit.report; parameters as those of `judging`."""
+) -> AuditDocument:
+    """The report; parameters as those of `judging`."""
     with judging(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
         return found.document()
 

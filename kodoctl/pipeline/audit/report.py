@@ -1,17 +1,16 @@
-"""Report of an audit: one JSON document, and the text lines that are rendered from it. Pure."""
+"""Report of an audit: one JSON document. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, cast
 
-from kodoctl.formatting import many, time_text
+from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
 
 FORMAT_VERSION: Final = 1
 SAMPLES: Final = 20  # places named of each fate
 EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
-_SHOWN: Final = 5  # of them, in the lines for people
 
 
 class Finding(NamedTuple):
@@ -25,7 +24,7 @@ class Finding(NamedTuple):
     id: str
 
 
-def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Finding]) -> dict[str, Any]:
+def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Finding]) -> AuditDocument:
     """For machines. Times are ms."""
     found = list(findings)
     return {
@@ -44,12 +43,12 @@ def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Findi
             for tally in evidence.tallies
         ],
         "coverage": [_coverage(part) for part in evidence.parts],
-        "findings": [one._asdict() for one in found],
+        "findings": [cast("AuditFinding", one._asdict()) for one in found],
         "sql": list(sql(found)),
     }
 
 
-def _coverage(part: PartitionCoverage) -> dict[str, Any]:
+def _coverage(part: PartitionCoverage) -> AuditCoverage:
     return {
         "topic": part.topic,
         "partition": part.partition,
@@ -76,35 +75,3 @@ def sql(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """For people: the verdict first, then why, then what was counted."""
-    yield document["verdict"].upper()
-    for reason in document["reasons"]:
-        yield f"  {reason['text']}"
-    yield ""
-    for one in document["subscriptions"]:
-        counts = ", ".join(f"{count:,} {fate}" for fate, count in one["messages"].items()) or "no messages"
-        yield f"{one['topic']} / {one['subscription']}: {counts}"
-    yield from (f"note: {text}" for text in document["notes"])
-    planned = sum(part["entries_planned"] for part in document["coverage"])
-    seen = sum(part["entries_seen"] for part in document["coverage"])
-    yield f"coverage: {seen:,} of {many(planned, 'entry', 'entries')} of {many(len(document['coverage']), 'partition')}"
-    if "read_at" in document:
-        yield f"read at {time_text(document['read_at'])}: what came later is not judged"
-    yield from _samples(document["findings"])
-    for query in document["sql"]:
-        yield f"sql: {query}"
-    if "run" in document:
-        yield f"run: {document['run']}"
-
-
-def _samples(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    groups: dict[tuple[str, str, str], list[str]] = {}
-    for one in findings:
-        groups.setdefault((one["fate"], one["cause"], one["msg_topic"]), []).append(one["id"])
-    for (fate, cause, topic), ids in groups.items():
-        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-        why = f" ({cause})" if cause else ""
-        yield f"{fate}{why} on {topic}: {', '.join(ids[:_SHOWN])}{more}"

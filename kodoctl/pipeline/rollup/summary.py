@@ -9,6 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.documents.rollup_document import RollupDocument
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
 from kodoctl.pipeline.rollup.transforms import COUNTS
@@ -17,7 +18,7 @@ _LANE: Final = ("topic", "subscription", "level", "state")
 _TENANT: Final = ("topic", "tenant")
 
 
-def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> dict[str, Any]:
+def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> RollupDocument:
     """The document of kodoctl.pipeline.rollup.report. `window`: ms."""
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
     largest = _largest(rollup).persist()

@@ -1,5 +1,5 @@
-"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, one document, and its
-lines. Pure.
+"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, and one document.
+Pure.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
+from kodoctl.documents.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
 from kodoctl.errors import UsageError, error
-from kodoctl.formatting import duration_text, many, time_text
-from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line
-from kodoctl.render.simulation_charts import pairs
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
 
 FORMAT_VERSION: Final = 1
 WINDOW: Final = 10_000  # ms in which ends are counted
 QUICK: Final = 0.1  # of a tenant's messages: these are taken to have waited for nobody
-_BAR: Final = 40  # columns of the longest bar
 
 Row = Mapping[str, Any]
 
@@ -104,7 +100,7 @@ def _share(ordered: Sequence[float], share: float) -> float:
     return ordered[ceil(share * len(ordered)) - 1]
 
 
-def recorded(arrivals: Sequence[Row]) -> dict[str, Any]:
+def recorded(arrivals: Sequence[Row]) -> RecordedFigures:
     """Recorded results of the same messages: the number of those done, and percentiles of ms until then."""
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -114,7 +110,7 @@ def recorded(arrivals: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def document(trials: Sequence[tuple[Trial, Row, Row]], notes: Sequence[str]) -> dict[str, Any]:
+def document(trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun]], notes: Sequence[str]) -> SimulationDocument:
     """For machines. `trials`: with what the replay of today's file, and of the candidate, gave. Times are ms."""
     return {
         "format_version": FORMAT_VERSION,
@@ -127,72 +123,10 @@ def document(trials: Sequence[tuple[Trial, Row, Row]], notes: Sequence[str]) -> 
                 "until": trial.span[1],
                 "handler_ms": _share(sorted(trial.handler_ms.values()), 0.5),
                 "recorded": recorded(trial.arrivals),
-                "today": dict(today),
-                "candidate": dict(candidate),
+                "today": today,
+                "candidate": candidate,
             }
             for trial, today, candidate in trials
         ],
         "notes": list(notes),
     }
-
-
-def lines(made: Row) -> Iterator[Line]:
-    """For people: of each subscription how true the replay is, a table of tenants, and bars."""
-    for trial in made["trials"]:
-        yield Line(f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}", "bold")
-        yield from _about(trial)
-        yield Line()
-        yield from _table(pairs(trial))
-        yield Line()
-        yield from _bars(pairs(trial))
-        yield Line()
-    for note in made["notes"]:
-        yield Line(f"note: {one_line(note)}", "dim")
-
-
-def _about(trial: Row) -> Iterator[Line]:
-    span = f"{time_text(trial['since'])}, within {duration_text(trial['until'] - trial['since'])}"
-    yield Line(f"  {many(trial['messages'], 'message')} from {span}", hang=2)
-    slots, other = (trial[name]["slots"] for name in ("today", "candidate"))
-    handlers = f"{many(slots, 'handler')} at once{f' (candidate: {other:,})' if other != slots else ''}"
-    yield Line(
-        f"  replayed with {handlers}, of {duration_text(trial['handler_ms'])}: the middle one of all tenants", hang=2
-    )
-    if (known := trial["recorded"]["latency_ms"]) is not None and (
-        told := trial["today"]["all"]["latency_ms"]
-    ) is not None:
-        shares = ", ".join(f"{name} {duration_text(told[name])} ({duration_text(known[name])})" for name in known)
-        yield Line(f"  until done, today's file replayed (as recorded): {shares}", hang=2)
-    for name in ("today", "candidate"):
-        found = trial[name]
-        moved = ", ".join(f"{rule} {times:,}" for rule, times in found["moved"].items())
-        open_ = found["all"]["messages"] - found["all"]["done"] - found["all"]["dead"]
-        ends = f"{found['all']['done']:,} done, {found['all']['dead']:,} dead, {open_:,} still open a day later"
-        yield Line(f"  {name}: {ends}{f'; moved: {moved}' if moved else ''}", hang=2)
-
-
-def _table(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
-    rows: list[tuple[str, ...]] = [("until a handler starts", "messages", "today p50", "p95", "candidate p50", "p95")]
-    for name, today, then in pairs:
-        waits = [_wait(one, share) for one in (today, then) for share in ("p50", "p95")]
-        rows.append((name, f"{today['messages']:,}", *waits))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    for at, row in enumerate(rows):
-        cells = "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-        yield Line(f"  {row[0]:<{widths[0]}}{cells}", "dim" if not at else "")
-
-
-def _wait(figures: Row, share: str) -> str:
-    return duration_text(figures["wait_ms"][share]) if figures["wait_ms"] else "-"
-
-
-def _bars(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
-    """Bars of the p95 wait with each file, today and candidate; all bars have one scale."""
-    most = max((one["wait_ms"]["p95"] for _, *both in pairs for one in both if one["wait_ms"]), default=0) or 1
-    width = max((len(name) for name, *_ in pairs), default=0)
-    yield Line("  p95 until a handler starts, today (=) and with the candidate (#)", "dim")
-    for name, *both in pairs:
-        for sign, one in zip("=#", both, strict=True):
-            value = one["wait_ms"]["p95"] if one["wait_ms"] else 0
-            bar = sign * max(round(_BAR * value / most), 1)
-            yield Line(f"  {name if sign == '=' else '':<{width}}  {bar} {_wait(one, 'p95')}")

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from kodoctl.documents.simulation_document import SimulatedRun
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
 from kodoctl.pipeline.audit.deduplicate import once
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -129,7 +130,7 @@ def trials(
     return found, notes
 
 
-def replayed(found: Sequence[Trial], today: Side, then: Side) -> Iterator[tuple[Trial, dict[str, Any], dict[str, Any]]]:
+def replayed(found: Sequence[Trial], today: Side, then: Side) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
     """Each under both files, two at a time. Raises KodoctlError."""
     with ThreadPoolExecutor(2) as pool:
         for trial in found:
@@ -137,14 +138,14 @@ def replayed(found: Sequence[Trial], today: Side, then: Side) -> Iterator[tuple[
             yield trial, ends[0].result(), ends[1].result()
 
 
-def _replay(trial: Trial, side: Side) -> dict[str, Any]:
+def _replay(trial: Trial, side: Side) -> SimulatedRun:
     asked = "\n".join(trial.lines(side.text, side.path, side.expansion.topology.environment))
     done = subprocess.run(_COMMAND, input=asked, capture_output=True, text=True, encoding="utf-8", check=False)  # noqa: S603
     name = f"{trial.topic} / {trial.subscription}, {Path(side.path).name}"
     if done.returncode:
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "it said nothing")
         raise KodoctlError(error("K807", "the replay failed", f"{name}: exit {done.returncode}: {last[:300]}"))
-    made: dict[str, Any] = json.loads(done.stdout)
-    if findings := made.get("findings"):
+    answer = json.loads(done.stdout)
+    if findings := answer.get("findings"):
         raise KodoctlError(*(error(code, summary, detail, Where(side.path)) for code, summary, detail in findings))
-    return made
+    return cast("SimulatedRun", answer)

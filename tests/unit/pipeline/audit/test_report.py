@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.audit.report import EXIT_CODES, Finding, document, lines, sql
+from kodoctl.pipeline.audit.report import EXIT_CODES, Finding, document, sql
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
     MessageStatus,
@@ -11,6 +11,7 @@ from kodoctl.pipeline.audit.verdict import (
     SubscriptionTotals,
     judge,
 )
+from kodoctl.render.audit_text import lines
 
 TOPIC = "persistent://t/n/orders"
 

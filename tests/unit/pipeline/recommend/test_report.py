@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
-from kodoctl.pipeline.recommend.report import Victim, document, lines
+from kodoctl.pipeline.recommend.report import Victim, document
+from kodoctl.render.recommendation_text import lines
 
 
 def text(moves, victims=(), notes=()):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.rollup.report import DAY, document, lines, parse_window
+from kodoctl.pipeline.rollup.report import DAY, document, parse_window
+from kodoctl.render.rollup_text import lines
 
 ZERO = dict.fromkeys(
     ("arrivals", "done", "failed", "rerouted", "over_limit", "retries", "dead", "discarded", "repeated"), 0

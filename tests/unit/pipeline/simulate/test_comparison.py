@@ -13,10 +13,10 @@ from kodoctl.pipeline.simulate.comparison import (
     asked_properties,
     document,
     handler_times,
-    lines,
     recorded,
     slots_of,
 )
+from kodoctl.render.simulation_text import lines
 from kodoctl.topology.model.topology import GroundTopic
 
 

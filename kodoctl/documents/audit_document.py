@@ -1,0 +1,60 @@
+"""The JSON of `kodoctl pipeline audit`."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+
+class AuditReason(TypedDict):
+    """Why the verdict is what it is. `proves`: the verdict that this reason alone would give."""
+
+    kind: str
+    proves: str
+    text: str
+
+
+class AuditedMessages(TypedDict):
+    """Messages of a subscription by status; a status without messages is left out. `audit`: the mode that is declared."""
+
+    topic: str
+    subscription: str
+    audit: str
+    messages: dict[str, int]
+    missing_records: int
+
+
+class AuditCoverage(TypedDict):
+    """What was read of a partition. `from_creation`: nothing was deleted before it was read."""
+
+    topic: str
+    partition: int
+    entries_planned: int
+    entries_seen: int
+    from_creation: bool
+    problems: list[str]
+
+
+class AuditFinding(TypedDict):
+    """A message that somebody should look at: `id` on `msg_topic`. `cause`: empty where none is known."""
+
+    fate: str
+    cause: str
+    topic: str
+    subscription: str
+    msg_topic: str
+    id: str
+
+
+class AuditDocument(TypedDict):
+    """`run` and `read_at` are there in what the command writes; an audit inside of a report has neither."""
+
+    format_version: int
+    verdict: str
+    reasons: list[AuditReason]
+    notes: list[str]
+    subscriptions: list[AuditedMessages]
+    coverage: list[AuditCoverage]
+    findings: list[AuditFinding]
+    sql: list[str]
+    run: NotRequired[str]
+    read_at: NotRequired[int]

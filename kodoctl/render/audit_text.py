@@ -1,0 +1,43 @@
+"""An audit for people: the verdict first, then why, then what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from kodoctl.documents.audit_document import AuditDocument, AuditFinding
+from kodoctl.formatting import many, time_text
+
+_SHOWN: Final = 5  # messages named of each fate, cause and topic
+
+
+def lines(document: AuditDocument) -> Iterator[str]:
+    """For people: the verdict first, then why, then what was counted."""
+    yield document["verdict"].upper()
+    for reason in document["reasons"]:
+        yield f"  {reason['text']}"
+    yield ""
+    for one in document["subscriptions"]:
+        counts = ", ".join(f"{count:,} {fate}" for fate, count in one["messages"].items()) or "no messages"
+        yield f"{one['topic']} / {one['subscription']}: {counts}"
+    yield from (f"note: {text}" for text in document["notes"])
+    planned = sum(part["entries_planned"] for part in document["coverage"])
+    seen = sum(part["entries_seen"] for part in document["coverage"])
+    yield f"coverage: {seen:,} of {many(planned, 'entry', 'entries')} of {many(len(document['coverage']), 'partition')}"
+    if "read_at" in document:
+        yield f"read at {time_text(document['read_at'])}: what came later is not judged"
+    yield from _samples(document["findings"])
+    for query in document["sql"]:
+        yield f"sql: {query}"
+    if "run" in document:
+        yield f"run: {document['run']}"
+
+
+def _samples(findings: Sequence[AuditFinding]) -> Iterator[str]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in findings:
+        groups.setdefault((one["fate"], one["cause"], one["msg_topic"]), []).append(one["id"])
+    for (fate, cause, topic), ids in groups.items():
+        more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+        why = f" ({cause})" if cause else ""
+        yield f"{fate}{why} on {topic}: {', '.join(ids[:_SHOWN])}{more}"
