@@ -31,7 +31,7 @@ def _speaks(path: Path) -> bool:
         "consumer/kodo_consumer/consumer.py",
         "consumer/kodo_consumer/multi_run.py",
         "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
-        "kodoctl/pulsar/passed_credentials.py",  # in tasks of Spark's, which have no command line of ours
+        "kodoctl/pulsar/secret.py",  # in tasks of Spark's, which have no command line of ours
     )
 
 

@@ -191,10 +191,3 @@ class Message(Generic[T]):
 def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
     """Parts of a message: for executors that carry it elsewhere, not for handlers."""
     return message._delivery, message._lane, message._control  # noqa: SLF001
-
-
-def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
-    """Check for JSON payloads; None without a schema."""
-    from kodo_consumer.core.payloads.codec import Payloads
-
-    return None if schema is None else Payloads("json", schema)

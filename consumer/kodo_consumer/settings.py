@@ -18,7 +18,7 @@ from kodo_consumer.core.envelope import Duration, UnitError
 from kodo_consumer.core.store import KEEP_S
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 log = logging.getLogger("kodo.consumer")
 OnStoreDown = Literal["pause", "go_on"]

@@ -165,7 +165,7 @@ def remembered(store: str | None, family: RecallSource, *, again: bool) -> Itera
     """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker
     cannot be asked. Raises KodoctlError.
     """
-    from kodoctl.pulsar.credentials import Secret
+    from kodoctl.pulsar.secret import Secret
     from kodoctl.recall.done_store import DoneStoreClient
 
     workers = os.environ.get(STORE, "")

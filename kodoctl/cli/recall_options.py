@@ -12,7 +12,7 @@ from kodoctl.cli.options import Format
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.credentials import Secret
+    from kodoctl.pulsar.secret import Secret
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.destinations import RecallSource
     from kodoctl.topology.load import LoadedTopology
@@ -57,7 +57,7 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 def signing_keys() -> Secret | None:
     """The keys that workers and producers have, from the same variable. Raises UsageError."""
     from kodoctl.protocol.signing import Signer
-    from kodoctl.pulsar.credentials import Secret
+    from kodoctl.pulsar.secret import Secret
 
     given = os.environ.get(SIGNING_KEYS)
     if given is None:

@@ -139,7 +139,7 @@ def _approved(
 def _place() -> Repository:
     """The forge of this job. Raises UsageError for what is missing, all at once."""
     from kodoctl.forge.github import Repository
-    from kodoctl.pulsar.credentials import Secret
+    from kodoctl.pulsar.secret import Secret
 
     needed = ("GITHUB_REPOSITORY", "GITHUB_TOKEN")
     missing = [name for name in needed if not os.environ.get(name)]

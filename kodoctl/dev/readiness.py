@@ -13,7 +13,7 @@ from typing import Final
 
 from kodoctl.dev.broker_config import MARK
 from kodoctl.dev.progress import Tell, WaitProgress
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 DEADLINE: Final = 120.0
 """Seconds: 8 on an idle machine of 2 cores, up to 75 were seen on a busy one."""

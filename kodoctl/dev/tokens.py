@@ -15,7 +15,7 @@ from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance, make_private, write_private
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import UsageError, error
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 ADMIN: Final = "admin"
 """The broker's own role; also polls whether it is ready."""

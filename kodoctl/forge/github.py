@@ -14,7 +14,7 @@ import requests
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 Json = dict[str, Any]
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer

@@ -22,8 +22,9 @@ from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import Secret, trust
+from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.oauth2 import Presented
+from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
 

@@ -26,13 +26,12 @@ from kodoctl.pulsar.credentials import (
     SECRET_KEYS,
     TLS_KEYS,
     OAuth2,
-    Secret,
     Tls,
-    checked_secret,
     oauth2_of,
     tls_of,
     token_of,
 )
+from kodoctl.pulsar.secret import Secret, checked_secret
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"

@@ -10,12 +10,13 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import certifi
 
 from kodoctl.errors import UsageError, Where, error
+from kodoctl.pulsar.secret import Secret, checked_secret, read_secret
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
 OAUTH2_KEYS: Final = (
@@ -29,42 +30,6 @@ FILE_KEYS: Final = frozenset({"token_file", "oauth2_client_secret_file", *TLS_KE
 SECRET_KEYS: Final = FILE_KEYS - {"tls_ca"}  # files that say who one is
 """Keys of a context that name files; relative ones lie beside the configuration."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-class Secret:
-    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another
-    process it goes by that name and is read there anew; as text only where it has none.
-    """
-
-    __slots__ = ("_value", "file", "variable")
-
-    def __init__(self, value: str, *, file: str | None = None, variable: str | None = None) -> None:
-        self._value, self.file, self.variable = value, file, variable
-
-    def reveal(self) -> str:
-        """The text itself: for headers and clients, never for output."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        from kodoctl.pulsar import passed_credentials
-
-        if self.file is not None:
-            return passed_credentials.of_file, (self.file,)
-        return (Secret, (self._value,)) if self.variable is None else (passed_credentials.of_variable, (self.variable,))
-
-    def __deepcopy__(self, memo: object) -> Secret:
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,28 +120,6 @@ def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
             told = f"certificate and key {found.key} cannot be used together: {getattr(problem, 'reason', None) or problem}"
             raise _unusable(told, found.cert) from None
     return found
-
-
-def read_secret(file: Path) -> Secret:
-    """The one word that a file holds. Raises UsageError (K504)."""
-    try:
-        text = file.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not a token"
-        detail = f"{reason}: name a file that holds the token and nothing else"
-        raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return checked_secret(text, str(file), file=str(file.expanduser().absolute()))
-
-
-def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
-    """A token travels in a header: one word of printable ASCII.
-    What is wrong with another is not told, nor any of it.
-    """
-    if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
-        raise UsageError(
-            error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
-        )
-    return Secret(text, file=file, variable=variable)
 
 
 def _unusable(detail: str, file: Path | None = None) -> UsageError:

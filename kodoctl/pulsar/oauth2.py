@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import OAuth2, Secret, checked_issuer, checked_secret
+from kodoctl.pulsar.credentials import OAuth2, checked_issuer
+from kodoctl.pulsar.secret import Secret, checked_secret
 
 if TYPE_CHECKING:
     import requests

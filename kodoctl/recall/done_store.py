@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.stores.factory import StorePlace

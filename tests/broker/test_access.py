@@ -12,7 +12,8 @@ from kodo_consumer import Consumer, Message
 
 from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import OAuth2, Secret, Tls
+from kodoctl.pulsar.credentials import OAuth2, Tls
+from kodoctl.pulsar.secret import Secret
 from tests.closed import FILE, SECRET, Closed, Guarded, issuing
 from tests.cluster import run_main
 from tests.dev_user import until

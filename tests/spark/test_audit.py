@@ -12,7 +12,7 @@ from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.recalled import LETTERS, weighed
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, judge
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from tests.spark import disasters, world
 
 FATES = list(MessageStatus)

@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITION
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kodoctl.pipeline.source.splits import nothing_deleted
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.readings import PartitionHistory, Place, Range
+    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Place, Range
 
 
 def continues(reading: PartitionHistory, one: Range, other: Range) -> bool:

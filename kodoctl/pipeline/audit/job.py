@@ -20,14 +20,15 @@ from kodoctl.pipeline.audit.completeness import (
     signing_topics,
     strays,
 )
+from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.readings import Ground, Key, read_tables, survey
+from kodoctl.pipeline.audit.readings import Ground, survey
 from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, weighed
 from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import AuditEvidence, Gap, MessageStatus, Misaddressed, SubscriptionTotals, judge
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:

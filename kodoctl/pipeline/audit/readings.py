@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import continues, kept
+from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory, Place
 from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
-from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.source.splits import nothing_deleted
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -25,66 +24,7 @@ from kodoctl.topology.units import Duration
 
 GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
 NAMELESS: Final = ""  # of the row of cursors that each partition has, whatever subscriptions it has: what is stored
-Place = tuple[int, int]
-"""(ledger, entry)."""
-Key = tuple[str, int]
-"""(full name of a topic, number of a partition)."""
 Mode = Literal["wait", "best_effort", "none"]
-
-
-class Range(NamedTuple):
-    """A row of `coverage`, as far as it is needed here."""
-
-    first: Place
-    last: Place
-    planned: int
-    seen: int
-    full: bool
-    state: str
-    run: str
-
-
-class CursorSnapshot(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`:
-    ms since the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
-    """
-
-    subscription: str
-    mark: Place
-    acknowledged: tuple[tuple[int, int, int], ...]
-    ttl: int
-    first_ledger: int
-    taken: int
-    run: str
-    created: datetime | None = None
-    rewrites: int | None = None
-    audit: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionHistory:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`:
-    something was gone before its range was planned.
-    """
-
-    ranges: tuple[Range, ...] = ()
-    marks: tuple[CursorSnapshot, ...] = ()
-    stored_from: int | None = None
-    holed: bool = False
-
-    @property
-    def looks(self) -> list[int]:
-        """Times of the cursor snapshots, ms since the epoch, ascending."""
-        return sorted({mark.taken for mark in self.marks})
-
-    def at(self, taken: int) -> dict[str, CursorSnapshot]:
-        """The cursors of one look."""
-        return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
-
-    @property
-    def runs(self) -> dict[str, int]:
-        """Time of the cursor snapshot of each run, ms since the epoch, ascending."""
-        return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,56 +56,6 @@ class Ground:
     families: tuple[AuditedSubscription, ...]
     parts: tuple[PartitionCoverage, ...]
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
-
-
-def place(text: str) -> Place:
-    """`ledger:entry`."""
-    ledger, _, entry = text.partition(":")
-    return int(ledger), int(entry)
-
-
-def read_tables(
-    coverage: Iterable[Mapping[str, Any]],
-    cursors: Iterable[Mapping[str, Any]],
-    stored_from: Mapping[Key, int],
-) -> dict[Key, PartitionHistory]:
-    """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
-    ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
-    marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
-    holed: set[Key] = set()
-    for row in coverage:
-        if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
-            holed.add((row["msg_topic"], row["msg_partition"]))
-            continue
-        found = Range(
-            place(row["first"]), place(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
-            row["ingest_run"],
-        )  # fmt: skip
-        ranges[row["msg_topic"], row["msg_partition"]][row["split_id"]] = found
-    for row in cursors:
-        acknowledged = tuple((one["ledger"], one["first"], one["last"]) for one in row["acknowledged"])
-        mark = (row["mark_ledger"], row["mark_entry"])
-        taken = int(row["taken_ts"].timestamp() * 1000)
-        marks[row["msg_topic"], row["msg_partition"]].append(
-            CursorSnapshot(
-                row["subscription"],
-                mark,
-                acknowledged,
-                row["ttl_ms"] or 0,
-                row["first_ledger"],
-                taken,
-                row["ingest_run"],
-                row["created_ts"],
-                row["rewrites"],
-                row["audit"],
-            )
-        )
-    return {
-        key: PartitionHistory(
-            tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed
-        )
-        for key in {*ranges, *marks, *stored_from, *holed}
-    }
 
 
 def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Ground:

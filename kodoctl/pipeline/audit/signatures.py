@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.readings import PartitionHistory, Place
+    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Place
 
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 

@@ -24,7 +24,7 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger

@@ -18,7 +18,7 @@ from kodoctl.pipeline.rollup.job import RollupManifest, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from kodoctl.errors import Diagnostic, UsageError, error
 from kodoctl.pulsar.addresses import checked
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import Secret, checked_secret, oauth2_of, tls_of, token_of
-from kodoctl.pulsar.passed_credentials import of_variable
+from kodoctl.pulsar.credentials import oauth2_of, tls_of, token_of
+from kodoctl.pulsar.secret import Secret, checked_secret, secret_of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024
@@ -119,7 +119,7 @@ def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
 def _secret(given: Mapping[str, str], option: str) -> Secret | None:
     """Of a variable that an option names."""
     name = given.get(option)
-    return checked_secret(of_variable(name).reveal(), name, variable=name) if name else None
+    return checked_secret(secret_of_variable(name).reveal(), name, variable=name) if name else None
 
 
 def _plain(given: Mapping[str, str]) -> Secret | None:

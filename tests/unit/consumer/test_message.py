@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
 from kodo_consumer.core.outcomes import InvalidPayloadError
+from kodo_consumer.core.payloads.codec import payload_check
 from kodo_consumer.core.policy import Lane
-from kodo_consumer.message import Message, payload_check
+from kodo_consumer.message import Message
 from kodo_consumer.testing import message
 
 from tests.unit.consumer.making import delivery

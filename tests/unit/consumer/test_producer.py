@@ -11,7 +11,7 @@ import pytest
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.message import payload_check
+from kodo_consumer.core.payloads.codec import payload_check
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 

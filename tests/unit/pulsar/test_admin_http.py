@@ -18,9 +18,9 @@ from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import FIRST_S, HttpAdmin
 from kodoctl.pulsar.connection import Connection, Context
 from kodoctl.pulsar.control_namespace import read_control
-from kodoctl.pulsar.credentials import Secret
 from kodoctl.pulsar.lease import held_by
 from kodoctl.pulsar.live_inventory import read_schema
+from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.topic_lock import lock_holder
 from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S

@@ -21,7 +21,7 @@ from kodoctl.pulsar.connection import (
     user_config,
     write_context,
 )
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 USER = """
 current = "dev"

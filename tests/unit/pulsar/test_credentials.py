@@ -8,7 +8,8 @@ import pytest
 
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.pulsar.connection import Connection, Flags, connect
-from kodoctl.pulsar.credentials import OAuth2, Secret, Tls
+from kodoctl.pulsar.credentials import OAuth2, Tls
+from kodoctl.pulsar.secret import Secret
 from tests.closed import make_certificates
 from tests.cluster import isolated, run_main
 

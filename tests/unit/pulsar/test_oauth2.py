@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.credentials import OAuth2, Secret
+from kodoctl.pulsar.credentials import OAuth2
 from kodoctl.pulsar.oauth2 import Issued
+from kodoctl.pulsar.secret import Secret
 from tests.closed import SECRET, issuing
 from tests.servers import Answer, Request, answer_json, serving
 

@@ -18,7 +18,7 @@ from kodoctl.pulsar.admin import LostReplyError, Reply
 from kodoctl.pulsar.admin_http import CONNECTIONS, HttpAdmin
 from kodoctl.pulsar.confirmed_write import write
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.trusted_brokers import ASK_EVERY_S, NAMED_FOR_S, Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
 from tests.servers import Answer as Said

@@ -13,7 +13,7 @@ from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 from kodoctl.recall.done_store import DoneStoreClient
 from kodoctl.topology.load import load_topology
 from tests.unit.recall.making import family

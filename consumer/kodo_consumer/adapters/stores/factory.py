@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.credentials import Secret
+from kodoctl.pulsar.secret import Secret
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

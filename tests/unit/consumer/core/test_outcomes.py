@@ -30,8 +30,8 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
     Unavailable,
 )
+from kodo_consumer.core.payloads.codec import payload_check
 from kodo_consumer.core.state_machine import Reroute, decide
-from kodo_consumer.message import payload_check
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 
 from kodoctl.topology.units import UnitError

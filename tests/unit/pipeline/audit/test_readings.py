@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.audit.continuity import continues
-from kodoctl.pipeline.audit.readings import GRACE, CursorSnapshot, PartitionHistory, Range, _whole, read_tables, survey
+from kodoctl.pipeline.audit.partition_history import CursorSnapshot, PartitionHistory, Range, read_tables
+from kodoctl.pipeline.audit.readings import GRACE, _whole, survey
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

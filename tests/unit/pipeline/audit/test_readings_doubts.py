@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.audit.continuity import continues
-from kodoctl.pipeline.audit.readings import PartitionHistory, _aged, _lags, read_tables, survey
+from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
+from kodoctl.pipeline.audit.readings import _aged, _lags, survey
 from tests.unit.pipeline.audit.test_readings import (
     AT,
     READY,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.pipeline.audit.readings import PartitionHistory, read_tables, survey
+from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
+from kodoctl.pipeline.audit.readings import survey
 from kodoctl.pipeline.audit.start_positions import begun, heard_since
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
