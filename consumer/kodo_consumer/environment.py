@@ -19,7 +19,7 @@ from kodo_consumer.core.policy import Outlet, Policy
 from kodo_consumer.policy_builder import load
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
-from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.loaded_topology import LoadedTopology
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker

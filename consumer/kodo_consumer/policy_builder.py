@@ -29,7 +29,8 @@ from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity,
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits, produced_topic
 from kodoctl.topology.lint.linter import check_loaded
-from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
+from kodoctl.topology.load import choose_environment, load_set, read_files
+from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.model.topology import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
 from kodoctl.topology.route_conditions import holds

@@ -32,7 +32,8 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
 from kodoctl.errors import InvalidFileError, KodoctlError
-from kodoctl.topology.load import LoadedTopology, load_set, source_of
+from kodoctl.topology.load import load_set, source_of
+from kodoctl.topology.loaded_topology import LoadedTopology
 
 PATIENCE: Final = 86_400.0  # seconds behind the last arrival in which everything should have ended
 TOLD: Final = 10  # tenants told one by one

@@ -14,7 +14,7 @@ from kodoctl.errors import warning
 
 if TYPE_CHECKING:
     from kodoctl.plan.git_baseline import Baseline
-    from kodoctl.topology.load import LoadedTopology, SourceFile
+    from kodoctl.topology.loaded_topology import LoadedTopology, SourceFile
     from kodoctl.topology.payload_schemas import PayloadFile
 
 _At = Callable[[Path], Revision]

@@ -11,7 +11,8 @@ from pathlib import Path
 from kodoctl.errors import Diagnostic, UsageError, Where, error
 from kodoctl.topology.fmt.formatter import format_text
 from kodoctl.topology.fmt.tree import CannotFormatError
-from kodoctl.topology.load import SourceFile, load_set
+from kodoctl.topology.load import load_set
+from kodoctl.topology.loaded_topology import SourceFile
 
 
 @dataclass(frozen=True)

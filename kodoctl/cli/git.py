@@ -17,7 +17,8 @@ from typing import Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.ledger import Source
-from kodoctl.topology.load import SourceFile, source_of
+from kodoctl.topology.load import source_of
+from kodoctl.topology.loaded_topology import SourceFile
 from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds

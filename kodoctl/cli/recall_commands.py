@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.recall_plan import RecallAction, RecallPlan
     from kodoctl.recall.recall_planner import Fill
     from kodoctl.recall.selection import Done
-    from kodoctl.topology.load import LoadedTopology
+    from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.names import Level
 
 app = typer.Typer(

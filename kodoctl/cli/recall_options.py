@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.secret import Secret
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.destinations import RecallSource
-    from kodoctl.topology.load import LoadedTopology
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 LEDGER = ".kodoctl/recall"
 SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"

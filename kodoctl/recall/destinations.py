@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
 from kodoctl.topology import defaults
-from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.model.topology import GroundTopic, Subscription
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from kodoctl.errors import Where
 from kodoctl.topology import defaults
-from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 from kodoctl.topology.names import (

@@ -2,76 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from pathlib import Path as FilePath
 
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
 from kodoctl.topology import defaults
 from kodoctl.topology import environments as overlay
 from kodoctl.topology.lint.suppressions import Allow, find_allows
+from kodoctl.topology.loaded_topology import MAX_ENVIRONMENTS, LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.model.topology import VERSION, Topology
 from kodoctl.topology.path_guard import leaves
-from kodoctl.topology.payload_schemas import PayloadFile, read_payloads
+from kodoctl.topology.payload_schemas import read_payloads
 from kodoctl.topology.validate import validate
 from kodoctl.topology.yaml.nodes import MAX_BYTES, Node, parse
-from kodoctl.topology.yaml.validation_errors import Path, node_at
+from kodoctl.topology.yaml.validation_errors import from_validation
 
 BASE = "base"
-MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics of the largest shape need
-
-
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One file as read: its nodes, its allow-comments, and what was wrong with its text."""
-
-    path: FilePath
-    name: str
-    root: Node | None
-    allows: tuple[Allow, ...]
-    findings: tuple[Diagnostic, ...]
-
-    @property
-    def environments(self) -> tuple[str, ...]:
-        """Names of the environments the file declares, in its order (too many are a finding, and not looked at)."""
-        environments = self.root.value.get("environments") if self.root and isinstance(self.root.value, dict) else None
-        names = tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
-        return names[:MAX_ENVIRONMENTS]
-
-
-@dataclass(frozen=True)
-class LoadedTopology:
-    """One topology as one environment sees it. `environment` is None for the base."""
-
-    spec: Topology
-    payloads: Mapping[str, PayloadFile] = field(repr=False)
-    root: Node = field(repr=False, compare=False)
-    source: SourceFile = field(repr=False, compare=False)
-    environment: str | None
-    production: bool
-
-    def where(self, *path: str | int) -> Where:
-        """The place of the value at `path`, or of the nearest entry around it (a value that expand derived has none)."""
-        node, walked = node_at(self.root, path)
-        return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
-
-    def says(self, *path: str | int) -> bool:
-        """Whether the file (overlay included) has a value at `path`."""
-        return node_at(self.root, path)[1] == path
-
-    def where_key(self, *path: str | int) -> Where:
-        """The place of the key at `path`, or of the nearest entry around it."""
-        return node_at(self.root, path)[0].key_where
-
-
-@dataclass(frozen=True)
-class TopologySet:
-    """All topologies of one command in one environment, and what was found while loading them."""
-
-    topologies: tuple[LoadedTopology, ...]
-    environment: str | None
-    findings: tuple[Diagnostic, ...]
 
 
 def read_files(paths: Iterable[str]) -> list[SourceFile]:
@@ -206,7 +153,7 @@ def _load(
     if environment is None:
         findings += _bad_environments(root)
     spec, invalid = validate(merged, root, base)
-    findings += invalid
+    findings += from_validation(invalid, merged)
     if spec is None or findings or file.findings:
         return None, findings
     if (many := defaults.number_of_topics(spec)) > MAX_TOPICS:
@@ -247,9 +194,3 @@ def _bad_environments(root: Node) -> list[Diagnostic]:
         for name, child in node.value.items()
         if name == BASE
     ]
-
-
-__all__ = [
-    "BASE", "LoadedTopology", "Path", "PayloadFile", "SourceFile", "TopologySet",
-    "choose_environment", "environments_of", "load_set", "load_topology", "read_files", "source_of",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A file's nodes -> the model, or what is wrong with them."""
+"""A file's nodes -> the model, or the errors of pydantic."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from kodoctl.errors import Diagnostic
 from kodoctl.topology.model.topology import VERSION, GroundTopic, Topology
 from kodoctl.topology.yaml.nodes import MAX_FINDINGS, Node
-from kodoctl.topology.yaml.validation_errors import from_validation
 
 # a ground topic is validated within a file, because building a validator of its own costs 0.1 s a start
 _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace": "n"}
 
 
-def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology | None, list[Diagnostic]]:
+def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology | None, list[ErrorDetails]]:
     """The model of `merged`, ground topic by ground topic, so that a hopeless file is given up early.
 
     Ground topics that are the very nodes of `root` are taken from its model, `base`.
@@ -38,7 +36,7 @@ def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology 
         if len(details) >= MAX_FINDINGS:
             break
     if head is None or details:
-        return None, from_validation(details[:MAX_FINDINGS], merged)
+        return None, details[:MAX_FINDINGS]
     return head.model_copy(update={"topics": grounds}), []
 
 

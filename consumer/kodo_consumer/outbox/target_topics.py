@@ -10,7 +10,7 @@ from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.policy_builder import outlet_of
 from kodoctl.topology import defaults
-from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.names import ready_name
 
 

@@ -10,10 +10,12 @@ from typing import Final
 from kodoctl.errors import Diagnostic, Severity, Where
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.model.policies import PolicyValue
+from kodoctl.topology.model.topology import GroundTopic, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.payload_schemas import PayloadFile
 from kodoctl.topology.policy_layers import origins
 from kodoctl.topology.resources import NamespaceResource
+from kodoctl.topology.yaml.nodes import Path
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,18 @@ class LintScope:
     def topics(self) -> dict[TopicName, FamilyTopic]:
         """Every declared topic by name."""
         return {topic.name: topic for expansion in self.expansions for topic in expansion.topics}
+
+    def grounds(self) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
+        """Every ground topic with its path in the file."""
+        for expansion in self.expansions:
+            for name, ground in expansion.topology.spec.topics.items():
+                yield expansion, ("topics", name), ground
+
+    def subscriptions(self) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
+        """Every subscription with its path in the file."""
+        for expansion, path, ground in self.grounds():
+            for name, subscription in ground.subscriptions.items():
+                yield expansion, (*path, "subscriptions", name), ground, subscription
 
     def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
         """The topic's own value, else the namespace's as far as the files say; None: the broker's default or unknown."""

@@ -37,6 +37,8 @@ _WORDS: Final[dict[str, Scalar]] = {
     **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
     ".nan": float("nan"), ".NaN": float("nan"), ".NAN": float("nan"),
 }  # fmt: skip
+Path = tuple[str | int, ...]
+"""Keys and positions of lists, from the head of the file."""
 
 
 class Node:
@@ -315,3 +317,19 @@ def _resolve(text: str) -> Scalar:
         if _FLOAT.fullmatch(text):
             return float(text)
     return text
+
+
+def node_at(root: Node, path: Path) -> tuple[Node, Path]:
+    """The deepest node that exists along `path`, and the part of the path that led there."""
+    node = root
+    walked: list[str | int] = []
+    for step in path:
+        match node.value:
+            case dict() as children if isinstance(step, str) and step in children:
+                node = children[step]
+            case list() as items if isinstance(step, int) and step < len(items):
+                node = items[step]
+            case _:
+                break
+        walked.append(step)
+    return node, tuple(walked)

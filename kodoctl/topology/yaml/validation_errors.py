@@ -9,27 +9,10 @@ from pydantic_core import ErrorDetails
 from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.names import Level
 from kodoctl.topology.yaml.error_hints import glued
-from kodoctl.topology.yaml.nodes import Node
+from kodoctl.topology.yaml.nodes import Node, Path, node_at
 from kodoctl.topology.yaml.schema_hints import VariantStep, advise_on_key, all_optional, describe_expected
 
-Path = tuple[str | int, ...]
 LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
-
-
-def node_at(root: Node, path: Path) -> tuple[Node, Path]:
-    """The deepest node that exists along `path`, and the part of the path that led there."""
-    node = root
-    walked: list[str | int] = []
-    for step in path:
-        match node.value:
-            case dict() as children if isinstance(step, str) and step in children:
-                node = children[step]
-            case list() as items if isinstance(step, int) and step < len(items):
-                node = items[step]
-            case _:
-                break
-        walked.append(step)
-    return node, tuple(walked)
 
 
 def from_validation(details: list[ErrorDetails], root: Node) -> list[Diagnostic]:

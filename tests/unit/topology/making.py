@@ -5,7 +5,8 @@ from __future__ import annotations
 from kodoctl.errors import Diagnostic
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.lint.linter import LintReport, lint
-from kodoctl.topology.load import LoadedTopology, load_set, source_of
+from kodoctl.topology.load import load_set, source_of
+from kodoctl.topology.loaded_topology import LoadedTopology
 
 HEAD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n"
 MARK = "§"

@@ -11,7 +11,6 @@ from kodoctl.errors import Severity, Where
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import produced_topic
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.lint.rules.lanes import grounds, subscriptions
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State, TopicName
@@ -20,10 +19,10 @@ from kodoctl.topology.names import State, TopicName
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
 def properties(scope: LintScope) -> Iterator[RuleMatch]:
     """Fairness and limits go by properties that every message has; routes by properties that are at least known."""
-    for expansion, path, ground in grounds(scope):
+    for expansion, path, ground in scope.grounds():
         if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
             yield RuleMatch(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         for index, limit in enumerate(subscription.limits):
             if limit.by and not _required(limit.by, ground.message_properties):
                 yield RuleMatch(
@@ -156,7 +155,7 @@ def _ground_of(scope: LintScope, name: TopicName) -> TopicName:
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
 def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
     """With automatic topic creation off, the send would fail."""
-    for expansion, path, _, subscription in subscriptions(scope):
+    for expansion, path, _, subscription in scope.subscriptions():
         for index, target in enumerate(subscription.produces):
             topic = scope.topics.get(produced_topic(expansion.namespace, target))
             if topic is None or topic.state is not State.READY:
@@ -170,7 +169,7 @@ def undeclared_targets(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K303", Severity.WARNING, "more consumers than can work")
 def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
     """An ordered subscription gives each partition to one consumer; an exclusive one has one in all."""
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         parts = defaults.partitions(expansion.topology.spec, ground)
         most = {"failover": parts, "exclusive": 1}.get(subscription.type)
         if most is not None and subscription.expected_workers > most:
@@ -181,7 +180,7 @@ def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K003", Severity.ERROR, "unknown key")
 def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
     """`ignore` names policies."""
-    for expansion, path, ground in grounds(scope):
+    for expansion, path, ground in scope.grounds():
         for index, name in enumerate(ground.ignore):
             if name not in TOPIC_POLICY_NAMES:
                 detail = f"{name!r} is no topic policy: {', '.join(sorted(TOPIC_POLICY_NAMES))}"

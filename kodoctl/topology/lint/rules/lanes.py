@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.topology import (
     ROUTE_OPERATORS,
     ConcurrencyLimit,
-    GroundTopic,
     Isolate,
     Limit,
     RateLimit,
-    Subscription,
 )
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.route_conditions import covers
@@ -26,24 +23,10 @@ Path = tuple[str | int, ...]
 ORDERED = ("key_shared", "failover", "exclusive")
 
 
-def grounds(scope: LintScope) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
-    """Every ground topic with its path in the file."""
-    for expansion in scope.expansions:
-        for name, ground in expansion.topology.spec.topics.items():
-            yield expansion, ("topics", name), ground
-
-
-def subscriptions(scope: LintScope) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
-    """Every subscription with its path in the file."""
-    for expansion, path, ground in grounds(scope):
-        for name, subscription in ground.subscriptions.items():
-            yield expansion, (*path, "subscriptions", name), ground, subscription
-
-
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: LintScope) -> Iterator[RuleMatch]:
     """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
-    for expansion, path, ground in grounds(scope):
+    for expansion, path, ground in scope.grounds():
         where = expansion.topology.where
         active = defaults.active_levels(ground)
         if isinstance(ground.levels, tuple):
@@ -65,7 +48,7 @@ def levels(scope: LintScope) -> Iterator[RuleMatch]:
                     f"{level} drains and is in use: take it out of `levels` (or `backup`), then nobody writes to it"
                 )
                 yield RuleMatch(where(*path, "draining", index), detail)
-    for expansion, path, _, subscription in subscriptions(scope):
+    for expansion, path, _, subscription in scope.subscriptions():
         for index, state in enumerate(subscription.states):
             if state in subscription.states[:index]:
                 yield RuleMatch(expansion.topology.where(*path, "states", index), f"{state} is listed twice")
@@ -88,7 +71,7 @@ def _adding(level: Level) -> str:
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: LintScope) -> Iterator[RuleMatch]:
     """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         active, there = defaults.active_levels(ground), defaults.read_levels(ground)
         for index, route in enumerate(subscription.routes):
@@ -116,7 +99,7 @@ def targets(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
     """A route condition has exactly one operator."""
-    for expansion, path, _, subscription in subscriptions(scope):
+    for expansion, path, _, subscription in scope.subscriptions():
         for index, route in enumerate(subscription.routes):
             used = [name.rstrip("_") for name in ROUTE_OPERATORS if getattr(route.when, name) is not None]
             if len(used) != 1:
@@ -131,7 +114,7 @@ def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def weights(scope: LintScope) -> Iterator[RuleMatch]:
     """Weights are 0 to 200, and not all zero where lanes exist."""
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         for state, weight in subscription.weights:
             if not 0 <= weight <= 200:
@@ -150,7 +133,7 @@ def weights(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K104", Severity.ERROR, "weights or waits that cannot work")
 def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
     """Delays rise, attempts reach them all, waits in memory are short."""
-    for expansion, path, _, subscription in subscriptions(scope):
+    for expansion, path, _, subscription in scope.subscriptions():
         where = expansion.topology.where
         for index, wait in enumerate(subscription.in_place):
             if not 0 < wait <= defaults.MAX_IN_MEMORY_WAIT:
@@ -177,7 +160,7 @@ def rising_delays(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
 def ordered(scope: LintScope) -> Iterator[RuleMatch]:
     """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where_key
         if subscription.on_failure is not None and subscription.type not in ORDERED:
             detail = f"on_failure means nothing on a {subscription.type} subscription: messages have no order to keep"
@@ -219,7 +202,7 @@ def starved(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K214", Severity.WARNING, "isolation that never looks at its least number")
 def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
     """A tenant cannot hold more than the look-ahead does: consumers then go by the share alone."""
-    for expansion, path, ground, subscription in subscriptions(scope):
+    for expansion, path, ground, subscription in scope.subscriptions():
         isolate = defaults.isolation(ground, subscription)
         if isolate is None or "min" not in isolate.model_fields_set:
             continue
@@ -235,7 +218,7 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")
 def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
     """Without a store the workers of a subscription divide its limits, and each takes at least one."""
-    for expansion, path, _, subscription in subscriptions(scope):
+    for expansion, path, _, subscription in scope.subscriptions():
         workers = subscription.expected_workers
         for index, limit in enumerate(subscription.limits):
             what, least = _least(limit)

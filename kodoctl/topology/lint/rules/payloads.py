@@ -9,7 +9,6 @@ from kodoctl.errors import Severity
 from kodoctl.topology.compat import compatibility
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.lint.rules.lanes import grounds
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.payload_schemas import PayloadFile
 
@@ -18,7 +17,7 @@ from kodoctl.topology.payload_schemas import PayloadFile
 def payloads(scope: LintScope) -> Iterator[RuleMatch]:
     """The file exists, is valid JSON Schema or Avro, and is compatible with the one before it (where that is known)."""
     judged: dict[int, str | None] = {}
-    for expansion, path, _ in grounds(scope):
+    for expansion, path, _ in scope.grounds():
         ground = str(path[1])
         payload = expansion.topology.payloads.get(ground)
         if payload is None:
