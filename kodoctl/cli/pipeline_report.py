@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -29,6 +29,7 @@ from kodoctl.cli.pipeline_options import (
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.console import Environment, columns, command, say, tell_wait, write_file
+from kodoctl.documents.report_document import ReportDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.command_hint import typed
 
@@ -103,7 +104,7 @@ def _writable(file: str, png: str | None) -> None:
         )
 
 
-def _write(made: dict[str, Any], file: str, png: str | None, output: Format) -> None:
+def _write(made: ReportDocument, file: str, png: str | None, output: Format) -> None:
     from kodoctl.render.report_charts import for_chat
     from kodoctl.render.report_html import report_html
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kodoctl.documents.report_document import ReportDocument
 from kodoctl.formatting import duration_text
 from kodoctl.render import report_words as words
-from kodoctl.render.charts import Json, Style, bare, height_of, new_figure, png, scale_times, seen
+from kodoctl.render.charts import Style, bare, height_of, new_figure, png, scale_times, seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _TENANTS: Final = 10
+_SHARES: Final[tuple[Literal["p50", "p95", "p99"], ...]] = ("p50", "p95", "p99")
 
 
 def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style) -> None:
@@ -40,7 +42,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
     bare(axes, grid=False)
 
 
-def waiting(document: Json, style: Style, title: str = "") -> Figure | None:
+def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
     """Messages that wait in each lane, and the age of the oldest."""
     rows = [
         (
@@ -58,7 +60,7 @@ def waiting(document: Json, style: Style, title: str = "") -> Figure | None:
     return figure
 
 
-def failures(document: Json, style: Style, title: str = "") -> Figure | None:
+def failures(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
     """Failed runs of a handler, by reason."""
     found = words.reasons(document)
     total = sum(number for _, number in found)
@@ -78,18 +80,20 @@ def failures(document: Json, style: Style, title: str = "") -> Figure | None:
     return figure
 
 
-def latency(document: Json, style: Style, title: str = "") -> Figure | None:
+def latency(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
     """Time until messages were done, lane by lane, on a logarithmic scale: each line is ten times the one before."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return None
     figure = new_figure(style, height_of(len(rows), style, 1.0), title)
     axes = figure.subplots()
-    _ranges(axes, [(words.lane(document, one), one) for one in rows], style)
+    _ranges(axes, [(words.lane(document, one), {share: one[share] for share in _SHARES}) for one in rows], style)
     return figure
 
 
-def _ranges(axes: Axes, rows: Sequence[tuple[str, Json]], style: Style, *, named: bool = True) -> None:
+def _ranges(
+    axes: Axes, rows: Sequence[tuple[str, Mapping[str, float] | None]], style: Style, *, named: bool = True
+) -> None:
     """A line from p50 to p99 for each, with a mark for each of the three."""
     from matplotlib.transforms import blended_transform_factory
 
@@ -120,7 +124,7 @@ def _ranges(axes: Axes, rows: Sequence[tuple[str, Json]], style: Style, *, named
     )
 
 
-def tenants(document: Json, style: Style, title: str = "") -> Figure | None:
+def tenants(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
     """Messages sent by each tenant, and the time that each waited."""
     rows = document["tenants"][:_TENANTS]
     if not rows:
@@ -144,7 +148,7 @@ def tenants(document: Json, style: Style, title: str = "") -> Figure | None:
     return figure
 
 
-def traffic(document: Json, style: Style, title: str = "") -> Figure | None:
+def traffic(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
     """Messages that arrived, were done, failed, or were over a limit, over time."""
     points, width = document["over_time"]["points"], document["over_time"]["width_ms"]
     if len(points) < 3:
@@ -169,7 +173,7 @@ def traffic(document: Json, style: Style, title: str = "") -> Figure | None:
     return figure
 
 
-_SERIES: Final = (
+_SERIES: Final[tuple[tuple[Literal["arrivals", "failed", "done", "over_limit"], str, str, str], ...]] = (
     ("arrivals", "arrived", "-", "o"),
     ("failed", "failed", ":", "^"),
     ("done", "done", "--", "s"),
@@ -197,7 +201,7 @@ CHARTS: Final[dict[str, Callable[..., Figure | None]]] = {
 }
 
 
-def for_chat(document: Json) -> Iterator[tuple[str, bytes]]:
+def for_chat(document: ReportDocument) -> Iterator[tuple[str, bytes]]:
     """(name of the file, PNG) of the verdict and of every chart that has something to show,
     each with its headline.
     """
@@ -209,7 +213,7 @@ def for_chat(document: Json) -> Iterator[tuple[str, bytes]]:
             yield f"{name}.png", data
 
 
-def _card(document: Json, style: Style) -> Figure:
+def _card(document: ReportDocument, style: Style) -> Figure:
     """The verdict and the headlines, to be read at a glance."""
     from matplotlib.patches import Rectangle
 

@@ -6,6 +6,8 @@ import base64
 from typing import Any, Final
 
 from kodoctl import __version__
+from kodoctl.documents.audit_document import AuditDocument
+from kodoctl.documents.report_document import ReportDocument
 from kodoctl.formatting import duration_text, time_text
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
@@ -33,7 +35,7 @@ GLOSSARY: Final = (
 )
 
 
-def report_html(document: Json) -> str:
+def report_html(document: ReportDocument) -> str:
     """The whole page."""
     kind, title, meaning = words.verdict(document)
     audit = document["audit"]
@@ -72,12 +74,12 @@ def report_html(document: Json) -> str:
     )  # fmt: skip
 
 
-def _fates(audit: Json) -> list[str]:
+def _fates(audit: AuditDocument) -> list[str]:
     """Those that occur, in the order they are told."""
     return list(dict.fromkeys(fate for one in audit["subscriptions"] for fate in one["messages"]))
 
 
-def _pictures(document: Json) -> dict[str, dict[str, str]]:
+def _pictures(document: ReportDocument) -> dict[str, dict[str, str]]:
     """Every chart four times: the page shows the one that fits screen and colours."""
     found = {}
     for name, paint in CHARTS.items():
@@ -96,7 +98,7 @@ def _part(name: str, title: str, head: str, say: str, heads: list[str], rows: li
     return {"name": name, "title": title, "head": head, "say": say, "heads": heads, "rows": rows}
 
 
-def _waiting(document: Json) -> Json:
+def _waiting(document: ReportDocument) -> Json:
     say = (
         "A message waits in a lane: a priority level, and a state that says why it is not done yet. Waiting is no loss; what "
         "grows, or grows old, deserves a look."
@@ -110,7 +112,7 @@ def _waiting(document: Json) -> Json:
     return _part("waiting", "Where messages wait", words.waiting(document), say, heads, rows)
 
 
-def _latency(document: Json) -> Json:
+def _latency(document: ReportDocument) -> Json:
     say = (
         "From being sent to being done, by the lane in which it was done, waiting included. Mind the scale: from one line "
         "to the next it is about ten times slower."
@@ -123,7 +125,7 @@ def _latency(document: Json) -> Json:
     return _part("latency", "Who is slow", words.slow(document), say, heads, rows)
 
 
-def _failures(document: Json) -> Json:
+def _failures(document: ReportDocument) -> Json:
     say = "Failed runs of a handler, by the reason they gave. A message that failed three times is counted three times."
     rows = [
         [words.cause(one), words.outcome(one) if one["reason"] else "",
@@ -134,7 +136,7 @@ def _failures(document: Json) -> Json:
     return _part("failures", "What fails, and why", words.failing(document), say, heads, rows)
 
 
-def _tenants(document: Json) -> Json:
+def _tenants(document: ReportDocument) -> Json:
     say = (
         "Messages and waiting time of the tenants who sent most. One who sends a quarter of everything, and twice an even "
         "part, is noisy; it is fair when the others do not wait for it."
@@ -149,7 +151,7 @@ def _tenants(document: Json) -> Json:
     return _part("tenants", "Who is noisy", words.noisy(document), say, heads, rows)
 
 
-def _traffic(document: Json) -> Json:
+def _traffic(document: ReportDocument) -> Json:
     width = duration_text(document["over_time"]["width_ms"])
     points = document["over_time"]["points"]
     rows = [

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
+from kodoctl.documents.audit_document import AuditDocument
+from kodoctl.documents.report_document import FailureCount, LaneLatency, ReportDocument, TopicFairness, WaitingLane
 from kodoctl.formatting import age_text, duration_text, many, time_text
 from kodoctl.render.escaping import one_line
 
-Json = Mapping[str, Any]
 NAME: Final = 60  # characters of a tenant or a reason that are shown
 RULES: Final = {
     "retrying": "tried again later",
@@ -19,7 +20,7 @@ RULES: Final = {
 }
 
 
-def verdict(document: Json) -> tuple[str, str, str]:
+def verdict(document: ReportDocument) -> tuple[str, str, str]:
     """(`good`, `bad` or `open`; the verdict in a sentence; what it means)."""
     audit = document["audit"]
     lost = sum(one["messages"].get("lost", 0) for one in audit["subscriptions"])
@@ -50,13 +51,13 @@ def _was(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _coverage(audit: Json) -> str:
+def _coverage(audit: AuditDocument) -> str:
     planned = sum(part["entries_planned"] for part in audit["coverage"])
     seen = sum(part["entries_seen"] for part in audit["coverage"])
     return f"{seen:,} of {many(planned, 'entry', 'entries')} of {many(len(audit['coverage']), 'partition')}"
 
 
-def waiting(document: Json) -> str:
+def waiting(document: ReportDocument) -> str:
     """Headline on waiting messages and their lanes."""
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
@@ -72,7 +73,7 @@ def waiting(document: Json) -> str:
     return f"{told}; {letters}" if letters else told
 
 
-def slow(document: Json) -> str:
+def slow(document: ReportDocument) -> str:
     """Headline on slow lanes."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
@@ -85,7 +86,7 @@ def slow(document: Json) -> str:
     return f"{told}; the slowest lane is {lane(document, worst)}, {duration_text(worst['p95'])}"
 
 
-def failing(document: Json) -> str:
+def failing(document: ReportDocument) -> str:
     """Headline on failures."""
     found = reasons(document)
     total = sum(number for _, number in found)
@@ -98,7 +99,7 @@ def failing(document: Json) -> str:
     return f"{runs}, {100 * number / total:.0f} % of them with “{name}”" if len(found) > 1 else f"{runs}, with “{name}”"
 
 
-def reasons(document: Json) -> list[tuple[str, int]]:
+def reasons(document: ReportDocument) -> list[tuple[str, int]]:
     """(reason, runs that failed), whatever came of them; the commonest first, all others last."""
     found: dict[str, int] = {}
     for one in document["failures"]:
@@ -106,7 +107,7 @@ def reasons(document: Json) -> list[tuple[str, int]]:
     return sorted(found.items(), key=lambda item: (item[0] == RULES["(others)"], -item[1]))
 
 
-def noisy(document: Json) -> str:
+def noisy(document: ReportDocument) -> str:
     """Headline on noisy tenants, and on the delay of others."""
     told = [sentence for one in document["fairness"] if (sentence := _noise(one))]
     if told:
@@ -114,7 +115,7 @@ def noisy(document: Json) -> str:
     return "No tenant stands out" if document["tenants"] else "No message says whose it is"
 
 
-def _noise(one: Json) -> str:
+def _noise(one: TopicFairness) -> str:
     if one["noisy"] is None:
         return ""
     names = [shown(name, 24) for name in one["noisy"]["names"]]
@@ -129,7 +130,7 @@ def _noise(one: Json) -> str:
     return f"{sent}; the {others} waited as long ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
 
 
-def headlines(document: Json) -> Iterator[str]:
+def headlines(document: ReportDocument) -> Iterator[str]:
     """All of it in a few lines: for a terminal, or a chat."""
     _, title, _ = verdict(document)
     yield f"{title}."
@@ -137,7 +138,7 @@ def headlines(document: Json) -> Iterator[str]:
         yield f"{one(document)}."
 
 
-def lane(document: Json, row: Json) -> str:
+def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
     """`L1 pending`, or `orders / billing: L1 pending` where the report is about several subscriptions."""
     name = f"{row['level']} {row['state']}" if row["level"] else "dead letters"
     places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
@@ -146,12 +147,12 @@ def lane(document: Json, row: Json) -> str:
     return f"{shown(row['topic'])} / {shown(row['subscription'] or '(all)')}: {name}"
 
 
-def cause(row: Json) -> str:
+def cause(row: FailureCount) -> str:
     """A reason as it was given, else what it led to."""
     return shown(row["reason"]) if row["reason"] else outcome(row)
 
 
-def outcome(row: Json) -> str:
+def outcome(row: FailureCount) -> str:
     """Result of a failure."""
     return RULES.get(row["rule"], shown(row["rule"]))
 
@@ -161,12 +162,12 @@ def shown(text: str | None, limit: int = NAME) -> str:
     return one_line(text or "", limit)
 
 
-def span(document: Json) -> str:
+def span(document: ReportDocument) -> str:
     """From when to when."""
     return f"{time_text(document['since'])} to {time_text(document['until'])}" if document["since"] else ""
 
 
-def figures(document: Json) -> Sequence[tuple[str, str]]:
+def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
     """(figure, what it counts), for the head of the page."""
     counts: dict[str, int] = {}
     for one in document["audit"]["subscriptions"]:

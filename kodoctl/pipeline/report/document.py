@@ -6,10 +6,22 @@ pages, pictures and lines are drawn from it by kodoctl.render.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from kodoctl.documents.audit_document import AuditDocument
+from kodoctl.documents.report_document import (
+    FailureCount,
+    LaneLatency,
+    ReportDocument,
+    ReportTenant,
+    TenantGroup,
+    TopicFairness,
+    TrafficPoint,
+    WaitingLane,
+)
+from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 from kodoctl.pipeline.report.next_steps import advice
 
 FORMAT_VERSION: Final = 1
@@ -28,18 +40,17 @@ Row = dict[str, Any]
 class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
-    `audit`: document of kodoctl.pipeline.audit.report. `counted`: document of kodoctl.pipeline.rollup.report.
     `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (each `width` long): rows of
     kodoctl.pipeline.report.report_tables, lanes with their level.
     """
 
-    audit: Mapping[str, Any]
-    counted: Mapping[str, Any]
+    audit: AuditDocument
+    counted: RollupDocument
     waiting: Sequence[Row] = ()
-    failures: Sequence[Row] = ()
+    failures: Sequence[FailureCount] = ()
     failed: int = 0
     groups: Sequence[Row] = ()
-    points: Sequence[Row] = ()
+    points: Sequence[TrafficPoint] = ()
     width: int = 0
     read_at: int = 0
 
@@ -58,9 +69,9 @@ class ReportOrigin:
     typed: str
 
 
-def document(about: ReportOrigin, facts: Facts) -> Row:
+def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
     """For machines, and for what draws."""
-    made: Row = {
+    made: ReportDocument = {
         "format_version": FORMAT_VERSION,
         "run": about.run,
         "made_at": about.made_at,
@@ -69,15 +80,17 @@ def document(about: ReportOrigin, facts: Facts) -> Row:
         "environment": about.environment,
         "since": facts.counted["since"],
         "until": facts.counted["until"],
-        "audit": dict(facts.audit),
+        "audit": facts.audit,
         "waiting": _waiting(facts.waiting),
         "latency": [_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
         "failures": _failures(facts.failures, facts.failed),
         "tenants": _tenants(facts.counted["tenants"], facts.groups),
         "fairness": _fairness(facts.groups),
         "over_time": {"width_ms": facts.width, "points": _even(facts.points, facts.width)},
+        "advice": [],
     }
-    return {**made, "advice": [one.to_json() for one in advice(made, about.file, about.typed)]}
+    made["advice"] = [one.to_json() for one in advice(made, about.file, about.typed)]
+    return made
 
 
 def fitting(span: int) -> int:
@@ -91,17 +104,19 @@ def coarser(span: int, width: int) -> int:
     return wanted - wanted % width
 
 
-def _even(points: Sequence[Row], width: int) -> list[Row]:
+def _even(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
     """With those in which nothing happened."""
     if not points or not width:
         return []
     known = {one["at"]: one for one in points}
-    nothing = {"arrivals": 0, "done": 0, "failed": 0, "over_limit": 0}
     first, last = min(known), max(known)
-    return [known.get(at, {"at": at, **nothing}) for at in range(max(first, last - 10 * MOST * width), last + 1, width)]
+    return [
+        known.get(at, {"at": at, "arrivals": 0, "done": 0, "failed": 0, "over_limit": 0})
+        for at in range(max(first, last - 10 * MOST * width), last + 1, width)
+    ]
 
 
-def _place(row: Row) -> tuple[Any, ...]:
+def _place(row: WaitingLane) -> tuple[Any, ...]:
     """In the order a message goes: levels, then states, dead letters last."""
     state = STATES.index(row["state"])
     return (row["topic"], row["subscription"] or "", row["state"] == "dead", _rank(row["level"]), state)
@@ -112,41 +127,52 @@ def _rank(level: str | None) -> tuple[int, str]:
     return ("SLBD".find(level[0]), level) if level else (9, "")
 
 
-def _latency(lane: Row) -> Row:
+def _latency(lane: LaneCounts) -> LaneLatency:
     keys = ("topic", "subscription", "level", "state", "done")
-    return {**{name: lane[name] for name in keys}, **lane["latency_ms"]}
+    row: Row = dict(lane)
+    return cast("LaneLatency", {name: row[name] for name in keys} | row["latency_ms"])
 
 
-def _waiting(rows: Iterable[Row]) -> list[Row]:
+def _waiting(rows: Iterable[Row]) -> list[WaitingLane]:
     """Partitions of a lane in one row. Its median is that of the partition that holds most."""
     lanes: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         lanes.setdefault((row["topic"], row["subscription"], row["level"], row["state"]), []).append(row)
-    found = [
+    found: list[WaitingLane] = [
         {
-            **dict(zip(("topic", "subscription", "level", "state"), lane, strict=True)),
+            "topic": topic,
+            "subscription": subscription,
+            "level": level,
+            "state": state,
             "messages": sum(one["messages"] for one in parts),
             "overdue": sum(one["overdue"] for one in parts),
             "oldest_ms": max(one["oldest_ms"] for one in parts),
             "median_ms": max(parts, key=lambda one: one["messages"])["median_ms"],
         }
-        for lane, parts in lanes.items()
+        for (topic, subscription, level, state), parts in lanes.items()
     ]
     return sorted(found, key=_place)
 
 
-def _failures(rows: Iterable[Row], failed: int) -> list[Row]:
+def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
     """Those with most messages; the rest in one row with `rule` `(others)`."""
     ordered = sorted(
         rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["reason"])
     )
     told = ordered[:FAILURES]
     rest = failed - sum(one["messages"] for one in told)
-    others = {"topic": "", "subscription": "", "event": "", "rule": "(others)", "reason": "", "messages": rest}
+    others: FailureCount = {
+        "topic": "",
+        "subscription": "",
+        "event": "",
+        "rule": "(others)",
+        "reason": "",
+        "messages": rest,
+    }
     return [*told, others] if rest > 0 else told
 
 
-def _tenants(rows: Iterable[Row], groups: Sequence[Row]) -> list[Row]:
+def _tenants(rows: Iterable[TenantCounts], groups: Sequence[Row]) -> list[ReportTenant]:
     """With the share of what arrived on the topic, and whether they are noisy."""
     arrived: dict[str, int] = {}
     for group in groups:
@@ -163,20 +189,23 @@ def _tenants(rows: Iterable[Row], groups: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _fairness(groups: Sequence[Row]) -> list[Row]:
+def _fairness(groups: Sequence[Row]) -> list[TopicFairness]:
     """Of each topic with more than one tenant, the noisy ones beside the quiet ones."""
-    found = []
+    found: list[TopicFairness] = []
     for topic in sorted({group["topic"] for group in groups}):
         of = {group["noisy"]: group for group in groups if group["topic"] == topic}
         if False in of and sum(group["tenants"] for group in of.values()) > 1:
             total = sum(group["arrivals"] for group in of.values())
-            found.append({"topic": topic, "quiet": _group(of[False], total), "noisy": _group(of.get(True), total)})
+            noisy = _group(of[True], total) if True in of else None
+            found.append({"topic": topic, "quiet": _group(of[False], total), "noisy": noisy})
     return found
 
 
-def _group(group: Row | None, total: int) -> Row | None:
-    if group is None:
-        return None
-    share = group["arrivals"] / total if total else 0.0
-    keys = ("tenants", "arrivals", "latency_ms")
-    return {**{name: group[name] for name in keys}, "names": sorted(group["names"]), "share": share}
+def _group(group: Row, total: int) -> TenantGroup:
+    return {
+        "tenants": group["tenants"],
+        "arrivals": group["arrivals"],
+        "latency_ms": group["latency_ms"],
+        "names": sorted(group["names"]),
+        "share": group["arrivals"] / total if total else 0.0,
+    }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
+from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 from kodoctl.formatting import many
 
 _LONGEST: Final = 120  # characters of a reason that a condition names
 _MOST: Final = 3  # letters and lanes named one by one
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class NextStep:
     why: str
     commands: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Advice:
         """For machines."""
-        return asdict(self) | {"commands": list(self.commands)}
+        return {"title": self.title, "why": self.why, "commands": list(self.commands)}
 
 
 _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
@@ -103,7 +103,7 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def advice(document: Row, file: str, typed: str) -> list[NextStep]:
+def advice(document: ReportDocument, file: str, typed: str) -> list[NextStep]:
     """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be
     copied.
     """
@@ -127,7 +127,7 @@ def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, .
     return tuple(one.format(**words) for one in commands)
 
 
-def _losses(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
+def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
     if document["audit"]["verdict"] == "loss":
         commands = [f"kodoctl pipeline audit {words['typed']} --format json"]
@@ -143,14 +143,14 @@ def _losses(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
         yield NextStep("Find the lost messages and send them again", why, tuple(commands))
 
 
-def _doubts(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
+def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     kinds = {one["kind"] for one in document["audit"]["reasons"] if one["proves"] == "inconclusive"}
     for some, (title, why, commands) in _DOUBTS.items():
         if kinds & set(some):
             yield NextStep(title, why, _filled(commands, words))
 
 
-def _letters(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
+def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Dead letters wait until somebody decides."""
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
@@ -166,7 +166,7 @@ def _letters(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
         yield NextStep("Decide about the dead letters", why, commands)
 
 
-def _condition(document: Row, lane: Row) -> str:
+def _condition(document: ReportDocument, lane: WaitingLane) -> str:
     """Letters with the reason that most died of; all of them where no condition can name it."""
     reasons = [
         one["reason"]
@@ -185,7 +185,7 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if plain else shlex.quote(text)
 
 
-def _noise(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
+def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     """Somebody floods, and others wait for it."""
     for one in document["fairness"]:
         if harmed(one):
@@ -197,7 +197,8 @@ def _noise(document: Row, words: Mapping[str, str]) -> Iterator[NextStep]:
             yield NextStep("Keep a noisy tenant from delaying the others", why, commands)
 
 
-def harmed(fairness: Row) -> bool:
+def harmed(fairness: TopicFairness) -> bool:
     """True if quiet tenants waited as long as noisy ones: tenants that are kept apart wait a fraction of it."""
-    quiet, noisy = fairness["quiet"]["latency_ms"], (fairness["noisy"] or {}).get("latency_ms")
+    noisy = fairness["noisy"]["latency_ms"] if fairness["noisy"] else None
+    quiet = fairness["quiet"]["latency_ms"]
     return bool(quiet and noisy and quiet["p95"] >= 0.5 * noisy["p95"] and quiet["p95"] >= 1000)

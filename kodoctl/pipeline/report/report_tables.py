@@ -4,11 +4,12 @@ tenants, and traffic over time.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.documents.report_document import FailureCount, TrafficPoint
 from kodoctl.pipeline.audit.deduplicate import once
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
@@ -43,7 +44,7 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
     return [{**row.asDict(), "median_ms": medians[_key(row, _LANE)]} for row in found.collect()]
 
 
-def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]:
+def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
     """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep
     no records are told by what lies in their waiting and dead letter topics.
     """
@@ -62,7 +63,7 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]
         every = failed.select(*columns).unionByName(moved)
         counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
         found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
-        return [{**row.asDict(), "reason": row["reason"] or ""} for row in found], every.count()
+        return [cast("FailureCount", {**row.asDict(), "reason": row["reason"] or ""}) for row in found], every.count()
 
 
 def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
@@ -101,7 +102,7 @@ def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
         tenants.unpersist()
 
 
-def points(rollup: DataFrame, width: int) -> list[Row]:
+def points(rollup: DataFrame, width: int) -> list[TrafficPoint]:
     """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the
     epoch. Arrivals are those on ready topics.
     """
@@ -111,7 +112,7 @@ def points(rollup: DataFrame, width: int) -> list[Row]:
         F.sum(ready).alias("arrivals"),
         *(F.sum(name).alias(name) for name in ("done", "failed", "over_limit")),
     ]
-    return [row.asDict() for row in rollup.groupBy(at).agg(*sums).orderBy("at").collect()]
+    return [cast("TrafficPoint", row.asDict()) for row in rollup.groupBy(at).agg(*sums).orderBy("at").collect()]
 
 
 def _key(row: Any, columns: tuple[str, ...]) -> tuple[Any, ...]:
