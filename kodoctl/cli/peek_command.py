@@ -13,6 +13,7 @@ import typer
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import reading, say
+from kodoctl.documents.recall_document import PeekDocument, PeekedMessage
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def peek(
     with target.session() as session:
         unread = Unread(session.admin, session.client)
         with closing(_letters(session, topics, begin, unread)) as letters:
-            document = {**_look(letters, condition, limit, scan), "unread": unread.lines()}
+            document: PeekDocument = {**_look(letters, condition, limit, scan), "unread": unread.lines()}
     if json_output:
         say(json.dumps(document, indent=1))
     else:
@@ -71,11 +72,11 @@ def peek(
     unread.check()
 
 
-def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
+def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int) -> PeekDocument:
     from kodoctl.recall.message_json import as_json
 
     read = matched = 0
-    shown: list[dict[str, Any]] = []
+    shown: list[PeekedMessage] = []
     complete = True
     for letter in letters:
         if read >= scan:

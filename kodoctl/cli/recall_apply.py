@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -23,6 +23,7 @@ from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
+from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 from kodoctl.formatting import time_text
 
@@ -118,11 +119,11 @@ def apply_plan(
         _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_names)
         began = time.monotonic()
         report = _carry_out(session, found, edit, asked.ledger, per_second, signer, largest, helped)
-        shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
+        shown = _report_json(report, found, time.monotonic() - began)
     _tell(report, shown, asked.output)
 
 
-def _tell(report: Report, shown: dict[str, Any], output: Format) -> None:
+def _tell(report: Report, shown: RecallReportDocument, output: Format) -> None:
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
@@ -205,7 +206,7 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tu
     return Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None, largest
 
 
-def _show(form: dict[str, Any], session: Session) -> None:
+def _show(form: RecallPlanDocument, session: Session) -> None:
     from kodoctl.render.recall import recall_plan_lines
 
     show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
@@ -282,13 +283,8 @@ class _Progress:
             tell(f"{done:,} of {total:,}")
 
 
-def _report_json(report: Report, plan: RecallPlan) -> dict[str, Any]:
+def _report_json(report: Report, plan: RecallPlan, seconds: float) -> RecallReportDocument:
     from dataclasses import asdict
 
-    return {
-        "format_version": 1,
-        "run": plan.run,
-        "action": plan.action.value,
-        "complete": report.complete,
-        **asdict(report),
-    }
+    head = {"format_version": 1, "run": plan.run, "action": plan.action.value, "complete": report.complete}
+    return cast("RecallReportDocument", {**head, **asdict(report), "seconds": round(seconds, 3)})

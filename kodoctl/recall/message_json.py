@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.protocol import properties
 from kodoctl.recall.stored_message import DeadLetter
 
@@ -51,7 +52,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
 }
 
 
-def as_json(letter: DeadLetter) -> Json:
+def as_json(letter: DeadLetter) -> PeekedMessage:
     """One message for `peek --json`; the payload as text where it is one."""
     marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     return {

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kodoctl.documents.recall_document import RecallSummary
 from kodoctl.recall.stored_message import Position
 
 Json = dict[str, Any]
@@ -107,7 +108,7 @@ class RecallPlan:
     lanes: tuple[PlanLane, ...]
     letters: tuple[PlannedLetter, ...]
     settle: tuple[Dated, ...]
-    summary: Json = field(default_factory=dict)
+    summary: RecallSummary
 
     @property
     def producer(self) -> str:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kodoctl import __version__
+from kodoctl.documents.recall_document import PlannedLetterRow, RecallPlanDocument, RecallTarget, SettledLetter
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.recall_plan import MAX_LETTERS, Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
@@ -78,9 +79,9 @@ SCHEMA: Final[Json] = {
 }  # fmt: skip
 
 
-def to_json(plan: RecallPlan) -> Json:
+def to_json(plan: RecallPlan) -> RecallPlanDocument:
     """The whole plan, sealed."""
-    document: Json = {
+    document: RecallPlanDocument = {
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
         "action": plan.action.value,
@@ -100,24 +101,25 @@ def to_json(plan: RecallPlan) -> Json:
         "limit": plan.limit,
         "again": plan.again,
         "because": plan.because,
-        "edit": plan.edit,
-        "lanes": [asdict(lane) for lane in plan.lanes],
+        "edit": None if plan.edit is None else dict(plan.edit),
+        "lanes": [cast("RecallTarget", asdict(lane)) for lane in plan.lanes],
         "letters": [_letter(one) for one in plan.letters],
         "settle": _dated(plan.settle),
         "summary": plan.summary,
     }
-    return {**document, "seal": seal_of(document)}
+    document["seal"] = seal_of(document)
+    return document
 
 
-def seal_of(document: Json) -> str:
+def seal_of(document: Mapping[str, Any]) -> str:
     """SHA-256 of the canonical JSON without the seal."""
     bare = {name: value for name, value in document.items() if name != "seal"}
     return hashlib.sha256(json.dumps(bare, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def hash_of(document: Json) -> str:
+def hash_of(document: RecallPlanDocument) -> str:
     """Short hash of a plan, for users to compare and type."""
-    return str(document["seal"])[:HASH]
+    return document["seal"][:HASH]
 
 
 def dumps(plan: RecallPlan) -> str:
@@ -162,7 +164,7 @@ def loads(text: str, file: str) -> RecallPlan:
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
 
 
-def _letter(one: PlannedLetter) -> Json:
+def _letter(one: PlannedLetter) -> PlannedLetterRow:
     return {
         "position": str(one.position),
         "published": one.published,
@@ -174,7 +176,7 @@ def _letter(one: PlannedLetter) -> Json:
     }
 
 
-def _dated(letters: Iterable[Dated]) -> list[Json]:
+def _dated(letters: Iterable[Dated]) -> list[SettledLetter]:
     return [{"position": str(one.position), "published": one.published} for one in letters]
 
 

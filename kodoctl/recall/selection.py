@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kodoctl.documents.recall_document import LetterSample, RecallSummary
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.destinations import RecallSource
@@ -17,7 +18,6 @@ from kodoctl.recall.recall_plan import Dated, LeftOut, PlanLane, PlannedLetter, 
 from kodoctl.recall.stored_message import DeadLetter, Position
 from kodoctl.topology.names import Level
 
-Json = dict[str, Any]
 SAMPLES: Final = 3
 PREVIEW: Final = 160  # characters of a payload in a sample
 MOST_SHOWN: Final = 20  # reasons or tenants that are named; the rest is counted as others
@@ -61,7 +61,7 @@ class _Candidate:
     reason: str
     tenant: str
     age: str
-    sample: Json | None
+    sample: LetterSample | None
 
 
 class LetterSelection:
@@ -166,7 +166,7 @@ class LetterSelection:
             sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
         )
 
-    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[PlannedLetter, ...], tuple[Dated, ...], Json]:
+    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[PlannedLetter, ...], tuple[Dated, ...], RecallSummary]:
         """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
         self._take_those_not_done()
         kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
@@ -190,7 +190,7 @@ class LetterSelection:
         """A letter whose recall id another letter carries was sent, whatever the ledger says: it came back."""
         return not self._asked.again and one.recall_id in self._seen_recalls
 
-    def _summary(self, kept: list[_Candidate]) -> Json:
+    def _summary(self, kept: list[_Candidate]) -> RecallSummary:
         return {
             "read": self.read,
             "matched": self.matched,
@@ -213,7 +213,7 @@ def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlanLane:
     return PlanLane(lane.topic, partition, lane.ready, lane.partitions)
 
 
-def _sample(letter: DeadLetter) -> Json:
+def _sample(letter: DeadLetter) -> LetterSample:
     text = letter.text
     if text is None:
         text = "(no payload)" if letter.payload is None else f"({many(letter.size, 'byte')}, no text)"

@@ -7,11 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kodoctl.documents.recall_document import (
+    LetterSample,
+    PeekDocument,
+    RecallPlanDocument,
+    RecallReportDocument,
+    RecallSummary,
+)
 from kodoctl.formatting import age_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 
-Json = dict[str, Any]
 _VERBS: Final = {"send": "to send", "discard": "to discard"}
 _LEFT_OUT: Final = {
     "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
@@ -27,7 +33,7 @@ _LEFT_OUT: Final = {
 _SHOWN: Final = 100  # characters of a text in a list
 
 
-def recall_plan_lines(document: Json, target: str) -> Iterator[Line]:
+def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Line]:
     """A recall plan; `target` says how the cluster was reached."""
     summary = document["summary"]
     sending = document["action"] == "send"
@@ -44,14 +50,15 @@ def recall_plan_lines(document: Json, target: str) -> Iterator[Line]:
     if document["because"]:
         yield Line(f"  why    {one_line(document['because'])}", hang=9)
     yield Line()
-    for title, key in (("reason", "by_reason"), ("tenant", "by_tenant"), ("dead for", "by_age")):
-        yield from _counts(title, summary[key])
+    yield from _counts("reason", summary["by_reason"])
+    yield from _counts("tenant", summary["by_tenant"])
+    yield from _counts("dead for", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
     yield from _left_out(summary)
     yield from _plan_verdict(document)
 
 
-def _targets(document: Json) -> dict[str, int]:
+def _targets(document: RecallPlanDocument) -> dict[str, int]:
     found: dict[str, int] = {}
     for letter in document["letters"] if document["lanes"] else ():
         topic = document["lanes"][letter["lane"]]["topic"]
@@ -75,7 +82,7 @@ def _counts(title: str, counts: dict[str, int]) -> Iterator[Line]:
     yield Line()
 
 
-def _samples(samples: list[Json], now: int) -> Iterator[Line]:
+def _samples(samples: list[LetterSample], now: int) -> Iterator[Line]:
     if not samples:
         return
     yield Line("  oldest", "dim")
@@ -89,7 +96,7 @@ def _samples(samples: list[Json], now: int) -> Iterator[Line]:
     yield Line()
 
 
-def _left_out(summary: Json) -> Iterator[Line]:
+def _left_out(summary: RecallSummary) -> Iterator[Line]:
     if not summary["left_out"]:
         return
     yield Line("  left out", "dim")
@@ -105,7 +112,7 @@ def _left_out(summary: Json) -> Iterator[Line]:
     yield Line()
 
 
-def _plan_verdict(document: Json) -> Iterator[Line]:
+def _plan_verdict(document: RecallPlanDocument) -> Iterator[Line]:
     summary = document["summary"]
     letters = many(summary["chosen"], "letter")
     settle = f", {many(len(document['settle']), 'letter')} to acknowledge" if document["settle"] else ""
@@ -113,14 +120,14 @@ def _plan_verdict(document: Json) -> Iterator[Line]:
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 
 
-def recall_report_lines(document: Json) -> Iterator[Line]:
+def recall_report_lines(document: RecallReportDocument) -> Iterator[Line]:
     """Result of an attempt."""
-    for word, title in (
-        ("refused", "never taken, still among the dead letters"),
-        ("unclear", "nobody can tell whether it was stored; neither sent again nor acknowledged"),
-        ("elsewhere", "left alone"),
+    for letters, title in (
+        (document["refused"], "never taken, still among the dead letters"),
+        (document["unclear"], "nobody can tell whether it was stored; neither sent again nor acknowledged"),
+        (document["elsewhere"], "left alone"),
     ):
-        for one in document[word][:_SHOWN]:
+        for one in letters[:_SHOWN]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
     if document["already"]:
         verb = "recalled" if document["action"] == "send" else "discarded"
@@ -153,7 +160,7 @@ def recall_report_lines(document: Json) -> Iterator[Line]:
         yield Line("Running the same command again continues with what is left; nothing is sent twice.")
 
 
-def peek_lines(document: Json, now: int) -> Iterator[Line]:
+def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
     """Messages, one block each, then the count."""
     for message in document["messages"]:
         yield Line(f"{message['position']}  {message['topic']}", "bold")
@@ -164,9 +171,9 @@ def peek_lines(document: Json, now: int) -> Iterator[Line]:
         yield Line(f"  stored {when}; {size}", hang=4)
         if message["event_time"]:
             yield Line(f"  event time {time_text(message['event_time'], seconds=True)}", hang=4)
-        for name in ("key", "ordering_key"):
-            if message[name]:
-                yield Line(f"  {name.replace('_', ' ')} {one_line(message[name])}", hang=4)
+        for name, key in (("key", message["key"]), ("ordering key", message["ordering_key"])):
+            if key:
+                yield Line(f"  {name} {one_line(key)}", hang=4)
         for name, value in message["properties"].items():
             yield Line(f"  {one_line(name, _SHOWN)} = {one_line(value)}", hang=4)
         for control in message["control"]:

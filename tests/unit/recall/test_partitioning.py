@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def _plan(lanes: list[int]) -> RecallPlan:
     return RecallPlan(
         action=RecallAction.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
         lanes=tuple(PlanLane("t", number, False, 8) for number in range(8)), letters=tuple(letters),
-        settle=(Dated(Position(0, 9, 9), 5),), **known,
+        settle=(Dated(Position(0, 9, 9), 5),), summary=cast("Any", {}), **known,
     )  # fmt: skip
 
 

@@ -1,0 +1,144 @@
+"""The JSON of recalls: a plan of dead letters, the report of an attempt, and the messages that `kodoctl peek` shows."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict
+
+
+class SettledLetter(TypedDict):
+    """A dead letter by position (`ledger:entry:partition:batch`) and publish time (ms)."""
+
+    position: str
+    published: int
+
+
+class PlannedLetterRow(SettledLetter):
+    """A dead letter that is to be sent. `lane`: index of its target; `repeats`: copies that are acknowledged with it."""
+
+    recall_id: str
+    digest: str
+    lane: int
+    number: int
+    repeats: list[SettledLetter]
+
+
+class RecallTarget(TypedDict):
+    """A partition that letters are sent to. `partitions`: how many the topic has."""
+
+    topic: str
+    partition: int
+    ready: bool
+    partitions: int
+
+
+class LetterSample(TypedDict):
+    """One of the oldest letters, as far as a person needs it."""
+
+    position: str
+    key: str | None
+    dead_at: int
+    reason: str
+    tenant: str
+    payload: str
+
+
+class RecallSummary(TypedDict):
+    """Counts of letters. `left_out`: by why they are not in the plan; `not_editable`: by why a patch does not fit."""
+
+    read: int
+    matched: int
+    chosen: int
+    by_reason: dict[str, int]
+    by_tenant: dict[str, int]
+    by_age: dict[str, int]
+    samples: list[LetterSample]
+    left_out: dict[str, int]
+    not_editable: dict[str, int]
+
+
+class RecallPlanDocument(TypedDict):
+    """A recall plan. `seal`: SHA-256 of everything else; `edit`: a JSON merge patch for payloads."""
+
+    format_version: int
+    kodoctl_version: str
+    action: str
+    run: str
+    made_at: int
+    cluster: str | None
+    topology: str
+    path: str
+    environment: str | None
+    topic: str
+    subscription: str
+    dead_topic: str
+    dead_partitions: int
+    holder: str
+    where: str
+    to: str | None
+    limit: int
+    again: bool
+    because: str
+    edit: dict[str, Any] | None
+    lanes: list[RecallTarget]
+    letters: list[PlannedLetterRow]
+    settle: list[SettledLetter]
+    summary: RecallSummary
+    seal: NotRequired[str]
+
+
+class RecallReportDocument(TypedDict):
+    """The result of an attempt: numbers of letters; `refused`, `unclear` and `elsewhere` name theirs. `seconds`: it took."""
+
+    format_version: int
+    run: str
+    action: str
+    complete: bool
+    sent: int
+    had_already: int
+    discarded: int
+    before: int
+    already: int
+    acknowledged: int
+    unacknowledged: int
+    gone: int
+    in_doubt: int
+    refused: list[str]
+    unclear: list[str]
+    elsewhere: list[str]
+    interrupted: bool
+    seconds: NotRequired[float]
+
+
+class ControlProperty(TypedDict):
+    """A `kodo-*` property. `means`: in words, empty for one that is not known."""
+
+    name: str
+    value: str
+    means: str
+
+
+class PeekedMessage(TypedDict):
+    """A stored message. `size`: bytes of the payload, null without one; `broken`: why it cannot be read, else empty."""
+
+    topic: str
+    position: str
+    published: int
+    event_time: int
+    key: str
+    ordering_key: str
+    size: int | None
+    properties: dict[str, str]
+    control: list[ControlProperty]
+    broken: str
+    preview: str
+
+
+class PeekDocument(TypedDict):
+    """`complete`: no limit ended the search; `unread`: what could not be read, a line each."""
+
+    format_version: int
+    read: int
+    matched: int
+    complete: bool
+    messages: list[PeekedMessage]
+    unread: NotRequired[list[str]]
