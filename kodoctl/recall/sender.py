@@ -208,7 +208,7 @@ class RecallSender:
             return None
         own = status is not None and status.run == self._plan.run  # its number is taken, so the broker may be asked
         if not own and self._sends and self._batches.passed(chosen):
-            self._leave(chosen, "its turn has passed: plan again")
+            self._leave(chosen, "a later message was already sent on this partition: plan again")
             return None
         if self._sends and self._options.signer is None and control.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
