@@ -54,7 +54,7 @@ class _Channel:
         self.top = 0.0
 
     def take(self, line: GridArrow) -> int:
-        """A new track."""
+        """Index of a new track, as high as the label of the arrow."""
         self.heights.append(len(line.words) * _LINE_HEIGHT + 0.05)
         return len(self.heights) - 1
 

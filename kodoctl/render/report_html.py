@@ -34,7 +34,7 @@ GLOSSARY: Final = (
 
 
 def report_html(document: Json) -> str:
-    """The whole page."""
+    """The report's HTML page, complete with its styles and pictures, from the report's JSON document."""
     kind, title, meaning = words.verdict(document)
     audit = document["audit"]
     return page(

@@ -86,7 +86,7 @@ def slow(document: Json) -> str:
 
 
 def failing(document: Json) -> str:
-    """Headline on failures."""
+    """Headline on failed runs of handlers, with the most frequent reason."""
     found = reasons(document)
     total = sum(number for _, number in found)
     if not total:

@@ -119,7 +119,7 @@ class Ground:
 
 
 def place(text: str) -> Place:
-    """`ledger:entry`."""
+    """Position from the text `ledger:entry`. Raises ValueError for any other text."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
@@ -169,7 +169,7 @@ def read_tables(
 
 
 def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Ground:
-    """The whole topology."""
+    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it."""
     grounds = expansion.topology.spec.topics
     families = {
         (topic, name): AuditedSubscription(number, topic, name, mode_of(spec))

@@ -23,7 +23,7 @@ class NextStep:
     commands: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For machines."""
+        """The step as an object of the report's JSON document."""
         return asdict(self) | {"commands": list(self.commands)}
 
 
