@@ -265,7 +265,7 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
 
 _DOUBTS: Final = {
     MessageStatus.UNPROVED: "acknowledged, not proved done",
-    MessageStatus.UNKNOWN: "recorded that no topic has where the record says",
+    MessageStatus.UNKNOWN: "recorded, but no topic has a message at the recorded position",
     MessageStatus.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
 }
 
