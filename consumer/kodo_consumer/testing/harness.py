@@ -160,7 +160,7 @@ class Harness:
         self.clock.advance(min(steps))
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
-        """What this subscription has not finished with in a lane."""
+        """Messages of a lane that this subscription has not acknowledged."""
         topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state == state)
         return self.broker.backlog(topic, self.policy.subscription)
 
