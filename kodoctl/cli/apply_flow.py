@@ -123,7 +123,7 @@ def tell_without_port(session: Session) -> None:
 
 
 def quiet(_: str) -> None:
-    """Tells nothing."""
+    """Discards a message about the progress of an apply, for commands without --verbose."""
 
 
 @contextlib.contextmanager

@@ -33,5 +33,5 @@ def write_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
 
 
 def say_pictures(folder: str, pictures: Sequence[tuple[str, bytes]]) -> None:
-    """Where they are."""
+    """Prints the folder of the pictures, and their names, on standard output."""
     say(f"pictures: {Path(folder).absolute()} ({', '.join(name for name, _ in pictures)})")

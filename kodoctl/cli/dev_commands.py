@@ -42,7 +42,7 @@ class AskedEngine(StrEnum):
 
     @property
     def chosen(self) -> EngineName | None:
-        """None: kodoctl chooses."""
+        """The engine that was asked for; None: kodoctl chooses."""
         return None if self is AskedEngine.AUTO else EngineName(self.value)
 
 

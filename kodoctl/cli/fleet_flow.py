@@ -142,7 +142,7 @@ def _apply_planned(
 
 
 def _apply_file(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
-    """Exactly these plans."""
+    """Applies the plans of a file, and no others: each once its topology files are checked against it."""
     known: set[str] = set()
     for plan in fleet.plans.values():
         if not fleet.refused and plan.digest not in known:

@@ -83,7 +83,7 @@ class PipelineProgress:
         self.bar = Bar(output)
 
     def line(self, event: str, text: str, **facts: Any) -> None:
-        """One event."""
+        """Prints one event: `text` for people, or `event` with its facts as a line of JSON."""
         if self.json:
             say(json.dumps({"event": event, "run": self.run, **facts}))
         else:

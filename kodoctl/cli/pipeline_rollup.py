@@ -81,7 +81,7 @@ class _View(PipelineProgress):
         self.line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
 
     def end(self, done: RollupResult, found: RollupDocument, where: str) -> None:
-        """The result."""
+        """Prints the figures, as a table or as a line of JSON for each lane and tenant."""
         if self.json:
             for lane in found["lanes"]:
                 self.line("lane", "", **lane)

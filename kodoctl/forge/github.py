@@ -52,7 +52,6 @@ class Forge:
     def __init__(self, place: Repository, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._place, self._pause = place, pause
         self._session = requests.Session()
-        self._session.auth = self._sign  # over a .netrc
         self._session.headers["User-Agent"] = f"kodoctl/{__version__}"
 
     def pulls_of(self, commit: str) -> list[Json]:
@@ -167,6 +166,7 @@ class Forge:
                     params=query,
                     json=body,
                     headers=headers,
+                    auth=self._sign,  # over a .netrc
                     timeout=TIMEOUT,
                     allow_redirects=follow,
                     stream=not follow,

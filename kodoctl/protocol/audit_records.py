@@ -1,4 +1,4 @@
-"""Audit records: what a worker writes of every message that is finished with in a lane, and how to read it back.
+"""Audit records: what a worker writes of every message that it acknowledges in a lane, and how to read it back.
 
 One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are
 one Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`,
@@ -48,7 +48,7 @@ TERMINAL: Final = frozenset({Event.DONE, Event.REPEATED, Event.DISCARDED, Event.
 
 
 class Record(NamedTuple):
-    """One message that was finished with in one lane. Times are ms since the epoch.
+    """One message that a worker acknowledged in one lane. Times are ms since the epoch.
 
     `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where
     it or its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the

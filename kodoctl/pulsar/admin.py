@@ -42,7 +42,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """2xx."""
+        """True if the call succeeded (2xx)."""
         return 200 <= self.status < 300
 
     @property
@@ -135,7 +135,7 @@ def path_part(name: str) -> str:
 
 
 def topic_path(topic: TopicName) -> str:
-    """`persistent/tenant/namespace/topic`, encoded once."""
+    """Path of a topic below `/admin/v2/`, `persistent/tenant/namespace/topic`; its local name is percent-encoded once."""
     return f"persistent/{topic.namespace}/{path_part(topic.local)}"
 
 
@@ -145,12 +145,12 @@ def partition_path(topic: TopicName, index: int) -> str:
 
 
 def namespace_path(namespace: NamespaceName) -> str:
-    """`namespaces/tenant/namespace`."""
+    """Path of a namespace below `/admin/v2/`, `namespaces/tenant/namespace`."""
     return f"namespaces/{namespace}"
 
 
 def schema_path(topic: TopicName) -> str:
-    """`schemas/tenant/namespace/topic`, encoded once."""
+    """Path of the schemas of a topic below `/admin/v2/`; its local name is percent-encoded once."""
     return f"schemas/{topic.namespace}/{path_part(topic.local)}"
 
 

@@ -89,7 +89,9 @@ def _redirected(silence: Silence) -> str:
 
 
 def _finding(connection: Connection, silence: Silence, *, look: bool) -> tuple[str, str]:
-    """Code and detail."""
+    """Code and detail of the error about one address. `look`: the host may be asked by the other of HTTP and HTTPS, for
+    advice.
+    """
     reason, problem = why(silence.problem), silence.problem
     if (look or isinstance(problem, SSLError)) and (advice := _other_protocol(silence)):
         return "K514", f"{silence.host}: {advice}"

@@ -101,7 +101,7 @@ class HttpAdmin:
 
     @property
     def waits(self) -> WaitMonitor:
-        """See Admin.waits."""
+        """Monitor that limits and reports waits for this cluster."""
         return self._waits
 
     def close(self) -> None:
@@ -119,7 +119,9 @@ class HttpAdmin:
         content_type: str = "application/json",
         condition: Callable[[], None] = no_condition,
     ) -> Reply:
-        """See Admin.call."""
+        """One call, as Admin.call promises. An address that does not answer is left for the next one that is
+        configured.
+        """
         data = None if body is NOT_SENT else json.dumps(body).encode()
         request = _Request(method, path, data, content_type, condition)
         with self._waits.during(f"{request}: no answer yet") as wait:

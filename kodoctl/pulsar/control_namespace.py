@@ -30,7 +30,7 @@ _POLICIES: dict[str, Any] = {
 
 
 def control_namespace(tenant: str) -> NamespaceName:
-    """`<tenant>/kodoctl`."""
+    """Name of kodoctl's own namespace in a Pulsar tenant, `<tenant>/kodoctl`."""
     return NamespaceName(tenant, CONTROL_NAMESPACE)
 
 

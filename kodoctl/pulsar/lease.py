@@ -48,7 +48,7 @@ class Hold(Protocol):
         """Returns when every entry has its receipt. Raises LockedError when one has none."""
 
     def close(self) -> None:
-        """Gives it back."""
+        """Gives the lease back. One that somebody else has by now stays with them."""
 
 
 def _now() -> float:

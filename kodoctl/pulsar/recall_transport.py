@@ -210,7 +210,7 @@ class LaneSender:
             raise NeverTakenError(told)
 
     def close(self) -> None:
-        """Frees the name."""
+        """Closes the producer, which frees its name for other processes. Never raises."""
         with contextlib.suppress(Exception):  # it ends with the connection in any case
             self._client.patience.call(self._producer.close, f"the end of the producer of {self.part}", CLOSE_S)
 

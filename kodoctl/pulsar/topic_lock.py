@@ -51,7 +51,7 @@ class Lock:
         """Without the binary port there is no journal."""
 
     def note(self, entry: Mapping[str, Any]) -> None:
-        """Nor here."""
+        """Does nothing, as `write`."""
 
     def settle(self) -> None:
         """So that nothing is waited for."""

@@ -38,7 +38,9 @@ class SubscriptionReading:
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """One partitioned topic."""
+    """One partitioned topic as its metadata and its partitions show it. `marker`: name of its owner; None: it has no
+    marker.
+    """
 
     name: TopicName
     partitions: int

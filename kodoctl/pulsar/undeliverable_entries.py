@@ -30,7 +30,7 @@ class EntryRun(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries in the run, both ends included."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:

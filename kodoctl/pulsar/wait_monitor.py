@@ -41,7 +41,7 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """Seconds so far."""
+        """Seconds since the wait began."""
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
@@ -112,7 +112,7 @@ class WaitMonitor:
         self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
-        """Ends the reports."""
+        """Ends the thread that reports; waits are limited as before."""
         self._closed.set()
 
     def _begin(self) -> None:

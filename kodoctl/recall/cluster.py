@@ -1,4 +1,4 @@
-"""The cluster as a recall needs it: read, hold, send. The only file of this room that reaches the binary port."""
+"""The cluster as a recall needs it: read, hold, send. The only module of the package that reaches the binary port."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from kodoctl.topology.units import LATEST
 
 
 class LetterSource(Protocol):
-    """Source of dead letters for a Carrier: a Holder, or an Onlooker beside it."""
+    """Source of dead letters for a RecallSender: a DeadLetterConsumer, or ReadOnlyLetters beside it."""
 
     def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
         """See DeadLetterConsumer.letters. Others than `only` these may come as well."""
 
     def acknowledge(self, token: Any) -> None:
-        """See DeadLetterConsumer.acknowledge."""
+        """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
 
     def close(self) -> None:
-        """See DeadLetterConsumer.close."""
+        """Sends gathered acknowledgements and frees the subscription, where it is held."""
 
 
 class ReadOnlyLetters:
@@ -59,7 +59,7 @@ class ReadOnlyLetters:
         """Nothing: that is the holder's."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: each read closes its own reader."""
 
 
 class RecallCluster:
@@ -83,7 +83,7 @@ class RecallCluster:
             return None
 
     def facts(self, part: str) -> PartitionFacts:
-        """See read_facts."""
+        """What the broker tells of a partition and its cursors now. Raises ClusterError."""
         return read_facts(self._session.admin, part)
 
     def read_all(
@@ -94,15 +94,17 @@ class RecallCluster:
         return read_all(self._session.client, facts, unread or sure, after=after)
 
     def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[ReadMessage]:
-        """See read_stored."""
+        """Messages of a partition at the positions `only`, in order, behind the entry `after` (None: from the first one)
+        up to the entry `until`. Raises ClusterError.
+        """
         return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str) -> DeadLetterConsumer:
-        """See DeadLetterConsumer."""
+        """Holds the subscription exclusively. Raises LockedError while another recall, or a consumer, holds it."""
         return DeadLetterConsumer(self._session.client, part, subscription)
 
     def look(self, part: str, subscription: str) -> ReadOnlyLetters:
-        """See ReadOnlyLetters."""
+        """Reads beside the process that holds the subscription, and acknowledges nothing."""
         return ReadOnlyLetters(self, part, subscription)
 
     def partitions(self, topic: str) -> int:

@@ -90,7 +90,9 @@ class DeltaLedger:
             return False
 
     def entries(self, dead_topic: str) -> list[RecallEntry]:
-        """See Ledger."""
+        """Every entry about one dead-letter topic, without payloads, in any order; none where there is no table yet.
+        Raises KodoctlError (K557), also for a table of another version of kodoctl.
+        """
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 

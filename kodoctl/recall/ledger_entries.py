@@ -1,5 +1,5 @@
-"""Lines for the ledger: of a letter on its way, of one that is let go unsent, and of one whose doubt is decided.
-Pure.
+"""Entries of the ledger: of a message that is sent or discarded, of a copy that is only acknowledged, and of a dead
+letter in doubt once that is decided. Pure.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _DECIDED: Final = {
 
 
 def line(
-    plan: RecallPlan, parcel: InFlightMessage, event: RecallEvent, orders: SendOptions, begins: str
+    plan: RecallPlan, message: InFlightMessage, event: RecallEvent, options: SendOptions, begins: str
 ) -> RecallEntry:
     """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
     back.
     """
-    one, intent = parcel.chosen, event is RecallEvent.INTENT
+    one, intent = message.chosen, event is RecallEvent.INTENT
     return RecallEntry(
         run=plan.run,
         event=event,
         recall_id=one.recall_id,
         dead_topic=plan.dead_topic,
         position=str(one.position),
-        at=orders.clock(),
+        at=options.clock(),
         lane=plan.lanes[one.lane].part if plan.action is RecallAction.SEND else "",
         number=one.number,
-        receipt=parcel.receipt,
-        note=begins if intent else parcel.note,
-        who=orders.who,
+        receipt=message.receipt,
+        note=begins if intent else message.note,
+        who=options.who,
         published=one.published,
-        payload=parcel.letter.payload if intent and plan.edit is not None else None,
+        payload=message.letter.payload if intent and plan.edit is not None else None,
     )
 
 
-def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, orders: SendOptions) -> RecallEntry:
+def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, options: SendOptions) -> RecallEntry:
     """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
     where one is known.
     """
@@ -54,12 +54,12 @@ def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, orders: SendO
         recall_id=plan.recall_id_of(further.letter),
         dead_topic=plan.dead_topic,
         position=str(position),
-        at=orders.clock(),
+        at=options.clock(),
         lane=sent.lane,
         number=sent.number,
         receipt=sent.receipt,
         note=f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id",
-        who=orders.who,
+        who=options.who,
         published=published,
     )
 

@@ -99,7 +99,7 @@ def standings(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
 
 
 def _comes_after(entry: RecallEntry, before: LetterStatus) -> bool:
-    """Within one run."""
+    """True if an entry replaces what another entry of the same run and recall id said before."""
     if entry.event is before.event is RecallEvent.INTENT:
         return entry.at < before.at
     if entry.event is before.event:  # a line that says where is worth more than one that does not

@@ -125,7 +125,7 @@ class RecallPlan:
 
     @property
     def empty(self) -> bool:
-        """Nothing to do."""
+        """True if there is nothing to send, to discard or to acknowledge."""
         return not self.letters and not self.settle
 
 

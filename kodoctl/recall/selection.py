@@ -81,7 +81,7 @@ class LetterSelection:
         self._asking_size = 0
 
     def offer(self, letter: DeadLetter) -> None:
-        """One letter."""
+        """Counts a dead letter, and chooses it where it is readable and fulfils the condition."""
         self.read += 1
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 

@@ -21,7 +21,7 @@ _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 
 
 class Receipts:
-    """Of all bundles of one attempt. `clock` in seconds; `waits` reports long waits."""
+    """Receipts of all batches of one attempt. `clock` in seconds; `waits` reports long waits."""
 
     def __init__(
         self,
@@ -34,40 +34,38 @@ class Receipts:
         self._quiet_since: float | None = None  # after a stop
         self._silent_since: float | None = None
 
-    def expect(self, bundle: SendBatch) -> None:
-        """One more, before it is sent."""
+    def expect(self, batch: SendBatch) -> None:
+        """To be called for each message of a batch before it is sent."""
         with self._changed:
-            bundle.on_their_way += 1
+            batch.on_their_way += 1
 
-    def take(self, parcel: InFlightMessage, bundle: SendBatch, receipt: Receipt) -> None:
-        """One came."""
+    def take(self, message: InFlightMessage, batch: SendBatch, receipt: Receipt) -> None:
+        """Sets the outcome of a message by its receipt, on any thread. Of a batch that is `left` it stays in doubt."""
         with self._changed:
-            if bundle.left:  # nobody looks any more: it stays in doubt
+            if batch.left:
                 return
-            parcel.receipt, parcel.note = receipt.position, receipt.problem
             stored = not receipt.problem
-            parcel.outcome = (
-                RecallEvent.SENT if stored else RecallEvent.REFUSED if receipt.never else RecallEvent.UNCLEAR
-            )
-            bundle.on_their_way -= 1
+            outcome = RecallEvent.SENT if stored else RecallEvent.REFUSED if receipt.never else RecallEvent.UNCLEAR
+            message.finish(outcome, receipt=receipt.position, note=receipt.problem)
+            batch.on_their_way -= 1
             self._quiet_since = self._silent_since = None
             self._changed.notify_all()
 
-    def wait(self, bundle: SendBatch) -> None:
-        """Until every parcel has its own. Only as long as any come, for SILENCE seconds, and for PATIENCE once
-        somebody said stop: a connection that is gone may never come back. Parcels without one keep no outcome, the
-        bundle is `left`, and nothing more is to be sent, which `stop` says.
+    def wait(self, batch: SendBatch) -> None:
+        """Returns when every message that was sent has its receipt. It waits as long as any come, for SILENCE seconds,
+        and for PATIENCE once somebody said stop: a connection that is gone may never come back. Messages without a
+        receipt keep no outcome then, the batch is `left`, and `stop` is set: nothing more is to be sent.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
             self._silent_since = None
-            while bundle.on_their_way and not bundle.left:
+            while batch.on_their_way and not batch.left:
                 now = self._clock()
                 self._silent_since = now if self._silent_since is None else self._silent_since
-                bundle.left = now - self._silent_since >= SILENCE
+                batch.left = now - self._silent_since >= SILENCE
                 if self._stop.is_set():
                     self._quiet_since = now if self._quiet_since is None else self._quiet_since
-                    bundle.left |= now - self._quiet_since >= PATIENCE
-                if not bundle.left:
+                    batch.left |= now - self._quiet_since >= PATIENCE
+                if not batch.left:
                     self._changed.wait(_LOOK)
-            if bundle.left:
+            if batch.left:
                 self._stop.set()

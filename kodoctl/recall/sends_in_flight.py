@@ -71,7 +71,9 @@ class Further(NamedTuple):
 
 @dataclass(slots=True)
 class InFlightMessage:
-    """A letter on its way."""
+    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload` is what is sent, edited where the
+    plan says so; `outcome` None: not known yet; `receipt`: where it was stored, as far as the broker said.
+    """
 
     chosen: PlannedLetter
     token: object
@@ -81,25 +83,29 @@ class InFlightMessage:
     receipt: str = ""
     note: str = ""
 
+    def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
+        """Sets what became of it; `note` says why where it was not sent."""
+        self.outcome, self.receipt, self.note = outcome, receipt, note
+
 
 @dataclass(slots=True)
 class SendBatch:
-    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
+    """Messages that are recorded together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
     `left`: those are not awaited any longer.
     """
 
-    parcels: list[InFlightMessage] = field(default_factory=list)
+    messages: list[InFlightMessage] = field(default_factory=list)
     size: int = 0
     on_their_way: int = 0
     left: bool = False
 
-    def add(self, parcel: InFlightMessage) -> None:
-        """One more."""
-        self.parcels.append(parcel)
-        self.size += parcel.letter.size
+    def add(self, message: InFlightMessage) -> None:
+        """Appends a message, which has not been sent yet."""
+        self.messages.append(message)
+        self.size += message.letter.size
 
 
 ParallelSend = Callable[[Collection[int], Container[Position]], Report]
-"""Send the letters of these lanes, but for those at some positions, and book what they did; what they leave, their caller
-sends.
+"""Sends the dead letters of some lanes, except those at some positions, and records them in the ledger. The caller sends
+what is left.
 """

@@ -100,7 +100,7 @@ class DeadLetter:
 
     @property
     def size(self) -> int:
-        """Bytes of payload."""
+        """Bytes of the payload, 0 for a tombstone."""
         return len(self.payload or b"")
 
     @cached_property

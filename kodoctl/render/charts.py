@@ -37,7 +37,7 @@ class Style:
 
     @property
     def width(self) -> float:
-        """Inches."""
+        """Width of the chart in inches."""
         return _NARROW if self.narrow else _WIDE
 
     def state(self, name: str) -> str:

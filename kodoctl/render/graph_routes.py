@@ -54,7 +54,7 @@ class _Channel:
         self.top = 0.0
 
     def take(self, line: GridArrow) -> int:
-        """A new track."""
+        """Index of a new track, as high as the label of the arrow."""
         self.heights.append(len(line.words) * _LINE_HEIGHT + 0.05)
         return len(self.heights) - 1
 
@@ -125,27 +125,29 @@ class LineRouter:
 
     def route(self, line: GridArrow) -> _Route:
         """The line with tracks of its own reserved, and room for its label where it needs some."""
-        source, target = line.source, line.target
-        route = _Route(line, self.way(line))
-        match route.way:
+        source, target, way = line.source, line.target, self.way(line)
+        gap: int | None = None
+        channel: _Channel | None = None
+        match way:
             case Way.ELBOW:
-                route.gap = source.column
+                gap = source.column
             case Way.OVER:
-                route.gap, route.channel = 0, self.above[target.rows[0]]
+                gap, channel = 0, self.above[target.rows[0]]
             case Way.AROUND:
-                route.gap, route.channel = source.column, self.above[target.rows[0]]
+                gap, channel = source.column, self.above[target.rows[0]]
             case Way.UNDER:
-                route.channel = self.below[source.rows[1]]
+                channel = self.below[source.rows[1]]
             case Way.UNDER_RIGHT:
-                route.gap, route.channel = target.column - 1, self.below[source.rows[1]]
+                gap, channel = target.column - 1, self.below[source.rows[1]]
             case Way.BACK:
-                route.gap, route.channel = 0, self.below[source.rows[1]]
+                gap, channel = 0, self.below[source.rows[1]]
             case Way.BACK_OVER:
-                route.gap, route.channel = 0, self.above[source.rows[0]]
+                gap, channel = 0, self.above[source.rows[0]]
             case Way.STRAIGHT | Way.LEFT:
-                line.upright = route.way is Way.LEFT
+                line.upright = way is Way.LEFT
             case _:
-                assert_never(route.way)
+                assert_never(way)
+        route = _Route(line, way, gap, channel=channel)
         if route.channel is None and not line.upright:
             self.make_room(line)
         if route.channel is not None:

@@ -43,7 +43,7 @@ def groups(lanes: Iterable[GraphNode]) -> list[tuple[str, dict[str, list[GraphNo
 
 
 def mermaid(graph: Graph[GraphNode]) -> str:
-    """A Mermaid flowchart."""
+    """Text of a Mermaid flowchart: a box for each ground topic and level, an arrow for moves that look alike."""
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
     lines = ["flowchart LR"]
     for number, (ground, levels) in enumerate(groups(graph)):

@@ -17,7 +17,7 @@ from kodoctl.render.report_charts import CHARTS
 
 Json = dict[str, Any]
 GLOSSARY: Final = (
-    ("audit record", "What a worker writes down when it is finished with a message: done, moved, given up."),
+    ("audit record", "What a worker writes down when it acknowledges a message: done, moved, given up."),
     ("blocking", "A state: the message waits long, because a quota is used up."),
     ("dead letter", "A message that failed for good. It is kept until somebody sends it again or discards it."),
     ("entry", "What the broker stores as one piece: one message, or a few that were sent together."),
@@ -36,7 +36,7 @@ GLOSSARY: Final = (
 
 
 def report_html(document: ReportDocument) -> str:
-    """The whole page."""
+    """The report's HTML page, complete with its styles and pictures, from the report's JSON document."""
     kind, title, meaning = words.verdict(document)
     audit = document["audit"]
     return page(

@@ -87,7 +87,7 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline on failures."""
+    """Headline on failed runs of handlers, with the most frequent reason."""
     found = reasons(document)
     total = sum(number for _, number in found)
     if not total:

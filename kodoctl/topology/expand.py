@@ -54,7 +54,7 @@ class FamilyTopic:
 
     @property
     def name(self) -> TopicName:
-        """The topic's name."""
+        """Full name of the topic on the cluster."""
         return self.resource.name
 
 
@@ -68,7 +68,7 @@ class Expansion:
 
     @property
     def name(self) -> str:
-        """The owner's name."""
+        """Name of the topology, which owns these resources."""
         return self.topology.spec.name
 
     def by_ground(self) -> dict[str, list[FamilyTopic]]:

@@ -95,7 +95,7 @@ class InvalidNameError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class NamespaceName:
-    """`tenant/namespace`, both Pulsar's."""
+    """Name of a Pulsar namespace, printed as `tenant/namespace`; `tenant` is the Pulsar tenant."""
 
     tenant: str
     namespace: str

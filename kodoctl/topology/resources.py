@@ -25,7 +25,7 @@ class TenantResource:
 
     @property
     def address(self) -> Address:
-        """`tenant.NAME`"""
+        """Printed name of the resource, `tenant.NAME`."""
         return f"tenant.{self.name}"
 
 
@@ -41,7 +41,7 @@ class NamespaceResource:
 
     @property
     def address(self) -> Address:
-        """`namespace.TENANT/NAMESPACE`"""
+        """Printed name of the resource, `namespace.TENANT/NAMESPACE`."""
         return f"namespace.{self.name}"
 
 
@@ -58,7 +58,7 @@ class TopicResource:
 
     @property
     def address(self) -> Address:
-        """`topic.persistent://TENANT/NAMESPACE/TOPIC`"""
+        """Printed name of the resource, `topic.persistent://TENANT/NAMESPACE/TOPIC`."""
         return topic_address(self.name)
 
 
@@ -73,7 +73,7 @@ class SubscriptionResource:
 
     @property
     def address(self) -> Address:
-        """`subscription.persistent://TENANT/NAMESPACE/TOPIC/SUBSCRIPTION`"""
+        """Printed name of the resource, `subscription.persistent://TENANT/NAMESPACE/TOPIC/SUBSCRIPTION`."""
         return subscription_address(self.topic, self.name)
 
 
@@ -87,7 +87,7 @@ class GrantResource:
 
     @property
     def address(self) -> Address:
-        """`grant.TARGET/ROLE`"""
+        """Printed name of the resource, `grant.TARGET/ROLE`."""
         return f"grant.{self.target}/{self.role}"
 
 
@@ -101,7 +101,7 @@ class SchemaResource:
 
     @property
     def address(self) -> Address:
-        """`schema.persistent://TENANT/NAMESPACE/TOPIC`"""
+        """Printed name of the resource, `schema.persistent://TENANT/NAMESPACE/TOPIC`."""
         return f"schema.{self.topic}"
 
 

@@ -22,7 +22,7 @@ import os, signal, sys
 from itertools import count
 
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
-from kodoctl.recall import sender
+from kodoctl.recall import batch_sender, dead_letter_partitions, sender
 from kodoctl.recall.delta_ledger import DeltaLedger
 
 STEP = os.environ["KILL_AT"]
@@ -49,10 +49,10 @@ around(DeltaLedger, "append", "first intent", 2)  # the first call books the dou
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(LaneSender, "send", "first sent.", 1)
 around(LaneSender, "send", "sent.", 33)
-around(sender.RecallSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
+around(batch_sender.BatchSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)
-around(sender.RecallSender, "_still_held", "all done", 1)
+around(dead_letter_partitions.DeadLetterPartitions, "count_unacknowledged", "all done", 1)
 
 from kodoctl.cli.main import main
 main()

@@ -27,7 +27,7 @@ KILLING = f"""
 {DYING}
 from kodoctl.pipeline.recall import send_job as sending
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
-from kodoctl.recall import sender
+from kodoctl.recall import batch_sender, dead_letter_partitions
 from kodoctl.recall.delta_ledger import DeltaLedger
 
 sending.AT_ONCE = 20
@@ -35,11 +35,11 @@ around(DeltaLedger, "append", "first intent", 2)  # the first call books the dou
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(LaneSender, "send", "first sent.", 1)
 around(LaneSender, "send", "sent.", 13)
-around(sender.RecallSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
+around(batch_sender.BatchSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(sending, "_total", "all sent", 1)
 around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)
-around(sender.RecallSender, "_still_held", "all done", 1)
+around(dead_letter_partitions.DeadLetterPartitions, "count_unacknowledged", "all done", 1)
 """
 BRIEF, LONG = (
     "sent.",

@@ -84,7 +84,7 @@ class OutboxScope:
 
     @property
     def condition(self) -> ColumnElement[bool]:
-        """As SQL."""
+        """Condition on the outbox table that chooses these rows, of the protocol `pulsar`."""
         c = TABLE.c
         mine = and_(c.protocol == PULSAR, c.env.in_(["", self.env]))
         return mine if self.app is None else and_(mine, c.app == self.app)
@@ -101,7 +101,7 @@ class OutboxStore:
         self._scope = (scope or OutboxScope()).condition
 
     def close(self) -> None:
-        """Gives connections back."""
+        """Closes the pooled connections of the database."""
         self._engine.dispose()
 
     def check(self) -> None:

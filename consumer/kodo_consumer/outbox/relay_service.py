@@ -36,7 +36,7 @@ def serve(
 
 
 def leave(senders: Senders, store: OutboxStore) -> None:
-    """Closes both."""
+    """Closes the senders, which wait for receipts, and then the store, even if closing the senders raises."""
     try:
         senders.close()
     finally:

@@ -155,7 +155,7 @@ class _Life:
 
     @property
     def dead_letters(self) -> list[StoredMessage]:
-        """What died."""
+        """Messages in the dead-letter topic, in the order in which they were stored."""
         return self._harness.dead_letters
 
 

@@ -41,18 +41,18 @@ class InlineExecutor:
         self.stopped = False
 
     def start(self, desk: WorkSource) -> None:
-        """See Runner."""
+        """Sets where `step` takes its messages from; with `batching` they are gathered without waiting."""
         gathers = self._batching and Gatherer(desk, replace(self._batching, wait=0.0), self.wake)
         self._desk = cast("WorkSource", gathers) if gathers else desk
 
     def wake(self) -> None:
-        """See Runner."""
+        """Does nothing: messages are taken when `step` is called."""
 
     def abandon(self, message: Message) -> None:
-        """See Runner."""
+        """Does nothing: the handler has returned before anybody can abandon it."""
 
     def stop(self) -> None:
-        """See Runner."""
+        """Makes every further `step` return False."""
         self.stopped = True
 
     def step(self) -> bool:
@@ -160,13 +160,15 @@ class Harness:
         self.clock.advance(min(steps))
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
-        """What this subscription has not finished with in a lane."""
+        """Messages of a lane that this subscription has not acknowledged."""
         topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state == state)
         return self.broker.backlog(topic, self.policy.subscription)
 
     @property
     def dead_letters(self) -> list[StoredMessage]:
-        """What died."""
+        """Messages in the dead-letter topic, in the order in which they were stored; none where the subscription has no
+        such topic.
+        """
         return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
 
     def close(self) -> None:

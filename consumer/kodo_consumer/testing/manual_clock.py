@@ -20,6 +20,6 @@ class ManualClock:
         return START_WALL + round(self._elapsed * 1000)
 
     def advance(self, seconds: float) -> None:
-        """Time goes on."""
+        """Moves both readings on by so many seconds, which are not negative."""
         assert seconds >= 0
         self._elapsed += seconds

@@ -115,7 +115,9 @@ class MemoryBroker:
     # ---- the port
 
     def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
-        """See Broker."""
+        """Reads a topic from the earliest unacknowledged message on; messages come with `step`. Raises ClusterError for
+        an unknown topic (K710), or a second reader of an exclusive subscription (K712).
+        """
         topic = self._topic(request.topic)
         subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
         if request.type == "exclusive" and subscription.lanes:
@@ -132,7 +134,7 @@ class MemoryBroker:
         *,
         local: bool = False,  # noqa: ARG002 - one cluster
     ) -> MemoryPublisher:
-        """See Broker."""
+        """A publisher to these topics. Raises ClusterError (K710) where there is no such topic."""
         for topic in topics:
             self._topic(topic)
         return MemoryPublisher(self, on_receipts, largest or {})
@@ -142,7 +144,7 @@ class MemoryBroker:
         return [self._topic(topic).name]
 
     def close(self) -> None:
-        """See Broker."""
+        """Does nothing: topics and messages stay for the next worker of the same test."""
 
     # ---- time and progress
 
@@ -179,7 +181,9 @@ class MemoryBroker:
         return float("inf") if self.ignore_delays else self._clock.wall()
 
     def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
-        """One send."""
+        """Stores a message of a publisher, unless it is too large or a planned fault rejects it; its receipt is queued
+        for `step`.
+        """
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
         if len(message.payload or b"") > publisher.largest.get(message.topic, _ANY_SIZE):
@@ -215,7 +219,9 @@ def _check(message: Outgoing) -> None:
 
 
 class MemoryPublisher:
-    """See Publisher."""
+    """kodo_consumer.core.broker.Publisher in memory: receipts come with the next `MemoryBroker.step`. `largest`: bytes
+    that a message may have, by topic.
+    """
 
     def __init__(self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int]) -> None:
         self.on_receipts, self.largest = on_receipts, largest
@@ -223,15 +229,15 @@ class MemoryPublisher:
         self._broker = broker
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """See Publisher."""
+        """Stores the messages at once, in their order."""
         for ticket, message in messages:
             self._broker.take(self, ticket, message)
 
     def renew(self) -> None:
-        """See Publisher."""
+        """Does nothing: there is no connection that could hang."""
 
     def close(self) -> None:
-        """See Publisher."""
+        """Drops the receipts that are still to come."""
         self.closed = True
 
 

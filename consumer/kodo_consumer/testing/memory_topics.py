@@ -104,7 +104,9 @@ class Topic:
     subscriptions: dict[str, MemorySubscription] = field(default_factory=dict)
 
     def store(self, message: Outgoing, wall: int, batch: int | None = None) -> StoredMessage:
-        """A message more."""
+        """Appends a message. `wall`: its publish time in ms; `batch`: number of the batch's first message, None outside
+        of a batch.
+        """
         number = len(self.messages)
         partition = -1
         if self.partitions > 1:
@@ -121,7 +123,7 @@ class Topic:
 
 
 class MemoryLane:
-    """See LaneReader."""
+    """kodo_consumer.core.broker.LaneReader in memory: messages come when the broker hands them over."""
 
     def __init__(self, subscription: MemorySubscription, request: LaneRequest, sink: LaneSink) -> None:
         self.request, self.sink = request, sink
@@ -131,12 +133,12 @@ class MemoryLane:
 
     @property
     def connected(self) -> bool:
-        """See LaneReader."""
+        """Always True: connections in memory are not lost."""
         return True
 
     @property
     def unconnected(self) -> Sequence[str]:
-        """See LaneReader."""
+        """Always empty: connections in memory are not lost."""
         return ()
 
     def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
@@ -152,7 +154,7 @@ class MemoryLane:
         return room
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """See LaneReader."""
+        """Acknowledges at once; a token may come again."""
         subscription = self._subscription
         for token in tokens:
             number = int(str(token).split(",")[1])
@@ -161,7 +163,7 @@ class MemoryLane:
             subscription.again.discard(number)
 
     def resume(self) -> None:
-        """See LaneReader."""
+        """Lets the broker hand messages over again, after `LaneSink.room` was 0."""
         self._full = False
 
     def widen(self) -> None:
@@ -171,11 +173,11 @@ class MemoryLane:
         """See LaneReader. Delivery in memory does not stall."""
 
     def stop(self) -> None:
-        """See LaneReader."""
+        """Ends deliveries; acknowledging goes on."""
         self._stopped = True
 
     def close(self) -> None:
-        """See LaneReader."""
+        """Leaves the subscription: its unacknowledged messages go to other lanes of it."""
         subscription = self._subscription
         subscription.take_back([number for number, lane in subscription.held.items() if lane is self])
         if self in subscription.lanes:

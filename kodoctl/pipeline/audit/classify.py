@@ -83,7 +83,7 @@ def messages(judged: DataFrame) -> DataFrame:
 
 
 def tallied(messages: DataFrame) -> DataFrame:
-    """(family, rank, messages)."""
+    """Number of messages by status: columns `family`, `rank`, `messages`."""
     return messages.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
 
 

@@ -81,7 +81,7 @@ class AuditResult:
     keys: Secret | None = None
 
     def document(self) -> AuditDocument:
-        """The report, without the run's name."""
+        """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
         evidence = _evidence(self)
         found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
         return document(judge(evidence), evidence, found)

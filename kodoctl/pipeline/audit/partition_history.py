@@ -72,7 +72,7 @@ class PartitionHistory:
 
 
 def place(text: str) -> Place:
-    """`ledger:entry`."""
+    """Position from the text `ledger:entry`. Raises ValueError for any other text."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 

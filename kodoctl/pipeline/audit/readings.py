@@ -59,7 +59,7 @@ class Ground:
 
 
 def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Ground:
-    """The whole topology."""
+    """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it."""
     grounds = expansion.topology.spec.topics
     families = {
         (topic, name): AuditedSubscription(number, topic, name, mode_of(spec))

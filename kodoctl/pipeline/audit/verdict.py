@@ -20,7 +20,7 @@ _MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
 
 
 class Outcome(StrEnum):
-    """The verdict."""
+    """Outcome of an audit. Public: documents print these values, and each has an exit code."""
 
     NO_LOSS = "no loss"
     LOSS = "loss"
@@ -91,7 +91,7 @@ class PartitionCoverage:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Full name of the partition, as reasons and notes print it."""
         return f"{self.topic}-partition-{self.partition}"
 
     @property
@@ -118,7 +118,7 @@ class SubscriptionTotals:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Topic and subscription, as reasons and notes print them."""
         return f"{self.topic} / {self.subscription}"
 
     @property
@@ -180,7 +180,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`notes` change nothing."""
+    """Outcome of an audit. `reasons`: why it is not *no loss*, losses first; `notes` do not affect the outcome."""
 
     outcome: Outcome
     reasons: tuple[Reason, ...]
@@ -265,7 +265,7 @@ def _of_tally(tally: SubscriptionTotals) -> Iterator[Reason]:
 
 _DOUBTS: Final = {
     MessageStatus.UNPROVED: "acknowledged, not proved done",
-    MessageStatus.UNKNOWN: "recorded that no topic has where the record says",
+    MessageStatus.UNKNOWN: "recorded, but no topic has a message at the recorded position",
     MessageStatus.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
 }
 

@@ -73,7 +73,7 @@ def to_text(known: Mapping[str, TopicRole]) -> str:
 
 
 def of_text(text: str) -> dict[str, TopicRole]:
-    """The inverse."""
+    """Roles from a text that `to_text` made."""
     return {name: TopicRole(*one) for name, one in json.loads(text).items()}
 
 

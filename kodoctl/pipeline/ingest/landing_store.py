@@ -72,7 +72,7 @@ class Manifest:
 
     @property
     def file(self) -> str:
-        """Its name."""
+        """Name of its file in the folder of manifests; batches sort by their numbers."""
         return f"run-{self.run}.json" if self.batch is None else f"batch-{self.batch:09d}.json"
 
     def to_json(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Landing:
 
     @property
     def checkpoint(self) -> Storage:
-        """Spark's."""
+        """Folder in which Spark keeps the offsets and the state of its stream."""
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
@@ -154,7 +154,7 @@ class Landing:
         return TableFiles(below, len(rows))
 
     def read_rows(self, part: TableFiles) -> list[dict[str, Any]]:
-        """The inverse, likewise."""
+        """The rows that `write_rows` wrote, without Spark."""
         from pyarrow import parquet
 
         with (self.root / part.folder).input(_FILE) as file:

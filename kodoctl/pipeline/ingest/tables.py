@@ -155,7 +155,7 @@ EVENTS: Final = Table(
 
 TRANSITIONS: Final = Table(
     "transitions",
-    "One row for each audit record: a message that was finished with in one lane, for one subscription.",
+    "One row for each audit record: a message that a worker acknowledged in one lane, for one subscription.",
     (
         Column("worker_run", "string", "one life of one worker"),
         Column("number", "bigint", "number of the record in its run, from 1 without a hole; twice means stored twice"),
@@ -257,7 +257,7 @@ ROLLUP: Final = Table(
         Column(
             "arrivals", "bigint", "messages stored there, by the time they were published; producers' marks left out"
         ),
-        Column("done", "bigint", "finished with: done, or handed on to another topic"),
+        Column("done", "bigint", "acknowledged: done, or moved to another topic"),
         Column("failed", "bigint", "runs of the handler after which the message left its lane"),
         Column("rerouted", "bigint", "moved to another lane, for any reason"),
         Column("over_limit", "bigint", "moved to wait for room: a limit, or the handler, said so"),

@@ -78,8 +78,8 @@ def unreadable() -> Column:
 
 
 def _moment(after: Column) -> Column:
-    """Time at which the message of a record was finished with, ms since the epoch; null if the record has none that a
-    timestamp can hold.
+    """Time at which the worker decided to acknowledge the message of a record, ms since the epoch; null if the record has
+    none that a timestamp can hold.
     """
     at = f.try_add(f.col("found.at"), after)
     return f.when(at.between(0, LATEST), at)

@@ -81,7 +81,7 @@ def _untold(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class ParallelSender:
-    """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where
+    """Helpers of a RecallSender: called with the lanes that have dead letters left. `ledger`: where
     every task reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks
     to make theirs.
     """

@@ -23,7 +23,7 @@ class NextStep:
     commands: tuple[str, ...] = ()
 
     def to_json(self) -> Advice:
-        """For machines."""
+        """The step as an object of the report's JSON document."""
         return {"title": self.title, "why": self.why, "commands": list(self.commands)}
 
 

@@ -72,7 +72,7 @@ class RollupManifest:
         landing.commit(Manifest(_RUN, int(time.time() * 1000), facts=facts))
 
     def folders(self, table: Table) -> Mapping[str, str]:
-        """By day."""
+        """Day -> the table's folder with its rows, below the landing; empty before the first rollup."""
         return self.days.get(table.name, {})
 
 

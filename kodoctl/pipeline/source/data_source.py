@@ -52,7 +52,7 @@ class PulsarSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        """Fixed."""
+        """Columns of every read, whatever the options are."""
         return MESSAGES.spark()
 
     def _options(self) -> Options:
@@ -60,11 +60,11 @@ class PulsarSource(DataSource):
         return read_options(self.options, os.cpu_count() or 1)
 
     def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
-        """For batches."""
+        """Reader of `spark.read`: what is stored when it is planned. Raises UsageError."""
         return PulsarReader(self._options())
 
     def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
-        """For streams."""
+        """Reader of `spark.readStream`, from the beginning of each partition. Raises UsageError."""
         return PulsarStream(self._options())
 
 
@@ -150,7 +150,7 @@ class PulsarReader(DataSourceReader, _Planner):
         return clip(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One split."""
+        """Rows of one split, in a Python process of an executor."""
         return _read(partition.value, self.options)
 
 
@@ -178,7 +178,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return {name: found[part] for name, part in self.parts.items()}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Nothing read."""
+        """Offset before the first message of every partition: a partition that an offset lacks is unread."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -186,7 +186,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes the end."""
+        """Fixes the end of the stream at what is stored now, over all its batches."""
         self.now = self._stored()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -241,7 +241,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return histories(admin, topic, [number])[number].follows(self.looks.get(part, PartitionMetadata()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One split."""
+        """Rows of one split, in a Python process of an executor."""
         return _read(partition.value, self.options)
 
 

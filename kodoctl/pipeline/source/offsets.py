@@ -22,7 +22,7 @@ class StreamOffset(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """(ledger, entry)."""
+        """Position of the last entry that is read, without its count."""
         return self.ledger, self.entry
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class PartitionBatch:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Bytes of the entries, as the broker stores them."""
         return sum(piece.size for piece in self.pieces)
 
 

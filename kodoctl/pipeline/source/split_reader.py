@@ -259,7 +259,7 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Messages gathered."""
+        """Messages gathered since the last Arrow batch."""
         return len(self._messages)
 
     @property

@@ -26,7 +26,7 @@ class LedgerRange:
 
     @property
     def entries(self) -> int:
-        """Number of entries."""
+        """Number of entries, both ends included."""
         return self.last - self.first + 1
 
     def until(self, entries: int) -> LedgerRange:
@@ -92,7 +92,7 @@ def stored(stats: Mapping[str, Any]) -> StoredPartition:
 
 
 def place(text: str) -> Place:
-    """`ledger:entry`."""
+    """Position from the text `ledger:entry`. Raises ValueError for any other text."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
@@ -188,12 +188,12 @@ class Split:
 
     @property
     def first(self) -> Place:
-        """First position planned."""
+        """Position of its first entry. Raises IndexError for a hole, which has none."""
         return self.pieces[0].ledger, self.pieces[0].first
 
     @property
     def last(self) -> Place:
-        """Last position planned."""
+        """Position of its last entry. Raises IndexError for a hole, which has none."""
         return self.pieces[-1].ledger, self.pieces[-1].last
 
     @property
@@ -203,7 +203,7 @@ class Split:
 
     @property
     def size(self) -> int:
-        """Bytes planned."""
+        """Bytes of its entries, as the broker stores them; 0 for a hole."""
         return sum(piece.size for piece in self.pieces)
 
     @property

@@ -42,7 +42,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A message property."""
+    """A property of the message by its name; NULL where the message has none of this name."""
 
     name: str
     kind: ValueKind = ValueKind.LOOSE
@@ -77,7 +77,7 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """NOT."""
+    """The negation of a truth; of NULL it is NULL, as in SQL."""
 
     part: Node
     kind: ValueKind = ValueKind.TRUTH

@@ -50,7 +50,7 @@ def wrong_unit(message: str) -> PydanticCustomError:
 
 
 def wrong_value(message: str) -> PydanticCustomError:
-    """A finding K004."""
+    """A finding K004. As in `wrong_unit`, braces in the message stay as they are."""
     return PydanticCustomError("value", "{text}", {"text": message})
 
 

@@ -46,12 +46,21 @@ class Node:
 
     __slots__ = ("column", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
 
-    def __init__(self, value: Scalar | list[Node] | dict[str, Node], file: str, line: int, column: int) -> None:
+    def __init__(
+        self,
+        value: Scalar | list[Node] | dict[str, Node],
+        file: str,
+        line: int,
+        column: int,
+        end: tuple[int, int] | None = None,
+        size: int = 1,
+    ) -> None:
         self.value = value
         self.file = file
-        self.line = self.key_line = self.end_line = line
-        self.column = self.key_column = self.end_column = column
-        self.size = 1
+        self.line = self.key_line = line
+        self.column = self.key_column = column
+        self.end_line, self.end_column = end or (line, column)
+        self.size = size
 
     @property
     def where(self) -> Where:
@@ -81,9 +90,7 @@ class Node:
 
     def twin(self) -> Node:
         """The same value as a node of its own: what an alias becomes, so that an anchored node keeps its key's place."""
-        twin = Node(self.value, self.file, self.line, self.column)
-        twin.end_line, twin.end_column, twin.size = self.end_line, self.end_column, self.size
-        return twin
+        return Node(self.value, self.file, self.line, self.column, (self.end_line, self.end_column), self.size)
 
 
 class _EventMark(Protocol):

@@ -35,16 +35,16 @@ def test_a_receipt_says_what_became_of_a_letter() -> None:
     here = Receipts(threading.Event())
     bundle = _bundle(here, 4)
     came = [Receipt("1:2"), Receipt(""), Receipt("", "too large", never=True), Receipt("", "AlreadyClosed")]
-    for parcel, receipt in zip(bundle.parcels, came, strict=True):
+    for parcel, receipt in zip(bundle.messages, came, strict=True):
         here.take(parcel, bundle, receipt)
     here.wait(bundle)
-    assert [one.outcome for one in bundle.parcels] == [
+    assert [one.outcome for one in bundle.messages] == [
         RecallEvent.SENT,
         RecallEvent.SENT,
         RecallEvent.REFUSED,
         RecallEvent.UNCLEAR,
     ]
-    assert [one.note for one in bundle.parcels] == ["", "", "too large", "AlreadyClosed"]
+    assert [one.note for one in bundle.messages] == ["", "", "too large", "AlreadyClosed"]
     assert not bundle.left
 
 
@@ -54,7 +54,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
     here = Receipts(stop, lambda: now[0])
     bundle = _bundle(here, 3)
     waiting = _waiting(here, bundle)
-    here.take(bundle.parcels[0], bundle, Receipt("1:1"))
+    here.take(bundle.messages[0], bundle, Receipt("1:1"))
     now[0] += SILENCE - 1
     waiting.join(0.1)
     assert waiting.is_alive(), "nobody said stop: it may take a broker a while to come back"
@@ -62,7 +62,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
     waiting.join(0.1)
     assert waiting.is_alive(), "the time begins with the word"
     now[0] += PATIENCE - 1
-    here.take(bundle.parcels[1], bundle, Receipt("1:2"))
+    here.take(bundle.messages[1], bundle, Receipt("1:2"))
     waiting.join(0.1)
     now[0] += PATIENCE - 1
     waiting.join(0.1)
@@ -71,8 +71,8 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
     waiting.join(10)
     assert not waiting.is_alive()
     assert (bundle.left, bundle.on_their_way) == (True, 1)
-    here.take(bundle.parcels[2], bundle, Receipt("", "AlreadyClosed"))
-    assert bundle.parcels[2].outcome is None, "what comes when the client closes says nothing of it"
+    here.take(bundle.messages[2], bundle, Receipt("", "AlreadyClosed"))
+    assert bundle.messages[2].outcome is None, "what comes when the client closes says nothing of it"
 
 
 def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: p
     waiting = _waiting(here, bundle)
     waiting.join(0.1)
     now[0] += SILENCE - 1
-    here.take(bundle.parcels[0], bundle, Receipt("1:1"))
+    here.take(bundle.messages[0], bundle, Receipt("1:1"))
     waiting.join(0.1)
     now[0] += SILENCE - 1
     waiting.join(0.1)
@@ -92,4 +92,4 @@ def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: p
     waiting.join(10)
     assert not waiting.is_alive()
     assert (bundle.left, bundle.on_their_way, stop.is_set()) == (True, 1, True)
-    assert bundle.parcels[1].outcome is None
+    assert bundle.messages[1].outcome is None

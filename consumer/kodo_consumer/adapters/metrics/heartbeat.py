@@ -31,7 +31,9 @@ class StallProbe:
         self._thread = 0  # the loop's, once it has answered
 
     def run(self, over: Event) -> None:
-        """Beats."""
+        """Measures how late this thread and the event loop run, every 0.1 s until `over` is set, on a thread of its
+        own.
+        """
         look_at = 0.0
         while True:
             before = _Moment.now(get_native_id())
@@ -63,7 +65,7 @@ class StallProbe:
             self._asked = _Moment.now(self._thread)
 
     def _answer(self) -> None:
-        """On the loop."""
+        """Notes when the event loop answered; called on its thread."""
         self._thread = get_native_id()
         self._answered = _Moment.now(self._thread)
 

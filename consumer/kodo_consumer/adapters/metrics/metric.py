@@ -30,7 +30,7 @@ class MetricSpec:
     read: Read
 
     def family(self) -> Metric:
-        """An empty family."""
+        """A family of the metric's kind without samples, for prometheus_client."""
         names = [*BASE, *self.labels]
         match self.kind:
             case "counter":

@@ -27,7 +27,7 @@ class OutboxMetric(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """`counter` or `gauge`."""
+        """The kind of the metric by its name: `counter` where it ends in `_total`, else `gauge`."""
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def family(self, value: float | None = None) -> Metric:
@@ -137,7 +137,7 @@ class RelayCollector:
             yield told.family(sum(found) if found else None)
 
     def health(self, ask: Callable[[RelaySight], list[str]]) -> list[dict[str, Any]]:
-        """Every relay's problems."""
+        """One object for each relay, with its number and what `ask` finds wrong with it."""
         return [{"relay": str(number), "problems": ask(sight)} for number, sight in enumerate(self.sights)]
 
 

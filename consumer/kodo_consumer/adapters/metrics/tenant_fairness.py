@@ -57,7 +57,7 @@ class Labels:
         self._most, self._seen = most, dict[str, float]()
 
     def count(self, served: Counter[str], now: float) -> None:
-        """A window's messages."""
+        """Adds the messages of one window, by tenant; `now` in seconds of the same clock at each call."""
         total = served.total()
         least = max(1.0, _SHARE * total)
         busiest = [(number, tenant) for tenant, number in served.items() if number >= least]  # a hundred at most

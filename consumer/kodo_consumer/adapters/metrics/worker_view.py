@@ -51,7 +51,7 @@ class WorkerView:
 
     @property
     def held_bytes(self) -> int:
-        """Payload bytes held."""
+        """Payload bytes of all messages in flight."""
         return self.engine.lookahead.bytes
 
     @property

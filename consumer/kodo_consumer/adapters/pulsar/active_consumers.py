@@ -42,7 +42,9 @@ class ActiveConsumerReader:
         self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """See kodo_consumer.core.broker.Cluster.active."""
+        """Partition (its number as a text) -> name of its active consumer, "" where there is none; partitions that do
+        not answer within 1.2 s are left out. None: there is no such topic or subscription. Raises ClusterError.
+        """
         path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST
         if self._now() >= self._alone_until.get(topic, 0.0):

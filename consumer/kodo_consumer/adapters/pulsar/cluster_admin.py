@@ -45,26 +45,29 @@ class AdminCluster:
         self._active = ActiveConsumerReader(self._asking)
 
     def close(self) -> None:
-        """See Cluster."""
+        """Closes all HTTP connections."""
         self._admin.close()
         self._serving.close()
         self._looking.close()
         self._asking.close()
 
     def partitions(self, topic: str) -> int | None:
-        """See Cluster."""
+        """Partitions of a topic; None: it has none, or there is no such topic. Raises ClusterError."""
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/partitions")
         if reply.missing:
             return None
         return int(must(reply, f"reading {topic}")["partitions"]) or None
 
     def subscriptions(self, topic: str) -> frozenset[str]:
-        """See Cluster."""
+        """Names of all subscriptions of a topic. Raises ClusterError, also where there is no such topic."""
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/subscriptions")
         return frozenset(must(reply, f"reading {topic}"))
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
-        """See Cluster."""
+        """Statistics of a subscription over all partitions, with the earliest message of its backlog. It does not wait
+        for a fail-over, because it is asked every few seconds. None: there is no such topic or subscription. Raises
+        ClusterError.
+        """
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
         reply = self._looking.call("GET", path, query=_PER_PARTITION)
         if reply.missing:
@@ -73,7 +76,7 @@ class AdminCluster:
         return found and replace(found, told_at=reply.told_at, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """See Cluster."""
+        """Partition -> name of its active consumer, as ActiveConsumerReader.read."""
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
@@ -85,17 +88,21 @@ class AdminCluster:
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """See Cluster."""
+        """The delayed delivery in force, wherever it is set; None: this role may not ask, or there is no such topic."""
         path = f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}"
         reply = self._admin.call("GET", path, query={"applied": "true"})
         return read_delayed_delivery(reply.data) if reply.ok else None
 
     def largest(self, topic: str) -> int | None:
-        """See Cluster."""
+        """Bytes that a message may have by the topic's own limit, 0 without one; None: this role may not ask, or there
+        is no such topic.
+        """
         return largest_message(self._admin, topic)
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
-        """See Cluster."""
+        """The Avro definition of a schema version; None: there is no such version, or it is not Avro. It is waited for
+        at most 8 s, because messages of other lanes wait along. Raises ClusterError.
+        """
         name = TopicName.parse(topic)
         reply = self._serving.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
         if reply.missing:

@@ -66,16 +66,16 @@ class PulsarLaneReader:
 
     @property
     def connected(self) -> bool:
-        """See LaneReader."""
+        """True if the consumer of every partition is connected."""
         return not self.unconnected
 
     @property
     def unconnected(self) -> Sequence[str]:
-        """See LaneReader."""
+        """Topics of the partitions whose consumers are not connected."""
         return [one.topic for one in list(self._consumers.values()) if not one.connected]
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """See LaneReader."""
+        """Numbers (as texts) of the partitions whose consumers have been connected for more than so many seconds."""
         since = time.monotonic() - seconds
         consumers = list(self._consumers.items())
         return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
@@ -86,7 +86,7 @@ class PulsarLaneReader:
         return any(one is not None and one.connected for one in consumers)
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """See LaneReader."""
+        """Gives each token to the consumer of its partition, which acknowledges it soon. Never raises, never waits."""
         consumers = self._consumers
         if len(consumers) == 1:
             (only,) = consumers.values()
@@ -97,18 +97,18 @@ class PulsarLaneReader:
             consumers[partition_of(token)].acknowledge(token)
 
     def resume(self) -> None:
-        """See LaneReader."""
+        """Lets the reading thread deliver again, after `LaneSink.room` was 0."""
         self._go_on.set()
 
     def widen(self) -> None:
         """See LaneReader. One consumer can get no more: SpreadLane."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """See LaneReader."""
+        """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
         self._leave.append((time.monotonic() + wait, away, partition))
 
     def stop(self) -> None:
-        """See LaneReader."""
+        """Ends deliveries; does not wait for the reading thread. Acknowledging goes on until `close`."""
         self._stopped.set()
         for one in list(self._consumers.values()):
             one.stop()

@@ -59,12 +59,12 @@ class MultiConsumerReader:
 
     @property
     def connected(self) -> bool:
-        """See LaneReader."""
+        """True if every consumer of the lane is connected to all partitions."""
         return not self.unconnected
 
     @property
     def unconnected(self) -> Sequence[str]:
-        """See LaneReader."""
+        """Topics of partitions to which any consumer of the lane is not connected, each once."""
         return list(dict.fromkeys(topic for part in self._parts for topic in part.unconnected))
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
@@ -87,7 +87,7 @@ class MultiConsumerReader:
             part.acknowledge(theirs)
 
     def resume(self) -> None:
-        """See LaneReader."""
+        """Lets all consumers deliver again, after `LaneSink.room` was 0."""
         for part in self._parts:
             part.resume()
 
@@ -106,20 +106,20 @@ class MultiConsumerReader:
             part.reconnect(wait, away, partition)
 
     def stop(self) -> None:
-        """See LaneReader."""
+        """Ends deliveries of all consumers; no further one is opened. Acknowledging goes on until `close`."""
         with self._lock:
             self._stopped = True
         for part in self._parts:
             part.stop()
 
     def close(self) -> None:
-        """See LaneReader."""
+        """Closes the consumers one after the other: each sends its queued acknowledgements first."""
         self.stop()
         for part in self._parts:
             part.close()
 
     def check_connection(self) -> None:
-        """See PulsarLaneReader."""
+        """Checks the connections of all consumers. To be called more often than a reconnection takes."""
         for part in self._parts:
             part.check_connection()
 

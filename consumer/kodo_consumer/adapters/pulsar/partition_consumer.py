@@ -183,7 +183,7 @@ class PartitionConsumer:
             self._listen(consumer)
 
     def stop(self) -> None:
-        """Opens nothing more."""
+        """Ends attempts to open the consumer; an open one stays, so that acknowledging goes on."""
         self._stopped.set()
 
     def close(self) -> None:

@@ -116,7 +116,7 @@ class Producers:
         self._some.set()
 
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """Queues messages."""
+        """Queues messages with their tickets for the publishing thread. Thread-safe, never waits, never raises."""
         self._waiting.extend(messages)
         self._some.set()
 

@@ -20,7 +20,9 @@ _GATHER: Final = 0.003  # seconds a receipt waits for others
 
 
 class PulsarPublisher:
-    """kodo_consumer.core.broker.Publisher."""
+    """kodo_consumer.core.broker.Publisher over one client at a time. `connect` makes a client; receipts are handed over
+    in bundles on a thread of their own. Raises ClusterError where one of `topics` cannot be sent to.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class PulsarPublisher:
         self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
-        """See Publisher."""
+        """Queues messages; each ticket gets its receipt by `on_receipts`. Never waits, never raises."""
         self._producers.send(messages)
 
     def renew(self) -> None:
@@ -57,7 +59,9 @@ class PulsarPublisher:
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
-        """See Publisher."""
+        """Sends what is queued, waits a while for receipts, and ends both threads. Receipts that are out may never
+        come.
+        """
         self._producers.close()
         self._over = True
         self._some.set()

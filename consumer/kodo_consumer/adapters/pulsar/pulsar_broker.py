@@ -76,7 +76,9 @@ class PulsarBroker:
         self.on_alarm: Callable[[Alarm], object] = lambda _: None
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
-        """See Broker."""
+        """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Raises
+        ClusterError where the broker refuses.
+        """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
             self._client, request, sink, self._patience
@@ -94,7 +96,9 @@ class PulsarBroker:
         *,
         local: bool = False,
     ) -> PulsarPublisher:
-        """See Broker."""
+        """A publisher with a client of its own. While brokers fail over it is tried again, for as long as waits are
+        limited to. Raises ClusterError.
+        """
         known = {**(self._largest or {}), **(largest or {})}
         options = ProducerOptions(by_key=self._by_key, outlets=self._outlets, largest=known, local=local)
         self._begin_to_watch()
@@ -107,7 +111,7 @@ class PulsarBroker:
                         raise
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """See Broker."""
+        """Full names of the topic's partitions in order, or its own where it has none. Raises ClusterError."""
         try:
             found: list[str] = self._client.get_topic_partitions(topic)
         except pulsar.PulsarException as problem:
@@ -115,7 +119,7 @@ class PulsarBroker:
         return found
 
     def close(self) -> None:
-        """See Broker."""
+        """Closes the client that the lanes share, after lanes and publishers were closed."""
         self._over.set()
         self._wake.set()
         self._waits.close()

@@ -57,7 +57,7 @@ class StorePlace:
 
     @property
     def url(self) -> URL:
-        """The address."""
+        """Address of the store for SQLAlchemy, with its password."""
         from sqlalchemy.engine import make_url
 
         return make_url(self.secret.reveal())

@@ -41,7 +41,7 @@ class MemoryStore:
         """See Store: nothing is needed."""
 
     def exchange(self, told: Exchange) -> StoreAnswer:
-        """See Store."""
+        """Records what ended and marks what starts, under the lock of the shelf: one step for all stores that share it."""
         shelf = self._shelf
         with shelf.lock:
             now = shelf.clock()
@@ -59,7 +59,7 @@ class MemoryStore:
         return StoreAnswer(done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """See Store."""
+        """Replaces the mark `found`; False: it is another one by now, or gone."""
         with self._shelf.lock:
             if self._shelf.marks.get(identity) != found:
                 return False
@@ -67,13 +67,13 @@ class MemoryStore:
             return True
 
     def beat(self) -> Mapping[str, int]:
-        """See Store."""
+        """Counts one beat of this run; the counts of all runs on the shelf."""
         with self._shelf.lock:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
 
     def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """See Lender."""
+        """One grant for each request, of the accounts on the shelf; the clock is that of the shelf, in seconds."""
         with self._shelf.lock:
             now, accounts = self._shelf.clock(), self._shelf.accounts
             return [accounts.setdefault(ask.gate, LimitAccount()).lend(self.run, ask, now) for ask in asks]
@@ -90,7 +90,7 @@ class MemoryStore:
         return len(old)
 
     def leave(self) -> None:
-        """See Store."""
+        """Removes the marks and the beats of this run; what it recorded as done stays."""
         with self._shelf.lock:
             marks = self._shelf.marks
             self._shelf.marks = {identity: mark for identity, mark in marks.items() if mark.run != self.run}

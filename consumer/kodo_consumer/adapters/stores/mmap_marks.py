@@ -64,7 +64,9 @@ class FileStore:
         """See Store: the file is there."""
 
     def exchange(self, told: Exchange) -> StoreAnswer:
-        """See Store."""
+        """Clears the marks of what ended and writes those of what starts. Nothing counts as done; marks that were
+        adopted from dead workers are returned, and stay as they are.
+        """
         for name in (*told.done, *told.ended):
             self._clear(name)
         marks: dict[str, CrashMark] = {}
@@ -91,7 +93,7 @@ class FileStore:
         return {self.run: self._beats}
 
     def prune(self, keep: int, seconds: float) -> int:  # noqa: ARG002  # nothing is kept
-        """See Store."""
+        """Always 0: what was done is not kept."""
         return 0
 
     def leave(self) -> None:
@@ -105,7 +107,7 @@ class FileStore:
         """See Store: memory does not hang."""
 
     def close(self) -> None:
-        """See Store."""
+        """Unmaps and closes the file, which frees its lock: the next worker adopts the marks that are left in it."""
         self._map.close()
         self._file.close()
 

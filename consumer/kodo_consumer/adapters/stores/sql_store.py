@@ -85,7 +85,9 @@ def words(problem: BaseException) -> str:
 
 
 class SqlStore:
-    """See Store."""
+    """kodo_consumer.core.store.Lender in a database that SQLAlchemy reaches, for one subscription and one worker
+    (`run`). Times are those of the database. Raises StoreDownError; thread-safe.
+    """
 
     def __init__(self, url: URL, subscription: str, run: str) -> None:
         self.run = run
@@ -136,11 +138,15 @@ class SqlStore:
                 return
 
     def exchange(self, told: Exchange) -> StoreAnswer:
-        """See Store."""
+        """Records what ended and marks what starts, in one transaction. It is tried again once after a deadlock, or on
+        a connection that is older than the server.
+        """
         return _with_another_try(lambda: self._exchange(told))
 
     def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """See Lender."""
+        """One grant for each request, in one transaction. Accounts are locked in the order of their names, so that
+        workers do not wait for each other.
+        """
         return _with_another_try(lambda: self._lend({name_of(ask.gate): ask for ask in asks}))
 
     def _lend(self, asks: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
@@ -196,7 +202,7 @@ class SqlStore:
             self._start(connection, ended_meanwhile, done, marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """See Store."""
+        """Replaces the mark `found` by one UPDATE; False: it is another one by now, or gone."""
         was = (STARTED.c.run == found.run, STARTED.c.alone == found.alone, STARTED.c.crashes == found.crashes)
         changes = {"run": mark.run, "alone": mark.alone, "crashes": mark.crashes, "at": now_ms()}
         statement = update(STARTED).where(*_is(STARTED, self._subscription), STARTED.c.identity == identity, *was)
@@ -204,7 +210,7 @@ class SqlStore:
             return connection.execute(statement.values(changes)).rowcount == 1
 
     def beat(self) -> Mapping[str, int]:
-        """See Store."""
+        """Adds a beat of this run and returns the beats of all runs of the subscription, in one transaction."""
         statement = upsert(self._engine.dialect, RUNS).values(
             run=self.run, subscription=self._subscription, beat=1, at=now_ms()
         )
@@ -245,7 +251,7 @@ class SqlStore:
         connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
 
     def leave(self) -> None:
-        """See Store."""
+        """Deletes the marks and the beats of this run in one transaction; what it recorded as done stays."""
         with self._transaction() as connection:
             connection.execute(delete(STARTED).where(*_is(STARTED, self._subscription), self._is_mine))
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
@@ -276,7 +282,7 @@ class SqlStore:
                         other_end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See Store."""
+        """Closes the pooled connections."""
         self._engine.dispose()
 
     @contextmanager

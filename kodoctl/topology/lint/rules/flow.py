@@ -179,7 +179,7 @@ def idle_workers(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K003", Severity.ERROR, "unknown key")
 def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
-    """`ignore` names policies."""
+    """Every name in a list `ignore` is a policy that topics have."""
     for expansion, path, ground in scope.grounds():
         for index, name in enumerate(ground.ignore):
             if name not in TOPIC_POLICY_NAMES:

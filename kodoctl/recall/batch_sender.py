@@ -1,0 +1,141 @@
+"""Batches of messages of a recall: each is recorded, sent or discarded, and recorded again with its outcome.
+
+A batch is begun before the receipts of the one before it are awaited, so that the two steps of the ledger and the way
+to the broker overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from functools import partial
+
+from kodoctl.protocol.signing import Signer
+from kodoctl.pulsar.recall_transport import LaneSender, NeverTakenError, RecalledMessage, Receipt
+from kodoctl.recall.cluster import RecallCluster
+from kodoctl.recall.ledger_entries import line
+from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
+from kodoctl.recall.payload_patch import Edit, NotEditableError
+from kodoctl.recall.plan_ledger import PlanLedger
+from kodoctl.recall.recall_headers import believed, recalled_properties
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
+from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
+from kodoctl.recall.send_receipts import Receipts
+from kodoctl.recall.sends_in_flight import InFlightMessage, Report, SendBatch, SendOptions
+
+
+class BatchSender:
+    """Sends the batches of one attempt, or discards them where the plan says so; counts outcomes in `report`."""
+
+    def __init__(
+        self,
+        plan: RecallPlan,
+        cluster: RecallCluster,
+        ledger: PlanLedger,
+        edit: Edit | None,
+        options: SendOptions,
+        report: Report,
+    ) -> None:
+        self._plan, self._cluster, self._ledger, self._edit = plan, cluster, ledger, edit
+        self._options, self._report = options, report
+        self._receipts = Receipts(options.stop, waits=cluster.waits)
+        self._lanes: dict[int, LaneSender] = {}
+        self._begins: dict[int, str] = {}  # lane -> its end when the attempt began
+        self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
+
+    def open(self, lanes: Collection[int], stack: ExitStack) -> None:
+        """Opens lanes by their indices until `stack` closes. Whatever an earlier attempt left in doubt is decided before
+        anything is sent.
+        """
+        self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
+        self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
+        self._begins = {index: "{}:{}".format(*found.last) for index, found in facts.items()}
+        booked = highest_booked(self._ledger.statuses, self._plan.run)
+        self._passed = {index: max(lane.last_number, booked.get(lane.part, 0)) for index, lane in self._lanes.items()}
+        now = self._options.clock()
+        self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, self._lanes, now))
+
+    def passed(self, letter: PlannedLetter) -> bool:
+        """True if its lane had the number of the letter, or a higher one, when it was opened."""
+        return letter.number <= self._passed[letter.lane]
+
+    def begin(self, batch: SendBatch) -> None:
+        """Records and sends; receipts come later, on threads of the client."""
+        if not batch.messages:
+            return
+        if self._plan.action is RecallAction.DISCARD:
+            for message in batch.messages:
+                message.finish(RecallEvent.DISCARDED, note=self._plan.because)
+            self._report.discarded += len(batch.messages)
+        else:
+            self._send_all(batch)
+
+    def finish(self, batch: SendBatch) -> list[InFlightMessage]:
+        """Awaits receipts and records them; the messages whose outcome is known, in order. One that is unclear stops the
+        attempt: it would be a gap below what the broker counts.
+        """
+        if not batch.messages:
+            return []
+        self._receipts.wait(batch)
+        self._report.in_doubt += batch.on_their_way
+        if self._plan.action is RecallAction.SEND:
+            self._count(batch.messages)
+        finished = [message for message in batch.messages if message.outcome is not None]
+        self._ledger.append([self._entry(one, one.outcome) for one in finished if one.outcome is not None])
+        if any(message.outcome is RecallEvent.UNCLEAR for message in finished):
+            self._options.stop.set()
+        return finished
+
+    def _send_all(self, batch: SendBatch) -> None:
+        for message in batch.messages:
+            self._patch(message)
+        ready = [message for message in batch.messages if message.outcome is None]
+        self._ledger.append([self._entry(message, RecallEvent.INTENT) for message in ready])
+        for message in ready:
+            if not self._options.pace.wait(self._options.stop):
+                break
+            self._send(message, batch)
+            if message.outcome is RecallEvent.REFUSED:  # before a higher number goes, else its own looks stored
+                self._ledger.append([self._entry(message, RecallEvent.REFUSED)])
+
+    def _patch(self, message: InFlightMessage) -> None:
+        if self._edit is None:
+            return
+        try:
+            message.payload = self._edit.apply(message.letter.payload)
+        except NotEditableError as problem:  # the schema changed since the plan
+            message.finish(RecallEvent.REFUSED, note=str(problem))
+
+    def _send(self, message: InFlightMessage, batch: SendBatch) -> None:
+        chosen, recalled = message.chosen, self._recalled(message, self._options.signer)
+        self._receipts.expect(batch)
+        try:
+            self._lanes[chosen.lane].send(chosen.number, recalled, partial(self._receipts.take, message, batch))
+        except NeverTakenError as problem:  # a number that the broker has passed may be this letter's, stored before
+            self._receipts.take(message, batch, Receipt("", str(problem), never=not self.passed(chosen)))
+
+    def _recalled(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:
+        """The message as it is sent, its headers signed where there is a signer."""
+        plan, letter, lane = self._plan, believed(message.letter, signer), self._plan.lanes[message.chosen.lane]
+        recall_id = message.chosen.recall_id
+        properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)
+        if signer is not None:
+            properties = signer.signed(lane.topic, message.payload, properties)
+        return RecalledMessage(message.payload, properties, letter.key, letter.ordering_key, letter.event_time)
+
+    def _count(self, messages: list[InFlightMessage]) -> None:
+        for message in messages:
+            match message.outcome:
+                case RecallEvent.SENT if message.receipt:
+                    self._report.sent += 1
+                case RecallEvent.SENT:
+                    self._report.had_already += 1
+                case RecallEvent.REFUSED:
+                    self._report.refused.append(f"{message.chosen.position}: {message.note}")
+                case RecallEvent.UNCLEAR:
+                    self._report.unclear.append(f"{message.chosen.position}: {message.note}")
+                case _:
+                    pass
+
+    def _entry(self, message: InFlightMessage, event: RecallEvent) -> RecallEntry:
+        return line(self._plan, message, event, self._options, self._begins.get(message.chosen.lane, ""))

@@ -1,0 +1,99 @@
+"""Partitions of the dead-letter topic in an attempt at a recall: what the holder subscription still has of the plan, and
+what is acknowledged on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from typing import Final
+
+from kodoctl.pulsar.message_reader import ReadMessage
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer
+from kodoctl.recall.cluster import LetterSource, RecallCluster
+from kodoctl.recall.recall_plan import RecallPlan
+from kodoctl.recall.sends_in_flight import SendOptions
+from kodoctl.recall.stored_message import Position
+
+_CURSOR_READS: Final = 10  # after the last acknowledgement
+_PAUSE: Final = 0.5  # seconds between two of them
+
+
+class DeadLetterPartitions:
+    """The partitions of `positions`. Where `options.holds` is False another process holds the subscription: this only
+    reads, and acknowledges nothing.
+    """
+
+    def __init__(
+        self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions, positions: Collection[Position]
+    ) -> None:
+        self._plan, self._cluster, self._options, self._positions = plan, cluster, options, positions
+        self._sources: dict[int, LetterSource] = {}
+        self._acknowledged: set[Position] = set()
+        self.acknowledged = 0
+
+    def open(self, stack: ExitStack) -> list[int]:
+        """Opens a source for each partition until `stack` closes; the numbers of the partitions, in order. Raises
+        LockedError while another recall holds the subscription.
+        """
+        opened = self._cluster.hold if self._options.holds else self._cluster.look
+        for number in sorted({position.partition for position in self._positions}):
+            source = opened(self._part(number), self._plan.holder)
+            stack.callback(source.close)
+            self._sources[number] = source
+        return list(self._sources)
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        """Messages that the holder still has, in order, up to the last one of `positions`; others come as well."""
+        if not (wanted := self._held_entries(number)):
+            return
+        last = max(wanted)
+        for stored in self._sources[number].letters((last.ledger, last.entry), wanted):
+            position = Position(number, stored.ledger, stored.entry, stored.batch)
+            yield position, stored
+            wanted.discard(position)
+            if not wanted:
+                return
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
+        """Those of `expected` that the holder has no more although it has other messages of their batch: who only reads
+        does not see that. To be called once at most, before `messages`.
+        """
+        found: set[Position] = set()
+        for number, source in self._sources.items():
+            wanted = self._held_entries(number)
+            open_ = wanted.intersection(expected)
+            if isinstance(source, DeadLetterConsumer) and any(position.batch >= 0 for position in open_):
+                last = max(wanted)
+                found |= open_.difference(source.held((last.ledger, last.entry), wanted))
+        return found
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Acknowledges a message of `messages`. The client may lose it: see `count_unacknowledged`."""
+        if self._options.holds:
+            self._sources[position.partition].acknowledge(token)
+            self._acknowledged.add(position)
+            self.acknowledged += 1
+
+    def count_unacknowledged(self) -> int:
+        """Messages that the holder has although they were acknowledged, after waiting for the broker to store that.
+        Only those that are alone in their entry, because the cursor tells nothing of the messages of a batch.
+        """
+        left = {position for position in self._acknowledged if position.batch < 0}
+        for _ in range(_CURSOR_READS):
+            for number in {position.partition for position in left}:
+                cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+                left = {p for p in left if p.partition != number or (cursor and not cursor.has((p.ledger, p.entry)))}
+            if not left or self._options.stop.wait(_PAUSE):
+                break
+        return len(left)
+
+    def _held_entries(self, number: int) -> set[Position]:
+        """Positions of the plan whose entries the holder still has."""
+        cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+        return {
+            p for p in self._positions if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))
+        }
+
+    def _part(self, number: int) -> str:
+        return f"{self._plan.dead_topic}-partition-{number}"

@@ -1,0 +1,54 @@
+"""Faults of a condition that is being compiled, each at the place of its syntax tree in the text."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlglot import exp
+
+from kodoctl.recall.filter.ast import Constant, Node, ValueKind
+from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
+
+POISON: Final = Constant(False, ValueKind.LOOSE)
+"""Stands for what was refused, so that the rest of the condition is still checked."""
+
+
+class FaultList:
+    """Faults of one text, in the order in which they were found."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._faults: list[Fault] = []
+
+    def add(self, tree: Any, detail: str, code: str = "K550", summary: str = "a condition that cannot be read") -> Node:
+        """POISON, after noting the fault at the first word of `tree`."""
+        at, length = _place(tree)
+        self._faults.append(Fault(at, length, code, summary, detail))
+        return POISON
+
+    def add_kind(self, tree: Any, detail: str) -> Node:
+        """POISON, after noting that the kinds of values at `tree` do not fit (K553)."""
+        return self.add(tree, detail, "K553", "kinds that do not fit")
+
+    def check(self) -> None:
+        """Raises ConditionError with every fault, if there is one."""
+        if self._faults:
+            raise ConditionError(*diagnostics(self._text, self._faults))
+
+
+def keyword(tree: Any) -> str:
+    """Usual name of a kind of node, as far as the key of the node shows it."""
+    return str(getattr(tree, "key", "this")).upper()
+
+
+def _place(tree: Any) -> tuple[int, int]:
+    """First character of a tree and how many its first word has: names, literals and functions know their places."""
+    found = (
+        [(node.meta["start"], node.meta["end"]) for node in tree.walk() if "start" in node.meta and "end" in node.meta]
+        if isinstance(tree, exp.Expr)
+        else []
+    )
+    while not found and tree is not None and (tree := getattr(tree, "parent", None)) is not None:
+        found = [(node.meta["start"], node.meta["end"]) for node in tree.walk() if "start" in node.meta]
+    start, end = min(found, default=(0, 0))
+    return start, end - start + 1

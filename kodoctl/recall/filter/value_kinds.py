@@ -1,0 +1,60 @@
+"""Kinds of the values of a condition: which kind two sides share, and a node read as the kind that its place needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kodoctl.recall.filter import ast
+from kodoctl.recall.filter.ast import Constant, Node, ValueKind
+from kodoctl.recall.filter.coercion import TRUTHS, moment
+from kodoctl.recall.filter.fault_list import POISON, FaultList
+
+
+def compared_kind(left: Node, right: Node) -> ValueKind | None:
+    """The kind that both sides of a comparison are read as; None: neither says. A quoted moment follows the other
+    side.
+    """
+    if left.kind is right.kind:
+        return None if left.kind is ValueKind.LOOSE else left.kind
+    sides = ((left, right), (right, left))
+    loose = next((other.kind for one, other in sides if one.kind is ValueKind.LOOSE), None)
+    quoted = (other.kind for one, other in sides if isinstance(one, Constant) and one.kind is ValueKind.TEXT)
+    return loose or next(quoted, left.kind)
+
+
+def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
+    """Kinds of the two sides of an operator. A loose side is a number, beside a duration or a moment a moment."""
+    times = (ValueKind.SPAN, ValueKind.MOMENT)
+    loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
+    loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
+    return (
+        loose_left if left.kind is ValueKind.LOOSE else left.kind,
+        loose_right if right.kind is ValueKind.LOOSE else right.kind,
+    )
+
+
+def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked: bool = False) -> Node:
+    """A node as a kind: as it is, cast where it is loose (or a cast was `asked` for), a fault where it does not
+    fit.
+    """
+    if node is POISON or node.kind is kind:
+        return node
+    if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
+        return _quoted(faults, tree, str(node.value), kind)
+    if node.kind is ValueKind.LOOSE or (asked and node.kind is ValueKind.TEXT):
+        return ast.Cast(node, kind)
+    return faults.add_kind(tree, f"this is a {node.kind}, needed is a {kind}")
+
+
+def _quoted(faults: FaultList, tree: Any, text: str, kind: ValueKind) -> Node:
+    parse: Callable[[str], Any] = moment if kind is ValueKind.MOMENT else TRUTHS.get
+    value = parse(text)
+    if value is None:
+        example = (
+            "'2026-01-31 14:00:00' (UTC) or '2026-01-31T14:00:00+01:00'"
+            if kind is ValueKind.MOMENT
+            else "true or false"
+        )
+        return faults.add_kind(tree, f"{text!r} is no {kind}: write {example}")
+    return Constant(value, kind)
