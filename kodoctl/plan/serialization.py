@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, assert_never
 
-from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -197,19 +197,30 @@ def field_from_json(document: Json) -> FieldChange:
 def diagnostic_to_json(finding: Diagnostic) -> Json:
     """One finding."""
     where = [finding.where.file, finding.where.line, finding.where.column] if finding.where else None
-    return {
+    document: Json = {
         "severity": finding.severity.value,
         "code": finding.code,
         "summary": finding.summary,
         "detail": finding.detail,
         "where": where,
     }
+    if finding.remedy is not None:
+        document["remedy"] = {"flag": finding.remedy.flag, "value": finding.remedy.value}
+    return document
 
 
 def diagnostic_from_json(document: Json) -> Diagnostic:
     """The inverse of diagnostic_to_json."""
     where = Where(*document["where"]) if document["where"] else None
-    return Diagnostic(Severity(document["severity"]), document["code"], document["summary"], document["detail"], where)
+    remedy = Remedy(**document["remedy"]) if "remedy" in document else None
+    return Diagnostic(
+        Severity(document["severity"]),
+        document["code"],
+        document["summary"],
+        document["detail"],
+        where,
+        remedy=remedy,
+    )
 
 
 def change_to_json(change: Change) -> Json:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.formatting import age_text, many, size_text
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.danger.durability import weakened
@@ -29,7 +29,6 @@ from kodoctl.topology.resources import (
 )
 from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
-ALLOWING = "if that is meant: "  # begins the line of a refusal that says how to allow it
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
 K409 = "takes away what another tenant's roles were given"
@@ -208,9 +207,10 @@ def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: b
     """An error that says how it is allowed; a warning once it is."""
     if allowed:
         return warning(code, summary, f"{address}: {stake}; allowed by name")
-    way_out = f"{ALLOWING}--allow-destroy {address}, or the same address in the file's `allow_destroy`"
-    lines = [f"{address}: {stake}", *([advice] if advice else []), way_out]
-    return Diagnostic(Severity.ERROR, code, summary, "\n".join(lines))
+    detail = f"{address}: {stake}\n{advice}" if advice else f"{address}: {stake}"
+    remedy = Remedy("--allow-destroy", address)
+    told = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    return error_with_remedy(code, summary, detail, remedy, told)
 
 
 def _was_kept(before: PolicyValue | None) -> bool:

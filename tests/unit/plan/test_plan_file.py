@@ -13,7 +13,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, RefusedError, Severity, Where, warning
+from kodoctl.errors import (
+    Diagnostic,
+    InvalidFileError,
+    KodoctlError,
+    RefusedError,
+    Remedy,
+    Severity,
+    Where,
+    error_with_remedy,
+    warning,
+)
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Effective, FieldChange, Forget, Update
 from kodoctl.plan.ledger_plan import ConsumerChange
@@ -49,7 +59,8 @@ def test_a_plan_reads_back_as_it_was_written(one: str, other: str) -> None:
 
 _TEXT = st.text(max_size=10)
 _FINDINGS = st.builds(
-    Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9))
+    Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
+    remedy=st.none() | st.builds(Remedy, _TEXT, st.none() | _TEXT),
 )  # fmt: skip
 _ABOUT = st.builds(
     ChangeContext, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
@@ -356,6 +367,23 @@ FITS = jsonschema.Draft202012Validator(SCHEMA)
 def test_the_published_schema_describes_what_is_written(one: str, other: str) -> None:
     """Whatever a topology becomes."""
     FITS.validate(to_json(planned(wanted(one), applied(wanted(other)))))
+
+
+def test_a_finding_is_written_with_its_remedy_and_without_one_as_before() -> None:
+    refused = error_with_remedy("K403", "a share", "much", Remedy("--allow-share", "0.4"), "--allow-share=0.4")
+    document = to_json(_plan(findings=(refused, warning("K405", "order", "keys move"))))
+    FITS.validate(document)
+    assert document["findings"] == [
+        {
+            "severity": "error",
+            "code": "K403",
+            "summary": "a share",
+            "detail": "much\nif that is meant: --allow-share=0.4",
+            "where": None,
+            "remedy": {"flag": "--allow-share", "value": "0.4"},
+        },
+        {"severity": "warning", "code": "K405", "summary": "order", "detail": "keys move", "where": None},
+    ]
 
 
 def test_the_published_schema_knows_every_key_and_only_those() -> None:
