@@ -255,8 +255,8 @@ class Executor:
                 match change:
                     case Create(after=NamespaceResource() as made):
                         after = made.policies
-                    case Update(fields=fields):
-                        after = overlaid(before, fields)
+                    case Update():
+                        after = overlaid(before, change.policy_changes)
                     case _:
                         pass
         return Levels(before, after, self._live.broker_defaults)
@@ -311,13 +311,12 @@ class Executor:
                 topics.update_topic(self._admin, before, after, change.fields, self._levels(after.name.namespace))
             case _, NamespaceResource(name=name):
                 with self._lane(name):
-                    namespaces.update_namespace(self._admin, name, step.fields(), self._plan.identity.cluster)
+                    namespaces.update_namespace(self._admin, name, step.policy_changes(), self._plan.identity.cluster)
             case SubscriptionResource(missing_on=lacking), SubscriptionResource() as after:  # it skips nothing there
                 healed = replace(after, start="earliest")
                 subscriptions.heal_subscription(self._admin, healed, change.about.owner, lacking)
             case GrantResource(actions=before), GrantResource() as after:
-                actions = next(field.after for field in change.fields if field.name == "actions")
-                self._grant(GrantResource(after.target, after.role, frozenset(actions)), before)
+                self._grant(GrantResource(after.target, after.role, change.granted_actions), before)
             case SchemaResource() as before, SchemaResource() as after:
                 topics.upload_schema(self._admin, after, before)
             case _:

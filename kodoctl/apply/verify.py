@@ -97,8 +97,8 @@ class Verifier:
             match step.change:
                 case Create(after=GrantResource() as grant):
                     wanted = grant.actions
-                case Update(after=GrantResource() as grant, fields=fields):
-                    wanted = frozenset(fields[0].after)
+                case Update(after=GrantResource() as grant) as update:
+                    wanted = update.granted_actions
                 case Delete(before=GrantResource() as grant):
                     wanted = frozenset()
                 case _:
@@ -141,8 +141,8 @@ def _written_policies(step: Step) -> Policies:
     match step.change:
         case Create(after=TopicResource(policies=policies)):
             return policies
-        case Update(after=TopicResource(), fields=fields):
-            return {field.policy: field.after for field in fields if field.policy}
+        case Update(after=TopicResource()) as update:
+            return {change.policy: change.after for change in update.policy_changes}
         case _:
             return {}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, FieldUpdate, Forget, Update
 from kodoctl.plan.field_diff import (
     Levels,
     grant_fields,
@@ -195,12 +195,12 @@ class _Diff:
         self.changes.append(Adopt(found.resource, ChangeContext(wanted.owner, reason, wanted.where), taken_from))
 
     def _update(
-        self, wanted: DesiredObject, found: LiveObject, fields: tuple[FieldChange, ...], *, adopting: bool
+        self, wanted: DesiredObject, found: LiveObject, fields: tuple[FieldUpdate, ...], *, adopting: bool
     ) -> None:
         unload = any(change.name == "delayed_delivery" for change in fields)
         about = ChangeContext(wanted.owner, "differs from the file", wanted.where)
         self.changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
-        risky = [change.name.removeprefix("policies.") for change in fields if change.name not in HEALING]
+        risky = [change.label for change in fields if change.name not in HEALING]
         if adopting and risky and found.resource.address not in self.allowances.adopt:
             detail = (
                 f"{found.resource.address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
@@ -208,7 +208,7 @@ class _Diff:
             )
             self.conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
 
-    def _fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldChange, ...]:
+    def _fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
         match wanted.resource, found.resource:
             case TopicResource(name=name), TopicResource():
                 return topic_fields(wanted, found, self.levels(name.namespace), self.live.unsupported)

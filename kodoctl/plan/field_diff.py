@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import Effective, FieldChange
+from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
 from kodoctl.plan.inventory import DesiredObject, LiveObject
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
@@ -52,20 +52,20 @@ def validates(namespace: Policies, broker: Policies) -> bool:
     return namespace.get("schema_validation", broker.get("schema_validation")) is True
 
 
-def overlaid(policies: Policies, fields: Iterable[FieldChange]) -> Policies:
-    """Policies once these fields are written."""
-    changed = {field.policy: field.after for field in fields if field.policy}
+def overlaid(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
+    """Policies once these changes are written."""
+    changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}
 
 
 def topic_fields(
     wanted: DesiredObject, found: LiveObject, levels: Levels, unsupported: frozenset[str]
-) -> tuple[FieldChange, ...]:
+) -> tuple[FieldUpdate, ...]:
     """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
     assert isinstance(before, TopicResource)
-    fields: list[FieldChange] = []
+    fields: list[FieldUpdate] = []
     if after.partitions > before.partitions > 0:
         fields.append(FieldChange("partitions", before.partitions, after.partitions))
     if before.missing:
@@ -76,8 +76,8 @@ def topic_fields(
             continue
         if not same(name, old, new):
             fields.append(
-                FieldChange(
-                    f"policies.{name}",
+                PolicyChange(
+                    name,
                     old,
                     new,
                     levels.effective(name, old, after=False),
@@ -109,9 +109,9 @@ def impossible(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]
 
 def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
-) -> tuple[FieldChange, ...]:
+) -> tuple[PolicyChange, ...]:
     """Only what the file names, and what we set earlier and the file no longer names."""
-    fields: list[FieldChange] = []
+    fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
         old, new = before.policies.get(name), after.policies.get(name)
         if new is None and name in ONLY_WHERE_NAMED:
@@ -119,11 +119,8 @@ def namespace_fields(
         if new is None and name in ALWAYS_SET:
             new = ALWAYS_SET[name]
         if normal(old) != normal(new):
-            fields.append(
-                FieldChange(
-                    f"policies.{name}", old, new, _on_namespace(name, old, broker), _on_namespace(name, new, broker)
-                )
-            )
+            effective = (_on_namespace(name, value, broker) for value in (old, new))
+            fields.append(PolicyChange(name, old, new, *effective))
     return tuple(fields)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Action
+from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
 
 Json = dict[str, Any]
@@ -115,7 +115,7 @@ def field_name(name: str) -> str:
         "definition": "schema",
         "delayed_delivery": "delayed delivery (topic level)",
     }
-    return words.get(name, name.removeprefix("policies."))
+    return words.get(name, name.removeprefix(POLICY_PREFIX))
 
 
 def value_text(value: Any) -> str:

@@ -51,8 +51,8 @@ def _after(namespace: NamespaceName, before: Policies, changes: Iterable[Change]
         match change:
             case Create(after=NamespaceResource(name=name, policies=policies)) if name == namespace:
                 return policies
-            case Update(after=NamespaceResource(name=name), fields=fields) if name == namespace:
-                return overlaid(before, fields)
+            case Update(after=NamespaceResource(name=name)) if name == namespace:
+                return overlaid(before, change.policy_changes)
             case _:
                 pass
     return before

@@ -25,7 +25,19 @@ from kodoctl.errors import (
     warning,
 )
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Effective, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    Effective,
+    FieldChange,
+    FieldUpdate,
+    Forget,
+    PolicyChange,
+    Update,
+)
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
@@ -94,7 +106,7 @@ _RESOURCES = st.one_of(
 
 
 @st.composite
-def _fields(draw: st.DrawFn) -> FieldChange:
+def _fields(draw: st.DrawFn) -> FieldUpdate:
     kind = draw(
         st.sampled_from(
             ["policy", "partitions", "missing_on", "missing_partitions", "actions", "definition", "delayed_delivery"]
@@ -104,7 +116,7 @@ def _fields(draw: st.DrawFn) -> FieldChange:
         case "policy":
             name, value = draw(_values())
             effective = Effective(draw(st.none() | st.just(value)), "namespace")
-            return FieldChange(f"policies.{name}", draw(st.none() | st.just(value)), value, effective, None)
+            return PolicyChange(name, draw(st.none() | st.just(value)), value, effective, None)
         case "partitions":
             return FieldChange(kind, 1, 4)
         case "actions":
@@ -169,11 +181,11 @@ def test_each_kind_of_resource_reads_back(resource: Resource) -> None:
         FieldChange("missing_on", (1, 2), ()),
         FieldChange("missing_partitions", (1, 2), ()),
         FieldChange("definition", "a", None),
-        FieldChange("policies.dispatch_rate", None, Foreign("x"), Effective(Foreign("x"), "namespace"), None),
+        PolicyChange("dispatch_rate", None, Foreign("x"), Effective(Foreign("x"), "namespace"), None),
     ],
     ids=lambda field: field.name,
 )
-def test_each_kind_of_field_reads_back(field: FieldChange) -> None:
+def test_each_kind_of_field_reads_back(field: FieldUpdate) -> None:
     assert serialization.field_from_json(json.loads(json.dumps(serialization.field_to_json(field)))) == field
 
 

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Where, error, note, warning
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    FieldChange,
+    Forget,
+    PolicyChange,
+    Update,
+)
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
@@ -244,7 +254,7 @@ def _hostile() -> Plan:
     about = ChangeContext(EVIL, EVIL, None, (error(EVIL, EVIL, EVIL),))
     changes: list[Change] = [
         Delete(topic, about), Delete(SubscriptionResource(J, EVIL), about), Create(topic, ChangeContext(EVIL)), Adopt(topic, ChangeContext(EVIL, EVIL), EVIL),
-        Update(topic, topic, (FieldChange("policies.dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, ChangeContext(EVIL, EVIL)),
+        Update(topic, topic, (PolicyChange("dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, ChangeContext(EVIL, EVIL)),
         Create(GrantResource(J, EVIL, frozenset({"consume"})), ChangeContext(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), ChangeContext(EVIL)),
         Create(SchemaResource(J, EVIL, EVIL), ChangeContext(EVIL)),  # type: ignore[arg-type]
     ]  # fmt: skip
