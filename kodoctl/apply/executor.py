@@ -17,9 +17,9 @@ from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeS
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.field_diff import Levels, overlaid
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
 from kodoctl.plan.schedule import Step, StepKey, schedule
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -66,7 +66,7 @@ class Executor:
         self._verifier = Verifier(admin, client, self._levels)
         self._lanes: dict[NamespaceName, threading.Lock] = {}
         self._given = namespaces.GrantGuard(admin)
-        self._found_levels: dict[NamespaceName, Levels] = {}
+        self._namespace_changes = namespace_changes(plan.changes)
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}
         self._over = 0
@@ -243,23 +243,7 @@ class Executor:
 
     def _levels(self, namespace: NamespaceName) -> Levels:
         """What counts under the topics of a namespace, before and after this plan."""
-        if namespace not in self._found_levels:
-            self._found_levels[namespace] = self._find_levels(namespace)
-        return self._found_levels[namespace]
-
-    def _find_levels(self, namespace: NamespaceName) -> Levels:
-        before = self._live.namespace_policies.get(namespace, {})
-        after = before
-        for change in self._plan.changes:
-            if change.address == f"namespace.{namespace}":
-                match change:
-                    case Create(after=NamespaceResource() as made):
-                        after = made.policies
-                    case Update():
-                        after = overlaid(before, change.policy_changes)
-                    case _:
-                        pass
-        return Levels(before, after, self._live.broker_defaults)
+        return levels_of(namespace, self._live, self._namespace_changes)
 
     def _do(self, step: Step) -> None:
         change = step.change

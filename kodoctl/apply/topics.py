@@ -12,7 +12,8 @@ from typing import Final
 
 from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldUpdate, PolicyChange
-from kodoctl.plan.field_diff import Levels, same
+from kodoctl.plan.field_diff import same
+from kodoctl.plan.policy_levels import Levels
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path

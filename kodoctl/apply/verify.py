@@ -14,7 +14,8 @@ from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
-from kodoctl.plan.field_diff import Levels, same, validates
+from kodoctl.plan.field_diff import same
+from kodoctl.plan.policy_levels import Levels, validates
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -139,10 +140,8 @@ def _topic(step: Step) -> TopicName:
 def _written_policies(step: Step) -> Policies:
     """Policy -> the value a step wrote, None where it unset one."""
     match step.change:
-        case Create(after=TopicResource(policies=policies)):
-            return policies
-        case Update(after=TopicResource()) as update:
-            return {change.policy: change.after for change in update.policy_changes}
+        case Create(after=TopicResource()) | Update(after=TopicResource()) as change:
+            return {one.policy: one.after for one in change.policy_changes}
         case _:
             return {}
 

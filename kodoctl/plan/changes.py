@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, assert_never
 
 from kodoctl.errors import Diagnostic, Where
 from kodoctl.topology.model.policies import PolicyValue
-from kodoctl.topology.resources import Address, Resource
+from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
 
 
 class Action(StrEnum):
@@ -122,6 +122,12 @@ class Create:
     def address(self) -> Address:
         """The object's address."""
         return self.after.address
+
+    @property
+    def policy_changes(self) -> tuple[PolicyChange, ...]:
+        """The policies that a topic or a namespace is created with."""
+        policies = self.after.policies if isinstance(self.after, TopicResource | NamespaceResource) else {}
+        return tuple(PolicyChange(name, None, value) for name, value in policies.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,9 @@ from functools import cached_property
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, FieldUpdate, Forget, Update
 from kodoctl.plan.field_diff import (
-    Levels,
     grant_fields,
     impossible,
     namespace_fields,
-    overlaid,
     schema_fields,
     subscription_fields,
     topic_fields,
@@ -21,6 +19,7 @@ from kodoctl.plan.field_diff import (
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
+from kodoctl.plan.policy_levels import Levels, NamespaceChanges, levels_of
 from kodoctl.plan.targeting import TargetedObjects
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -225,20 +224,19 @@ class _Diff:
 
     def levels(self, namespace: NamespaceName) -> Levels:
         """Namespace and broker values under a topic, before and after this plan."""
-        if namespace not in self._levels:
-            broker = self.live.broker_defaults
-            before = self.live.namespace_policies.get(namespace, {})
-            wanted = self.desired.objects[f"namespace.{namespace}"].resource
-            assert isinstance(wanted, NamespaceResource)
-            there = NamespaceResource(namespace, before)
-            keys = self._namespace_keys(namespace)
-            fields = namespace_fields(wanted, there, keys, broker) if self._takes(f"namespace.{namespace}") else ()
-            self._levels[namespace] = Levels(before, overlaid(before, fields), broker)
-        return self._levels[namespace]
+        return levels_of(namespace, self.live, self._namespace_changes)
 
     @cached_property
-    def _levels(self) -> dict[NamespaceName, Levels]:
-        return {}
+    def _namespace_changes(self) -> NamespaceChanges:
+        """The policies that the files change on namespaces, those of namespaces that are to be created among them."""
+        found = {}
+        for address, wanted in self.desired.objects.items():
+            if isinstance(wanted.resource, NamespaceResource) and self._takes(address):
+                name = wanted.resource.name
+                there = NamespaceResource(name, self.live.namespace_policies.get(name, {}))
+                keys = self._namespace_keys(name)
+                found[name] = namespace_fields(wanted.resource, there, keys, self.live.broker_defaults)
+        return found
 
     def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""

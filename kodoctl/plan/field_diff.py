@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
 from kodoctl.plan.inventory import DesiredObject, LiveObject
+from kodoctl.plan.policy_levels import Levels
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -27,35 +27,6 @@ from kodoctl.topology.resources import (
 NEVER_UNSET = {"schema_validation": False}
 # Namespace policies that Pulsar always answers: the default and "unset" look alike.
 ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Where a topic's value comes from when it has none of its own: before and after the plan."""
-
-    namespace_before: Policies
-    namespace_after: Policies
-    broker: Policies
-
-    def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
-        """The value that counts, with its level."""
-        if own is not None:
-            return Effective(own, "topic")
-        namespace = (self.namespace_after if after else self.namespace_before).get(policy)
-        if namespace is not None:
-            return Effective(namespace, "namespace")
-        return Effective(self.broker[policy], "broker") if policy in self.broker else Effective(None, "broker default")
-
-
-def validates(namespace: Policies, broker: Policies) -> bool:
-    """Whether schemas are enforced on topics that say nothing themselves."""
-    return namespace.get("schema_validation", broker.get("schema_validation")) is True
-
-
-def overlaid(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
-    """Policies once these changes are written."""
-    changed = {change.policy: change.after for change in changes}
-    return {name: value for name, value in {**policies, **changed}.items() if value is not None}
 
 
 def topic_fields(

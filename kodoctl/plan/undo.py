@@ -27,13 +27,14 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.field_diff import normal, overlaid, same
+from kodoctl.plan.field_diff import normal, same
 from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
+from kodoctl.plan.policy_levels import overlaid
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,

@@ -9,7 +9,7 @@ import pytest
 from kodoctl.apply import topics
 from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
 from kodoctl.plan.changes import PolicyChange
-from kodoctl.plan.field_diff import Levels
+from kodoctl.plan.policy_levels import Levels
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.diff import with_namespaces
-from kodoctl.plan.field_diff import Levels, overlaid
 from kodoctl.plan.inventory import Desired, LiveObject
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.policy_levels import Levels, overlaid
 from kodoctl.plan.policy_write_order import write_order
 from kodoctl.plan.schedule import Step, UpdatePhase, schedule
 from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
