@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
 
-from kodoctl.errors import Diagnostic, error
+from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
-from kodoctl.plan.inventory import DesiredObject, LiveObject
-from kodoctl.plan.policy_levels import Levels
+from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+from kodoctl.plan.policy_levels import Levels, NamespaceChanges, levels_of
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -15,18 +17,90 @@ from kodoctl.topology.model.policies import (
     Policies,
     PolicyValue,
 )
+from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
+    Address,
     GrantResource,
     NamespaceResource,
+    Resource,
     SchemaResource,
     SubscriptionResource,
     TopicResource,
 )
+from kodoctl.topology.units import UNLIMITED
 
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
 NEVER_UNSET = {"schema_validation": False}
 # Namespace policies that Pulsar always answers: the default and "unset" look alike.
 ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
+
+
+class FieldDiff:
+    """Fields by which live objects differ from declared ones. `set_by_us`: policies of a namespace that an apply of
+    these topologies set earlier; `takes`: whether an object is compared at all.
+    """
+
+    def __init__(
+        self,
+        desired: Desired,
+        live: Live,
+        set_by_us: Callable[[NamespaceName], frozenset[str]],
+        takes: Callable[[Address], bool],
+    ) -> None:
+        self._desired, self._live, self._set_by_us, self._takes = desired, live, set_by_us, takes
+
+    def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
+        """The fields of an object that a topology owns: a topic, a namespace, a subscription."""
+        match wanted.resource, found.resource:
+            case TopicResource(name=name), TopicResource():
+                return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
+            case NamespaceResource() as after, NamespaceResource() as before:
+                return namespace_fields(after, before, self._set_by_us(after.name), self._live.broker_defaults)
+            case _:
+                assert isinstance(found.resource, SubscriptionResource)
+                return subscription_fields(found.resource)
+
+    def supported(self, resource: Resource) -> Resource:
+        """A resource without the policies that this broker has no place for on a topic."""
+        if not isinstance(resource, TopicResource) or not self._live.unsupported & resource.policies.keys():
+            return resource
+        kept = {name: value for name, value in resource.policies.items() if name not in self._live.unsupported}
+        return replace(resource, policies=kept)
+
+    def unsupported(self) -> Iterator[Diagnostic]:
+        """Policies that this broker has no place for on a topic, where something else counts than the file says."""
+        for policy in sorted(self._live.unsupported):
+            unsaid = []
+            for address, wanted in self._desired.objects.items():
+                topic = wanted.resource
+                if isinstance(topic, TopicResource) and policy in topic.policies and self._takes(address):
+                    counts = self._levels(topic.name.namespace).effective(policy, None, after=True)
+                    value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
+                    if value != topic.policies[policy]:
+                        unsaid.append((address, f"{value} ({counts.source})", wanted.where))
+            if unsaid:
+                address, instead, where = unsaid[0]
+                more = f" and {len(unsaid) - 1} more" if len(unsaid) > 1 else ""
+                detail = (
+                    f"{policy} of {address}{more} is not written: this broker knows it for namespaces only; what counts"
+                    f" there is {instead}; set it under `namespace_policies`, or use a newer broker"
+                )
+                yield warning("K421", "a policy this broker does not have", detail, where)
+
+    def _levels(self, namespace: NamespaceName) -> Levels:
+        return levels_of(namespace, self._live, self._namespace_changes)
+
+    @cached_property
+    def _namespace_changes(self) -> NamespaceChanges:
+        """The policies that the files change on namespaces, those of namespaces that are to be created among them."""
+        found = {}
+        for address, wanted in self._desired.objects.items():
+            if isinstance(wanted.resource, NamespaceResource) and self._takes(address):
+                name = wanted.resource.name
+                there = NamespaceResource(name, self._live.namespace_policies.get(name, {}))
+                keys, broker = self._set_by_us(name), self._live.broker_defaults
+                found[name] = namespace_fields(wanted.resource, there, keys, broker)
+        return found
 
 
 def topic_fields(
