@@ -32,8 +32,18 @@ class Where:
 
 
 @dataclass(frozen=True, slots=True)
+class Remedy:
+    """The flag and its value that allow what a finding refuses; the value is None where the flag takes none."""
+
+    flag: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: `code` is public API and never changes its meaning; `where` is None for findings about no file."""
+    """One finding: `code` is public API and never changes its meaning; `where` is None for findings about no file.
+    With a `remedy`, the last line of `detail` tells it.
+    """
 
     severity: Severity
     code: str
@@ -41,6 +51,7 @@ class Diagnostic:
     detail: str = ""
     where: Where | None = None
     allowed_because: str | None = None
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         place = f"{self.where} " if self.where else ""
@@ -51,6 +62,12 @@ class Diagnostic:
 def error(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
     """A finding that stops the command."""
     return Diagnostic(Severity.ERROR, code, summary, detail, where)
+
+
+def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, told: str) -> Diagnostic:
+    """A finding that stops the command unless a flag allows it; `told` is the remedy as people write it."""
+    text = f"{detail}\nif that is meant: {told}"
+    return Diagnostic(Severity.ERROR, code, summary, text, remedy=remedy)
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:

@@ -6,18 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
-from kodoctl.apply import deletes, namespaces, subscriptions, topics
 from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.fenced_admin import LeasedAdmin
 from kodoctl.apply.ledger_writer import LedgerWriter
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listen, Listener
+from kodoctl.apply.step_writer import StepWriter
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.field_diff import Levels, overlaid
+from kodoctl.plan.changes import Change, Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.schedule import Step, StepKey, schedule
@@ -26,16 +24,7 @@ from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.journal import Journal
-from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import (
-    GrantResource,
-    NamespaceResource,
-    Resource,
-    SchemaResource,
-    SubscriptionResource,
-    TenantResource,
-    TopicResource,
-)
+from kodoctl.topology.resources import NamespaceResource
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"
@@ -58,30 +47,22 @@ class Executor:
     ) -> None:
         self._lease = journal.lease
         self._admin = admin = LeasedAdmin(admin, self._lease.check)
-        self._plan, self._live = plan, live
+        self._plan = plan
         self._listen, self._stop = Listener(listen), stop or threading.Event()
         self._journal = journal
-        self._book = LedgerWriter(admin, plan, live)
+        self._ledgers = LedgerWriter(admin, plan, live)
+        self._writer = StepWriter(admin, plan, live, self._ledgers)
+        self._verifier = Verifier(admin, client, self._writer.levels)
         self._journaled: set[StepKey] = set()
-        self._verifier = Verifier(admin, client, self._levels)
-        self._lanes: dict[NamespaceName, threading.Lock] = {}
-        self._given = namespaces.GrantGuard(admin)
-        self._found_levels: dict[NamespaceName, Levels] = {}
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[ChangeStatus, str]] = {}
         self._over = 0
         self._lock = threading.Lock()
-        self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
-        self._topics_deleted = {
-            change.before.name
-            for change in plan.changes
-            if isinstance(change, Delete) and isinstance(change.before, TopicResource)
-        }
 
     @property
     def ledgers_before(self) -> Mapping[str, str | None]:
         """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
-        return self._book.found
+        return self._ledgers.found
 
     def run(self, seat: BarrierParty = ALONE) -> ApplyReport:
         """Everything that can be done; failures are in the report, never raised. `seat`: where deletes wait for others."""
@@ -100,7 +81,7 @@ class Executor:
                     self._run_level(pool, level, order.waits_for, notes)
         outcomes = self._outcomes()
         complete = all(outcome.status is ChangeStatus.DONE for outcome in outcomes)
-        self._bookkeeping(lambda: self._book.close(complete=complete), notes)
+        self._bookkeeping(lambda: self._ledgers.close(complete=complete), notes)
         if self._lost is not None:
             notes.insert(0, _words(self._lost))
         return ApplyReport(
@@ -134,7 +115,7 @@ class Executor:
         if not ready or not self._may_go_on(ready):
             return
         if not self._bookkeeping(
-            lambda: self._book.intend([s.change for s in ready if not _is_namespace(s.change)]), notes
+            lambda: self._ledgers.intend([s.change for s in ready if not _is_namespace(s.change)]), notes
         ):
             for step in ready:
                 self._end(step, ChangeStatus.NOT_STARTED, "its intent could not be written")
@@ -145,7 +126,7 @@ class Executor:
             self._end(step, ChangeStatus.FAILED, problem)
         self._note(self._journal.settle)
         settled = [step.change for step in ready if self._results[step.key][0] is ChangeStatus.DONE]
-        self._bookkeeping(lambda: self._book.settle(settled), notes)
+        self._bookkeeping(lambda: self._ledgers.settle(settled), notes)
 
     def _skip(self, steps: Iterable[Step], why: str) -> None:
         for step in steps:
@@ -183,7 +164,7 @@ class Executor:
     def _carry_out(self, step: Step) -> None:
         if not self._may_go_on([step]):
             return
-        announce = self._journal.along if self._comes_along(step.change) else self._journal.before
+        announce = self._journal.along if self._writer.goes_with_topic(step.change) else self._journal.before
         if not self._note(lambda: announce(step.change, step.part.value)):
             self._end(step, ChangeStatus.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
@@ -191,7 +172,7 @@ class Executor:
         self._listen(ApplyEvent("started", step.change, self._over, len(self._plan.changes)))
         sent = self._admin.sent_here
         try:
-            self._do(step)
+            self._writer.write(step)
         except LockedError as lost:
             self._lost = lost
             if self._admin.sent_here > sent:
@@ -234,134 +215,6 @@ class Executor:
             found[address, kind] = max(known, result, key=lambda r: order.index(r[0]))
         missing = (ChangeStatus.NOT_STARTED, "")
         return [ChangeOutcome(c, *found.get((c.address, type(c).__name__), missing)) for c in self._plan.changes]
-
-    # --- one step
-
-    def _lane(self, namespace: NamespaceName) -> threading.Lock:
-        with self._lock:
-            return self._lanes.setdefault(namespace, threading.Lock())
-
-    def _levels(self, namespace: NamespaceName) -> Levels:
-        """What counts under the topics of a namespace, before and after this plan."""
-        if namespace not in self._found_levels:
-            self._found_levels[namespace] = self._find_levels(namespace)
-        return self._found_levels[namespace]
-
-    def _find_levels(self, namespace: NamespaceName) -> Levels:
-        before = self._live.namespace_policies.get(namespace, {})
-        after = before
-        for change in self._plan.changes:
-            if change.address == f"namespace.{namespace}":
-                match change:
-                    case Create(after=NamespaceResource() as made):
-                        after = made.policies
-                    case Update(fields=fields):
-                        after = overlaid(before, fields)
-                    case _:
-                        pass
-        return Levels(before, after, self._live.broker_defaults)
-
-    def _do(self, step: Step) -> None:
-        change = step.change
-        match change:
-            case Create(after=after):
-                self._create(after, change)
-            case Update():
-                self._update(change, step)
-            case Delete():
-                self._delete(change)
-            case Adopt(before=before):
-                self._mark(before, change.about.owner)
-            case Forget(before=before):
-                if before is not None:
-                    self._mark(before, None)
-            case _:
-                assert_never(change)
-
-    def _create(self, resource: Resource, change: Create) -> None:
-        match resource:
-            case TenantResource():
-                namespaces.create_tenant(self._admin, resource)
-            case NamespaceResource():
-                properties = self._book.initial_properties(resource.name, change)
-                namespaces.create_namespace(self._admin, resource, self._plan.identity.cluster, properties)
-                self._book.namespace_created(resource.name, properties)
-            case TopicResource():
-                topics.create_topic(self._admin, resource, change.about.owner, self._levels(resource.name.namespace))
-            case SubscriptionResource():
-                subscriptions.create_subscription(self._admin, resource, change.about.owner)
-            case GrantResource():
-                self._grant(resource, frozenset())
-            case SchemaResource():
-                topics.upload_schema(self._admin, resource, None)
-            case _:
-                assert_never(resource)
-
-    def _grant(self, grant: GrantResource, before: frozenset[str]) -> None:
-        with self._lane_of(grant):
-            self._given.check(grant, before, grant.actions)
-            namespaces.set_grant(self._admin, grant)
-
-    def _lane_of(self, grant: GrantResource) -> threading.Lock:
-        return self._lane(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)
-
-    def _update(self, change: Update, step: Step) -> None:
-        match change.before, change.after:
-            case TopicResource() as before, TopicResource() as after:
-                topics.update_topic(self._admin, before, after, change.fields, self._levels(after.name.namespace))
-            case _, NamespaceResource(name=name):
-                with self._lane(name):
-                    namespaces.update_namespace(self._admin, name, step.fields(), self._plan.identity.cluster)
-            case SubscriptionResource(missing_on=lacking), SubscriptionResource() as after:  # it skips nothing there
-                healed = replace(after, start="earliest")
-                subscriptions.heal_subscription(self._admin, healed, change.about.owner, lacking)
-            case GrantResource(actions=before), GrantResource() as after:
-                actions = next(field.after for field in change.fields if field.name == "actions")
-                self._grant(GrantResource(after.target, after.role, frozenset(actions)), before)
-            case SchemaResource() as before, SchemaResource() as after:
-                topics.upload_schema(self._admin, after, before)
-            case _:
-                raise WriteFailedError("this kind of object is never updated")
-
-    def _delete(self, change: Delete) -> None:
-        allowed = change.address in self._plan.allowances.destroy
-        found = self._live.objects.get(change.address)
-        marker = found.marker if found else None
-        match change.before:
-            case TopicResource():
-                deletes.delete_topic(self._admin, change, marker=marker, allowed=allowed)
-            case SubscriptionResource() | GrantResource() if self._comes_along(change):
-                pass  # Pulsar drops both with their topic, under the topic's guard
-            case SubscriptionResource():
-                deletes.delete_subscription(self._admin, change, marker=marker, allowed=allowed)
-            case GrantResource() as grant:
-                with self._lane_of(grant):
-                    namespaces.revoke_grant(self._admin, grant)
-            case NamespaceResource(name=name):
-                with self._lane(name):
-                    deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
-            case _:
-                raise WriteFailedError("this kind of object is never deleted")
-
-    def _comes_along(self, change: Change) -> bool:
-        """Whether nothing is sent for a change, because the topic that it is on is deleted."""
-        match change:
-            case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
-                return place in self._topics_deleted
-            case _:
-                return False
-
-    def _mark(self, resource: Resource, owner: str | None) -> None:
-        """Ownership only: nothing else of the object changes."""
-        found = self._live.objects.get(resource.address)
-        planned = found.marker if found else None
-        match resource:
-            case TopicResource(name=name):
-                topics.mark_topic(self._admin, name, owner, planned)
-            case SubscriptionResource():
-                subscriptions.mark_subscription(self._admin, resource, owner, planned)
-            case _:
-                pass  # namespaces and grants are held in the ledger alone
 
 
 def _words(problem: LockedError) -> str:

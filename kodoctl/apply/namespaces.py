@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from kodoctl.apply.topics import write_policy
-from kodoctl.plan.changes import FieldChange
+from kodoctl.plan.changes import PolicyChange
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
@@ -67,9 +67,9 @@ def _different(found: Policies, wanted: Policies) -> list[str]:
     return [name for name, value in wanted.items() if normal(found.get(name)) != normal(value)]
 
 
-def update_namespace(admin: Admin, name: NamespaceName, fields: tuple[FieldChange, ...], cluster: str) -> None:
+def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
     """Policies one after the other, each read back: many wrong bodies answer 204."""
-    changed = {field.policy: (field.before, field.after) for field in fields if field.policy}
+    changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster)
     moved = [policy for policy, (old, _) in changed.items() if normal(now.get(policy)) != normal(old)]
     if moved:

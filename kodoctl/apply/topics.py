@@ -11,8 +11,9 @@ from functools import partial
 from typing import Final
 
 from kodoctl.apply.subscriptions import heal_subscription
-from kodoctl.plan.changes import FieldChange
-from kodoctl.plan.field_diff import Levels, same
+from kodoctl.plan.changes import FieldUpdate, PolicyChange
+from kodoctl.plan.field_diff import same
+from kodoctl.plan.policy_levels import Levels
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
@@ -61,13 +62,13 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: Levels) -> boo
 
 
 def update_topic(
-    admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldChange, ...], levels: Levels
+    admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: Levels
 ) -> None:
     """Only what differs is written, and only if it is still what the plan saw."""
     names = {field.name for field in fields}
     if names & {"partitions", "missing_partitions"}:
         _set_partitions(admin, before, max(after.partitions, before.partitions))
-    policies = {field.policy: (field.before, field.after) for field in fields if field.policy}
+    policies = {field.policy: (field.before, field.after) for field in fields if isinstance(field, PolicyChange)}
     for name, (old, _) in policies.items():
         if not _as_planned(admin, after.name, name, old):
             now = read_policy(admin, after.name, name)

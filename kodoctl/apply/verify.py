@@ -14,7 +14,8 @@ from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
-from kodoctl.plan.field_diff import Levels, same, validates
+from kodoctl.plan.field_diff import same
+from kodoctl.plan.policy_levels import Levels, validates
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -97,8 +98,8 @@ class Verifier:
             match step.change:
                 case Create(after=GrantResource() as grant):
                     wanted = grant.actions
-                case Update(after=GrantResource() as grant, fields=fields):
-                    wanted = frozenset(fields[0].after)
+                case Update(after=GrantResource() as grant) as update:
+                    wanted = update.granted_actions
                 case Delete(before=GrantResource() as grant):
                     wanted = frozenset()
                 case _:
@@ -139,10 +140,8 @@ def _topic(step: Step) -> TopicName:
 def _written_policies(step: Step) -> Policies:
     """Policy -> the value a step wrote, None where it unset one."""
     match step.change:
-        case Create(after=TopicResource(policies=policies)):
-            return policies
-        case Update(after=TopicResource(), fields=fields):
-            return {field.policy: field.after for field in fields if field.policy}
+        case Create(after=TopicResource()) | Update(after=TopicResource()) as change:
+            return {one.policy: one.after for one in change.policy_changes}
         case _:
             return {}
 

@@ -95,10 +95,8 @@ def _in_words(change: Change) -> str:
         case Create(after=after):
             return f"{verb} ({serialization.describe(after)})"
         case Update(fields=fields):
-            documents = [serialization.field_to_json(field) for field in fields]
-            told = [
-                f"{d['name'].removeprefix('policies.')} {_text(d['before'])} → {_text(d['after'])}" for d in documents
-            ]
+            documents = [(field.label, serialization.field_to_json(field)) for field in fields]
+            told = [f"{label} {_text(d['before'])} → {_text(d['after'])}" for label, d in documents]
             return f"{verb} ({', '.join(told)})"
         case _:
             return verb

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from kodoctl.errors import Diagnostic, Where
-from kodoctl.topology.resources import Address, Resource
+from kodoctl.topology.model.policies import PolicyValue
+from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
 
 
 class Action(StrEnum):
@@ -44,24 +45,57 @@ class Effective:
     source: str
 
 
+POLICY_PREFIX: Final = "policies."  # of the names of fields in JSON
+FieldName = Literal["partitions", "missing_partitions", "missing_on", "actions", "definition", "delayed_delivery"]
+
+
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One changed field: `partitions`, `policies.<name>`, `missing_on`, `actions`, `definition`, `marker`,
-    `delayed_delivery`.
-
-    None is "not set". `effective_before`/`effective_after` say what counts then, for policies.
+    """One changed field of a resource that is no policy. `missing_partitions` of a topic and `missing_on` of a
+    subscription are partitions without it; `delayed_delivery` is a value under which delivery stalls.
     """
 
-    name: str
+    name: FieldName
     before: Any
     after: Any
+
+    @property
+    def label(self) -> str:
+        """The field's name in messages."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChange:
+    """One changed policy of a topic or a namespace; None is "not set". `effective_before` and `effective_after` are the
+    values that count then, where they are known.
+    """
+
+    policy: str
+    before: PolicyValue | None
+    after: PolicyValue | None
     effective_before: Effective | None = None
     effective_after: Effective | None = None
 
     @property
-    def policy(self) -> str | None:
-        """The policy's name, None for other fields."""
-        return self.name.removeprefix("policies.") if self.name.startswith("policies.") else None
+    def name(self) -> str:
+        """The field's name in JSON, where policies are members of `policies`."""
+        return f"{POLICY_PREFIX}{self.policy}"
+
+    @property
+    def label(self) -> str:
+        """The policy's name in messages."""
+        return self.policy
+
+    def counting(self, *, after: bool) -> PolicyValue | None:
+        """The value that counts before or after the change; None is Pulsar's default."""
+        effective = self.effective_after if after else self.effective_before
+        if effective is not None:
+            return effective.value
+        return self.after if after else self.before
+
+
+FieldUpdate = FieldChange | PolicyChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +123,12 @@ class Create:
         """The object's address."""
         return self.after.address
 
+    @property
+    def policy_changes(self) -> tuple[PolicyChange, ...]:
+        """The policies that a topic or a namespace is created with."""
+        policies = self.after.policies if isinstance(self.after, TopicResource | NamespaceResource) else {}
+        return tuple(PolicyChange(name, None, value) for name, value in policies.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -96,7 +136,7 @@ class Update:
 
     before: Resource
     after: Resource
-    fields: tuple[FieldChange, ...]
+    fields: tuple[FieldUpdate, ...]
     about: ChangeContext
     unload: bool = False
     adopting: bool = False  # it is nobody's yet: needs --adopt, because somebody set what this would change
@@ -105,6 +145,17 @@ class Update:
     def address(self) -> Address:
         """The object's address."""
         return self.after.address
+
+    @property
+    def policy_changes(self) -> tuple[PolicyChange, ...]:
+        """The policies among the fields."""
+        return tuple(field for field in self.fields if isinstance(field, PolicyChange))
+
+    @property
+    def granted_actions(self) -> frozenset[str]:
+        """The actions that a role has after the update of its grant."""
+        changed = next(field for field in self.fields if isinstance(field, FieldChange) and field.name == "actions")
+        return frozenset(changed.after)
 
 
 @dataclass(frozen=True, slots=True)

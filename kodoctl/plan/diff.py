@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
-from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.field_diff import (
-    Levels,
-    grant_fields,
-    impossible,
-    namespace_fields,
-    overlaid,
-    schema_fields,
-    subscription_fields,
-    topic_fields,
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    FieldChange,
+    FieldUpdate,
+    Forget,
+    Update,
 )
+from kodoctl.plan.field_diff import FieldDiff, grant_fields, impossible, schema_fields
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
-from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
+from kodoctl.plan.ownership import OwnershipRecords, foreign_ledgers
+from kodoctl.plan.ownership_decision import (
+    OwnershipAction,
+    OwnershipDecision,
+    decide_declared,
+    decide_undeclared,
+)
 from kodoctl.plan.targeting import TargetedObjects
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -33,7 +38,6 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
-from kodoctl.topology.units import UNLIMITED
 
 HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it
 
@@ -71,174 +75,86 @@ def diff(
 
 
 class _Diff:
-    """One comparison. Collects; decides by ownership, then field by field."""
+    """One comparison of whole inventories. Collects changes and conflicts; ownership decides before fields do."""
 
     def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: TargetedObjects | None) -> None:
-        self.desired, self.live, self.allowances, self.chosen = desired, live, allowances, chosen
-        self.changes: list[Change] = []
-        self.conflicts: list[Diagnostic] = []
-        self.unchanged = 0
+        self._desired, self._live, self._allowances, self._chosen = desired, live, allowances, chosen
+        self._records = OwnershipRecords(desired, live)
+        self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._takes)
+        self._changes: list[Change] = []
+        self._conflicts: list[Diagnostic] = []
+        self._unchanged = 0
 
     def run(self) -> Difference:
-        self.conflicts += foreign_ledgers(self.desired, self.live, take_over=self.allowances.take_over)
-        for address, wanted in self.desired.objects.items():
-            found = self.live.objects.get(address)
-            if not self._takes(address):
-                continue
-            if found is None:
-                self._create(wanted)
-            elif isinstance(wanted.resource, GrantResource):
-                self._grant(wanted, wanted.resource, found)
-            elif isinstance(wanted.resource, SchemaResource | TenantResource):
-                self._shared(wanted, found)
-            else:
-                self._declared(address, wanted, found)
-        for ledger in self._our_ledgers:
+        self._conflicts += foreign_ledgers(self._desired, self._live, take_over=self._allowances.take_over)
+        for address, wanted in self._desired.objects.items():
+            if self._takes(address):
+                self._declared(address, wanted, self._live.objects.get(address))
+        for ledger in self._records.ours:
             self._no_longer_declared(ledger)
-        self.conflicts += self._unsaid()
+        self._conflicts += self._field_diff.unsupported()
         return Difference(
-            tuple(self.changes),
-            tuple(self.conflicts),
-            self.unchanged,
+            tuple(self._changes),
+            tuple(self._conflicts),
+            self._unchanged,
             tuple(sorted(self._unmanaged())),
-            self._elsewhere(),
-            self.chosen,
-        )
-
-    # --- whose is it
-
-    @cached_property
-    def _our_ledgers(self) -> tuple[Ledger, ...]:
-        """Ledger entries of our topologies and of the names they had."""
-        names = self.desired.all_names
-        return tuple(
-            entry for ledgers in self.live.ledgers.values() for name, entry in ledgers.items() if name in names
+            self._records.elsewhere(),
+            self._chosen,
         )
 
     def _takes(self, address: Address) -> bool:
-        return self.chosen is None or self.chosen.takes(address)
-
-    def _claim(self, address: Address, found: LiveObject, asking: str | None = None) -> Claim:
-        namespace = namespace_of(found.resource)
-        return claim(address, found, self.live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
+        return self._chosen is None or self._chosen.takes(address)
 
     # --- declared objects
 
-    def _create(self, wanted: DesiredObject) -> None:
-        resource = wanted.resource
-        if isinstance(resource, TopicResource) and self.live.unsupported & resource.policies.keys():
-            kept = {name: value for name, value in resource.policies.items() if name not in self.live.unsupported}
-            resource = replace(resource, policies=kept)
-        self.changes.append(Create(resource, ChangeContext(wanted.owner, "declared, not there", wanted.where)))
-
-    def _unsaid(self) -> Iterator[Diagnostic]:
-        """Policies that this broker has no place for on a topic, where something else counts than the file says."""
-        for policy in sorted(self.live.unsupported):
-            unsaid = []
-            for address, wanted in self.desired.objects.items():
-                topic = wanted.resource
-                if isinstance(topic, TopicResource) and policy in topic.policies and self._takes(address):
-                    counts = self.levels(topic.name.namespace).effective(policy, None, after=True)
-                    value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
-                    if value != topic.policies[policy]:
-                        unsaid.append((address, f"{value} ({counts.source})", wanted.where))
-            if unsaid:
-                address, instead, where = unsaid[0]
-                more = f" and {len(unsaid) - 1} more" if len(unsaid) > 1 else ""
-                detail = (
-                    f"{policy} of {address}{more} is not written: this broker knows it for namespaces only; what counts"
-                    f" there is {instead}; set it under `namespace_policies`, or use a newer broker"
-                )
-                yield warning("K421", "a policy this broker does not have", detail, where)
-
-    def _declared(self, address: Address, wanted: DesiredObject, found: LiveObject) -> None:
+    def _declared(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
         match wanted.resource:
-            case NamespaceResource(name=name, managed=None) if not self._namespace_keys(name):
-                self.unchanged += 1  # needed, and there: whose it is does not matter
-                return
+            case GrantResource() as grant if found is not None:
+                self._grant(wanted, grant, found)
+            case SchemaResource() | TenantResource() if found is not None:
+                self._shared(wanted, found)
+            case NamespaceResource(name=name, managed=None) if found and not self._records.namespace_keys(name):
+                self._unchanged += 1  # needed, and there: whose it is does not matter
             case _:
-                pass
-        problems = list(impossible(wanted, found))
-        owned = self._claim(address, found, wanted.owner)
-        mine = owned.owner == wanted.owner
-        earlier = owned.owner is not None and owned.owner in self.desired.formerly(wanted.owner)
-        if owned.owner is not None and not mine and not earlier and not self.allowances.take_over:
-            problems.append(self._conflict(address, wanted, owned.owner))
-        if problems:
-            self.conflicts += problems
+                self._owned(address, wanted, found)
+
+    def _owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
+        """A declared object that belongs to one topology: first whose it is, then its fields."""
+        formerly = self._desired.formerly(wanted.owner)
+        live = self._records.claim(address, found, wanted.owner) if found else None
+        decision = decide_declared(wanted.owner, live, formerly=formerly, take_over=self._allowances.take_over)
+        if found is None or live is None:
+            resource = self._field_diff.supported(wanted.resource)
+            self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
-        fields = self._fields(wanted, found)
-        if not mine or owned.holding in (None, OwnershipKind.INTENT):
-            self._adopt(wanted, found, owned)
+        problems = list(impossible(wanted, found))
+        if decision.action is OwnershipAction.REFUSE:
+            problems.append(_conflict(address, wanted, decision))
+        if problems:
+            self._conflicts += problems
+            return
+        fields = self._field_diff.fields(wanted, found)
+        if decision.action is OwnershipAction.ADOPT:
+            about = ChangeContext(wanted.owner, decision.reason, wanted.where)
+            self._changes.append(Adopt(found.resource, about, decision.owned_by))
         if fields:
-            self._update(wanted, found, fields, adopting=owned.owner is None)
-        elif mine and owned.holding not in (None, OwnershipKind.INTENT):
-            self.unchanged += 1
-
-    def _conflict(self, address: Address, wanted: DesiredObject, owner: str) -> Diagnostic:
-        detail = (
-            f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
-            f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
-        )
-        return error("K410", "another topology owns it", detail, wanted.where)
-
-    def _adopt(self, wanted: DesiredObject, found: LiveObject, owned: Claim) -> None:
-        taken_from = owned.owner if owned.owner not in (None, wanted.owner) else None
-        if taken_from in self.desired.formerly(wanted.owner):
-            reason = f"{wanted.owner} was called {taken_from}"
-        elif taken_from:
-            reason = f"taken over from {taken_from}"
-        elif owned.owner == wanted.owner:
-            reason = "carries our marker, the ledger does not hold it yet"
-        else:
-            reason = "there, and nobody's yet"
-        self.changes.append(Adopt(found.resource, ChangeContext(wanted.owner, reason, wanted.where), taken_from))
+            self._update(wanted, found, fields, adopting=live.owner is None)
+        elif decision.action is OwnershipAction.KEEP:
+            self._unchanged += 1
 
     def _update(
-        self, wanted: DesiredObject, found: LiveObject, fields: tuple[FieldChange, ...], *, adopting: bool
+        self, wanted: DesiredObject, found: LiveObject, fields: tuple[FieldUpdate, ...], *, adopting: bool
     ) -> None:
         unload = any(change.name == "delayed_delivery" for change in fields)
         about = ChangeContext(wanted.owner, "differs from the file", wanted.where)
-        self.changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
-        risky = [change.name.removeprefix("policies.") for change in fields if change.name not in HEALING]
-        if adopting and risky and found.resource.address not in self.allowances.adopt:
+        self._changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
+        risky = [change.label for change in fields if change.name not in HEALING]
+        if adopting and risky and found.resource.address not in self._allowances.adopt:
             detail = (
                 f"{found.resource.address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
                 f" Write the live values into the file, or --adopt {found.resource.address}"
             )
-            self.conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
-
-    def _fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldChange, ...]:
-        match wanted.resource, found.resource:
-            case TopicResource(name=name), TopicResource():
-                return topic_fields(wanted, found, self.levels(name.namespace), self.live.unsupported)
-            case NamespaceResource() as after, NamespaceResource() as before:
-                return namespace_fields(after, before, self._namespace_keys(after.name), self.live.broker_defaults)
-            case _:
-                assert isinstance(found.resource, SubscriptionResource)
-                return subscription_fields(found.resource)
-
-    def _namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
-        """Policies of the namespace that we set earlier."""
-        entries = [ledger for ledger in self._our_ledgers if ledger.namespace == namespace]
-        return frozenset(key for ledger in entries for key in ledger.namespace_keys)
-
-    def levels(self, namespace: NamespaceName) -> Levels:
-        """Namespace and broker values under a topic, before and after this plan."""
-        if namespace not in self._levels:
-            broker = self.live.broker_defaults
-            before = self.live.namespace_policies.get(namespace, {})
-            wanted = self.desired.objects[f"namespace.{namespace}"].resource
-            assert isinstance(wanted, NamespaceResource)
-            there = NamespaceResource(namespace, before)
-            keys = self._namespace_keys(namespace)
-            fields = namespace_fields(wanted, there, keys, broker) if self._takes(f"namespace.{namespace}") else ()
-            self._levels[namespace] = Levels(before, overlaid(before, fields), broker)
-        return self._levels[namespace]
-
-    @cached_property
-    def _levels(self) -> dict[NamespaceName, Levels]:
-        return {}
+            self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
 
     def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
@@ -246,117 +162,98 @@ class _Diff:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
                 self._update(wanted, found, fields, adopting=False)
             case _:
-                self.unchanged += 1
+                self._unchanged += 1
 
     def _grant(self, wanted: DesiredObject, after: GrantResource, found: LiveObject) -> None:
         before = found.resource
         assert isinstance(before, GrantResource)
-        ours, others = self._granted(after.address)
+        ours, others = self._records.granted(after.address)
         if fields := grant_fields(after, before, ours, others):
             self._update(wanted, found, fields, adopting=False)
         elif not after.actions <= ours:
             reason = "given already, not in our ledger yet"
-            self.changes.append(Adopt(before, ChangeContext(wanted.owner, reason, wanted.where)))
+            self._changes.append(Adopt(before, ChangeContext(wanted.owner, reason, wanted.where)))
         else:
-            self.unchanged += 1
-
-    def _granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
-        """(actions our ledgers gave, actions other ledgers gave)."""
-        ours = {action for ledger in self._our_ledgers for action in ledger.grants.get(address, ())}
-        names = {ledger.name for ledger in self._our_ledgers}
-        others = {
-            action
-            for ledgers in self.live.ledgers.values()
-            for name, ledger in ledgers.items()
-            if name not in names
-            for action in ledger.grants.get(address, ())
-        }
-        return frozenset(ours), frozenset(others)
+            self._unchanged += 1
 
     # --- ours, and no longer declared
 
     def _no_longer_declared(self, ledger: Ledger) -> None:
-        owner = self._lives_here(ledger)
+        owner = self._records.lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
             if address.startswith("namespace."):
                 if owner is None and all(map(self._takes, ledger.addresses)):
-                    found = self.live.objects.get(address)
+                    found = self._live.objects.get(address)
                     about = ChangeContext(ledger.name, "nothing of ours is left in it")
-                    self.changes.append(Forget(address, found.resource if found else None, about))
-            elif address not in self.desired.objects and self._takes(address):
+                    self._changes.append(Forget(address, found.resource if found else None, about))
+            elif address not in self._desired.objects and self._takes(address):
                 self._leave(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
-            if address not in self.desired.objects and self._takes(address):
+            if address not in self._desired.objects and self._takes(address):
                 self._revoke(address, actions, owner or ledger.name)
 
-    def _lives_here(self, ledger: Ledger) -> str | None:
-        """The name under which a ledger's topology still lives in that namespace; None: it moved away, or is destroyed."""
-        return next(
-            (
-                expansion.name
-                for expansion in self.desired.by_namespace(ledger.namespace)
-                if ledger.name in {expansion.name, *expansion.topology.spec.formerly}
-            ),
-            None,
-        )
-
     def _leave(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
-        found = self.live.objects.get(address)
-        if found is None or self._claim(address, found).owner != ledger.name:
-            reason = "is gone already" if found is None else "was made anew by somebody else"
-            if holding is not OwnershipKind.INTENT:
-                self.changes.append(Forget(address, None, ChangeContext(owner, reason)))
-        elif address in self.allowances.forget:
-            self.changes.append(Forget(address, found.resource, ChangeContext(owner, "named in `forget`")))
-        elif holding is OwnershipKind.ADOPTED and address not in self.allowances.destroy:
-            reason = "no longer declared; was adopted, so it stays (allow_destroy would delete it)"
-            self.changes.append(Forget(address, found.resource, ChangeContext(owner, reason)))
-        else:
-            self.changes.append(Delete(found.resource, ChangeContext(owner, "no longer declared")))
+        found = self._live.objects.get(address)
+        decision = decide_undeclared(
+            ledger.name,
+            holding,
+            self._records.claim(address, found) if found else None,
+            forget=address in self._allowances.forget,
+            destroy=address in self._allowances.destroy,
+        )
+        about = ChangeContext(owner, decision.reason)
+        match decision.action, found:
+            case OwnershipAction.FORGET_LOST, _:
+                self._changes.append(Forget(address, None, about))
+            case OwnershipAction.FORGET, LiveObject(resource=resource):
+                self._changes.append(Forget(address, resource, about))
+            case OwnershipAction.DELETE, LiveObject(resource=resource):
+                self._changes.append(Delete(resource, about))
+            case _:
+                pass
 
     def _revoke(self, address: Address, actions: frozenset[str], owner: str) -> None:
-        found = self.live.objects.get(address)
+        found = self._live.objects.get(address)
         if found is None:
-            self.changes.append(Forget(address, None, ChangeContext(owner, "is gone already")))
+            self._changes.append(Forget(address, None, ChangeContext(owner, "is gone already")))
             return
         before = found.resource
         assert isinstance(before, GrantResource)
-        _, others = self._granted(address)
+        _, others = self._records.granted(address)
         left = before.actions - (actions - others)
         if left == before.actions:
-            self.changes.append(Forget(address, before, ChangeContext(owner, "no longer declared; others need it")))
+            self._changes.append(Forget(address, before, ChangeContext(owner, "no longer declared; others need it")))
         elif left:
             after = GrantResource(before.target, before.role, left)
             fields = (FieldChange("actions", before.actions, left),)
-            self.changes.append(
-                Update(before, after, fields, ChangeContext(owner, "no longer declared; others gave the rest"))
-            )
+            about = ChangeContext(owner, "no longer declared; others gave the rest")
+            self._changes.append(Update(before, after, fields, about))
         else:
-            self.changes.append(Delete(before, ChangeContext(owner, "no longer declared")))
+            self._changes.append(Delete(before, ChangeContext(owner, "no longer declared")))
 
     # --- seen, and not ours
 
     def _unmanaged(self) -> Iterator[Address]:
-        touched = {change.address for change in self.changes}
-        for address, found in self.live.objects.items():
-            if address in self.desired.objects or address in touched or not self._takes(address):
+        touched = {change.address for change in self._changes}
+        for address, found in self._live.objects.items():
+            if address in self._desired.objects or address in touched or not self._takes(address):
                 continue
             if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
-                owned = self._claim(address, found)
-                if owned.owner is None or (owned.owner in self.desired.names and owned.holding is None):
+                owned = self._records.claim(address, found)
+                if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
 
     def _on_managed_topic(self, resource: Resource) -> bool:
-        return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self.desired.objects
+        return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self._desired.objects
 
-    def _elsewhere(self) -> dict[str, int]:
-        names = {ledger.name for ledger in self._our_ledgers}
-        return {
-            name: len(ledger.owned)
-            for ledgers in self.live.ledgers.values()
-            for name, ledger in sorted(ledgers.items())
-            if name not in names
-        }
+
+def _conflict(address: Address, wanted: DesiredObject, decision: OwnershipDecision) -> Diagnostic:
+    owner = decision.owned_by
+    detail = (
+        f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
+        f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
+    )
+    return error("K410", "another topology owns it", detail, wanted.where)
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:

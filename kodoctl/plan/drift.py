@@ -11,7 +11,7 @@ from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.plan import Plan
-from kodoctl.topology.resources import Address
+from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
 # Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.
 # Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
@@ -78,7 +78,7 @@ def _group(change: Change, applied: set[Address], *, file_changed: bool) -> str:
             return "by_hand" if change.address in applied or not file_changed else "not_applied"
         case Forget(before=None):
             return "by_hand"  # it was ours, it is gone or was made anew
-        case Update(before=before) if getattr(before, "missing_on", ()) or getattr(before, "missing", ()):
+        case Update(before=TopicResource(missing=lacking) | SubscriptionResource(missing_on=lacking)) if lacking:
             return "by_hand"
         case Update():
             return "either" if file_changed else "by_hand"

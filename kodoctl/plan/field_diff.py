@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
 
-from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import Effective, FieldChange
-from kodoctl.plan.inventory import DesiredObject, LiveObject
+from kodoctl.errors import Diagnostic, error, warning
+from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
+from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+from kodoctl.plan.policy_levels import Levels, NamespaceChanges, levels_of
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -15,13 +17,17 @@ from kodoctl.topology.model.policies import (
     Policies,
     PolicyValue,
 )
+from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
+    Address,
     GrantResource,
     NamespaceResource,
+    Resource,
     SchemaResource,
     SubscriptionResource,
     TopicResource,
 )
+from kodoctl.topology.units import UNLIMITED
 
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
 NEVER_UNSET = {"schema_validation": False}
@@ -29,43 +35,82 @@ NEVER_UNSET = {"schema_validation": False}
 ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
 
 
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """Where a topic's value comes from when it has none of its own: before and after the plan."""
+class FieldDiff:
+    """Fields by which live objects differ from declared ones. `set_by_us`: policies of a namespace that an apply of
+    these topologies set earlier; `takes`: whether an object is compared at all.
+    """
 
-    namespace_before: Policies
-    namespace_after: Policies
-    broker: Policies
+    def __init__(
+        self,
+        desired: Desired,
+        live: Live,
+        set_by_us: Callable[[NamespaceName], frozenset[str]],
+        takes: Callable[[Address], bool],
+    ) -> None:
+        self._desired, self._live, self._set_by_us, self._takes = desired, live, set_by_us, takes
 
-    def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
-        """The value that counts, with its level."""
-        if own is not None:
-            return Effective(own, "topic")
-        namespace = (self.namespace_after if after else self.namespace_before).get(policy)
-        if namespace is not None:
-            return Effective(namespace, "namespace")
-        return Effective(self.broker[policy], "broker") if policy in self.broker else Effective(None, "broker default")
+    def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
+        """The fields of an object that a topology owns: a topic, a namespace, a subscription."""
+        match wanted.resource, found.resource:
+            case TopicResource(name=name), TopicResource():
+                return topic_fields(wanted, found, self._levels(name.namespace), self._live.unsupported)
+            case NamespaceResource() as after, NamespaceResource() as before:
+                return namespace_fields(after, before, self._set_by_us(after.name), self._live.broker_defaults)
+            case _:
+                assert isinstance(found.resource, SubscriptionResource)
+                return subscription_fields(found.resource)
 
+    def supported(self, resource: Resource) -> Resource:
+        """A resource without the policies that this broker has no place for on a topic."""
+        if not isinstance(resource, TopicResource) or not self._live.unsupported & resource.policies.keys():
+            return resource
+        kept = {name: value for name, value in resource.policies.items() if name not in self._live.unsupported}
+        return replace(resource, policies=kept)
 
-def validates(namespace: Policies, broker: Policies) -> bool:
-    """Whether schemas are enforced on topics that say nothing themselves."""
-    return namespace.get("schema_validation", broker.get("schema_validation")) is True
+    def unsupported(self) -> Iterator[Diagnostic]:
+        """Policies that this broker has no place for on a topic, where something else counts than the file says."""
+        for policy in sorted(self._live.unsupported):
+            unsaid = []
+            for address, wanted in self._desired.objects.items():
+                topic = wanted.resource
+                if isinstance(topic, TopicResource) and policy in topic.policies and self._takes(address):
+                    counts = self._levels(topic.name.namespace).effective(policy, None, after=True)
+                    value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
+                    if value != topic.policies[policy]:
+                        unsaid.append((address, f"{value} ({counts.source})", wanted.where))
+            if unsaid:
+                address, instead, where = unsaid[0]
+                more = f" and {len(unsaid) - 1} more" if len(unsaid) > 1 else ""
+                detail = (
+                    f"{policy} of {address}{more} is not written: this broker knows it for namespaces only; what counts"
+                    f" there is {instead}; set it under `namespace_policies`, or use a newer broker"
+                )
+                yield warning("K421", "a policy this broker does not have", detail, where)
 
+    def _levels(self, namespace: NamespaceName) -> Levels:
+        return levels_of(namespace, self._live, self._namespace_changes)
 
-def overlaid(policies: Policies, fields: Iterable[FieldChange]) -> Policies:
-    """Policies once these fields are written."""
-    changed = {field.policy: field.after for field in fields if field.policy}
-    return {name: value for name, value in {**policies, **changed}.items() if value is not None}
+    @cached_property
+    def _namespace_changes(self) -> NamespaceChanges:
+        """The policies that the files change on namespaces, those of namespaces that are to be created among them."""
+        found = {}
+        for address, wanted in self._desired.objects.items():
+            if isinstance(wanted.resource, NamespaceResource) and self._takes(address):
+                name = wanted.resource.name
+                there = NamespaceResource(name, self._live.namespace_policies.get(name, {}))
+                keys, broker = self._set_by_us(name), self._live.broker_defaults
+                found[name] = namespace_fields(wanted.resource, there, keys, broker)
+        return found
 
 
 def topic_fields(
     wanted: DesiredObject, found: LiveObject, levels: Levels, unsupported: frozenset[str]
-) -> tuple[FieldChange, ...]:
+) -> tuple[FieldUpdate, ...]:
     """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
     after, before = wanted.resource, found.resource
     assert isinstance(after, TopicResource)
     assert isinstance(before, TopicResource)
-    fields: list[FieldChange] = []
+    fields: list[FieldUpdate] = []
     if after.partitions > before.partitions > 0:
         fields.append(FieldChange("partitions", before.partitions, after.partitions))
     if before.missing:
@@ -76,8 +121,8 @@ def topic_fields(
             continue
         if not same(name, old, new):
             fields.append(
-                FieldChange(
-                    f"policies.{name}",
+                PolicyChange(
+                    name,
                     old,
                     new,
                     levels.effective(name, old, after=False),
@@ -109,9 +154,9 @@ def impossible(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]
 
 def namespace_fields(
     after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
-) -> tuple[FieldChange, ...]:
+) -> tuple[PolicyChange, ...]:
     """Only what the file names, and what we set earlier and the file no longer names."""
-    fields: list[FieldChange] = []
+    fields: list[PolicyChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
         old, new = before.policies.get(name), after.policies.get(name)
         if new is None and name in ONLY_WHERE_NAMED:
@@ -119,11 +164,8 @@ def namespace_fields(
         if new is None and name in ALWAYS_SET:
             new = ALWAYS_SET[name]
         if normal(old) != normal(new):
-            fields.append(
-                FieldChange(
-                    f"policies.{name}", old, new, _on_namespace(name, old, broker), _on_namespace(name, new, broker)
-                )
-            )
+            effective = (_on_namespace(name, value, broker) for value in (old, new))
+            fields.append(PolicyChange(name, old, new, *effective))
     return tuple(fields)
 
 

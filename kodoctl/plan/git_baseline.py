@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Origin, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldUpdate, Forget, Origin, PolicyChange, Update
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.inventory import Desired, DesiredObject
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
@@ -71,7 +71,7 @@ def _origin(change: Change, now: DesiredObject | None, then: DesiredObject | Non
 
 
 def _of_fields(
-    fields: tuple[FieldChange, ...], now: DesiredObject | None, then: DesiredObject | None
+    fields: tuple[FieldUpdate, ...], now: DesiredObject | None, then: DesiredObject | None
 ) -> tuple[Origin, tuple[str, ...]]:
     """By field: edited, and live is what the file said before: the edit. Not edited: drift.
     Edited, and live is neither: both.
@@ -84,9 +84,9 @@ def _of_fields(
     return (found.pop() if len(found) == 1 else Origin.BOTH), drifted
 
 
-def _of_field(field: FieldChange, now: DesiredObject | None, then: DesiredObject | None) -> Origin:
+def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject | None) -> Origin:
     before, after = _said(then, field), _said(now, field)
-    if then is not None and now is not None and field.policy in then.ignore - now.ignore:
+    if then and now and isinstance(field, PolicyChange) and field.policy in then.ignore - now.ignore:
         return Origin.EDIT  # it was somebody else's so far, and is the file's from now on
     if before == after:
         return Origin.DRIFT
@@ -95,12 +95,12 @@ def _of_field(field: FieldChange, now: DesiredObject | None, then: DesiredObject
     return Origin.EDIT if before == normal(field.before) else Origin.BOTH
 
 
-def _said(wanted: DesiredObject | None, field: FieldChange) -> Any:
+def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
     """Value of a field in a file. None: no value, or the field is not for a file to declare
     (a half-made object is repaired).
     """
     match wanted.resource if wanted else None:
-        case TopicResource() | NamespaceResource() as resource if field.policy is not None:
+        case TopicResource() | NamespaceResource() as resource if isinstance(field, PolicyChange):
             return normal(resource.policies.get(field.policy))
         case TopicResource(partitions=partitions) if field.name == "partitions":
             return partitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, Where, error, note
@@ -72,6 +72,49 @@ def _claim_of_namespace(
     if asking in candidates:
         return Claim(asking, holders[asking])
     return Claim(setting[0], holders[setting[0]]) if setting else Claim(None)
+
+
+class OwnershipRecords:
+    """Markers and ledgers of a cluster as the topologies of some files read them."""
+
+    def __init__(self, desired: Desired, live: Live) -> None:
+        self._desired, self._live = desired, live
+        entries = [entry for ledgers in live.ledgers.values() for _, entry in sorted(ledgers.items())]
+        self.ours = tuple(entry for entry in entries if entry.name in desired.all_names)
+        self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
+
+    def claim(self, address: Address, found: LiveObject, asking: str | None = None) -> Claim:
+        """The claim on a live object; `asking`: the topology that declares it."""
+        namespace = namespace_of(found.resource)
+        return claim(address, found, self._live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
+
+    def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
+        """Policies of the namespace that we set earlier."""
+        entries = [ledger for ledger in self.ours if ledger.namespace == namespace]
+        return frozenset(key for ledger in entries for key in ledger.namespace_keys)
+
+    def granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
+        """(actions that our ledgers gave, actions that other ledgers gave)."""
+        return _granted(self.ours, address), _granted(self._others, address)
+
+    def lives_here(self, ledger: Ledger) -> str | None:
+        """The name under which a ledger's topology still lives in that namespace; None: it moved away, or is destroyed."""
+        return next(
+            (
+                expansion.name
+                for expansion in self._desired.by_namespace(ledger.namespace)
+                if ledger.name in {expansion.name, *expansion.topology.spec.formerly}
+            ),
+            None,
+        )
+
+    def elsewhere(self) -> dict[str, int]:
+        """Other topologies in these namespaces: name -> number of objects."""
+        return {ledger.name: len(ledger.owned) for ledger in self._others}
+
+
+def _granted(ledgers: Iterable[Ledger], address: Address) -> frozenset[str]:
+    return frozenset(action for ledger in ledgers for action in ledger.grants.get(address, ()))
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kodoctl.plan.changes import Effective, FieldChange
+from kodoctl.plan.changes import PolicyChange
 from kodoctl.topology.lint.rules.retention import quota_conflicts
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited, as_limit
@@ -84,30 +84,28 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
     )
 
 
-def between(field: FieldChange) -> PolicyValue | None:
+def between(change: PolicyChange) -> PolicyValue | None:
     """The value a namespace has while its topics change: it keeps at least as much as before and after, and its quota is
     the one that refuses less, so that every topic's own write is accepted as it will be in the end. None is unset.
     """
-    before, after = (
-        _effective(field, field.effective_before, field.before),
-        _effective(field, field.effective_after, field.after),
-    )
+    before, after = counting_value(change, after=False), counting_value(change, after=True)
     match before, after:
         case Retention(), Retention():
-            return _wider(field, before, after)
+            return _wider(change, before, after)
         case BacklogQuota(), BacklogQuota():
-            return _freer(field, before, after)
-        case (int() | str(), int() | str()) if field.policy in PULSAR_DEFAULTS:
-            return field.before if as_limit(after) < as_limit(before) else field.after  # type: ignore[arg-type]
-        case _, InactiveTopic() | None if field.policy == "inactive_topic":
-            return field.before  # topics that say for themselves what counted so far go first
+            return _freer(change, before, after)
+        case (int() | str(), int() | str()) if change.policy in PULSAR_DEFAULTS:
+            return change.before if as_limit(after) < as_limit(before) else change.after  # type: ignore[arg-type]
+        case _, InactiveTopic() | None if change.policy == "inactive_topic":
+            return change.before  # topics that say for themselves what counted so far go first
         case _:
-            return field.after
+            return change.after
 
 
-def _effective(field: FieldChange, effective: Effective | None, own: PolicyValue | None) -> PolicyValue | None:
-    value = effective.value if effective else own
-    return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
+def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
+    """The value that counts before or after a change, by Pulsar's defaults where nobody says anything."""
+    value = change.counting(after=after)
+    return value if value is not None else PULSAR_DEFAULTS.get(change.policy)
 
 
 def _limit(value: int | Unlimited | None) -> float:
@@ -116,12 +114,12 @@ def _limit(value: int | Unlimited | None) -> float:
     return as_limit(value)
 
 
-def _freer(field: FieldChange, before: BacklogQuota, after: BacklogQuota) -> PolicyValue | None:
+def _freer(change: PolicyChange, before: BacklogQuota, after: BacklogQuota) -> PolicyValue | None:
     """The quota that asks less of every retention, in both limits; where each asks less in one, none at all."""
     pairs = list(zip(_asked(before), _asked(after), strict=True))
     if all(new <= old for old, new in pairs):
-        return field.after
-    return field.before if all(old <= new for old, new in pairs) else _NO_QUOTA
+        return change.after
+    return change.before if all(old <= new for old, new in pairs) else _NO_QUOTA
 
 
 def _asked(quota: BacklogQuota) -> tuple[float, float]:
@@ -130,8 +128,8 @@ def _asked(quota: BacklogQuota) -> tuple[float, float]:
     return size, time
 
 
-def _wider(field: FieldChange, before: Retention, after: Retention) -> PolicyValue | None:
+def _wider(change: PolicyChange, before: Retention, after: Retention) -> PolicyValue | None:
     """Both limits at their larger value: one of the two ends where one is larger in both, else a value of its own."""
     times, sizes = (before.time, after.time), (before.size, after.size)
     both = Retention(time=max(times, key=_limit), size=max(sizes, key=_limit))
-    return field.after if both == after else field.before if both == before else both
+    return change.after if both == after else change.before if both == before else both

@@ -13,7 +13,17 @@ from typing import assert_never
 from kodoctl.errors import Diagnostic, error
 from kodoctl.formatting import many
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    FieldChange,
+    FieldUpdate,
+    Forget,
+    PolicyChange,
+    Update,
+)
 from kodoctl.plan.field_diff import normal, same
 from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.ledger import OwnershipKind
@@ -106,7 +116,7 @@ def _of_made(change: Create, after: Resource, found: LiveObject, live: Live) -> 
         yield Update(found.resource, after, fields, change.about)
 
 
-def _unset(after: Resource, now: Resource) -> Iterator[FieldChange]:
+def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
     match after, now:
         case TopicResource(), TopicResource():
             if now.partitions != after.partitions:
@@ -118,7 +128,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldChange]:
                 if not same(name, there, wanted):
                     if there is not None:
                         raise _ForeignError(f"{name} is {there}, {wanted} was planned")
-                    yield FieldChange(f"policies.{name}", None, wanted)
+                    yield PolicyChange(name, None, wanted)
         case SubscriptionResource(), SubscriptionResource(missing_on=missing) if missing:
             yield FieldChange("missing_on", missing, ())
         case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
@@ -135,34 +145,34 @@ def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
         yield replace(change, before=found.resource, fields=left)
 
 
-def _written(field: FieldChange, now: Resource) -> bool:
+def _written(field: FieldUpdate, now: Resource) -> bool:
     """Whether a field has its new value; one that has neither is somebody else's."""
-    there = _value(field, now)
-    if there == _plain(field.after):
+    before, there, after = _values(field, now)
+    if there == after:
         return True
-    if there != _plain(field.before):
-        raise _ForeignError(f"{field.name.removeprefix('policies.')} is neither what it was nor what was planned")
+    if there != before:
+        raise _ForeignError(f"{field.label} is neither what it was nor what was planned")
     return False
 
 
-def _value(field: FieldChange, now: Resource) -> object:
+def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
+    """A field's value before, now, and after."""
+    if isinstance(field, PolicyChange):
+        assert isinstance(now, TopicResource | NamespaceResource)
+        return normal(field.before), normal(now.policies.get(field.policy)), normal(field.after)
+    there: object
     match now:
-        case TopicResource() | NamespaceResource() if field.policy is not None:
-            return normal(now.policies.get(field.policy))
         case TopicResource() if field.name == "partitions":
-            return now.partitions
+            there = now.partitions
         case TopicResource() if field.name == "missing_partitions":
-            return now.missing
+            there = now.missing
         case SubscriptionResource():
-            return now.missing_on
+            there = now.missing_on
         case GrantResource():
-            return now.actions
+            there = now.actions
         case _:
-            return _plain(field.before)  # a schema version or a stalling value: written again, which changes nothing
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, frozenset | tuple) else normal(value)
+            there = field.before  # a schema version or a stalling value: written again, which changes nothing
+    return field.before, there, field.after
 
 
 def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live: Live) -> Iterator[Change]:

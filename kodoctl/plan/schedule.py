@@ -13,7 +13,7 @@ from enum import Enum
 from graphlib import TopologicalSorter
 from typing import assert_never
 
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, PolicyChange, Update
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.policy_write_order import between
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -29,7 +29,7 @@ from kodoctl.topology.resources import (
 
 
 class UpdatePhase(Enum):
-    """Which fields of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
+    """Which policies of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
 
     ALL = "all"
     EARLY = "early"
@@ -52,9 +52,9 @@ class Step:
         """Tells steps apart: an object can be adopted and updated in one plan."""
         return (self.change.address, type(self.change).__name__, self.part)
 
-    def fields(self) -> tuple[FieldChange, ...]:
-        """The fields this step writes."""
-        return fields_of(self.change, self.part) if isinstance(self.change, Update) else ()
+    def policy_changes(self) -> tuple[PolicyChange, ...]:
+        """The policies this step writes."""
+        return _policy_changes(self.change, self.part) if isinstance(self.change, Update) else ()
 
 
 Level = tuple[Step, ...]
@@ -106,7 +106,9 @@ def _graph(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> _Graph:
 
 def _steps(change: Change) -> Iterator[Step]:
     if isinstance(change, Update) and isinstance(change.after, NamespaceResource):
-        yield from (Step(change, part) for part in (UpdatePhase.EARLY, UpdatePhase.LATE) if fields_of(change, part))
+        yield from (
+            Step(change, part) for part in (UpdatePhase.EARLY, UpdatePhase.LATE) if _policy_changes(change, part)
+        )
     else:
         yield Step(change)
 
@@ -182,15 +184,16 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield step, namespaces[namespace]
 
 
-def fields_of(change: Update, part: UpdatePhase) -> tuple[FieldChange, ...]:
-    """All fields of a change, or what one part writes: up to the value between, and from there."""
+def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ...]:
+    """All policies of a change, or what one part writes: up to the value between, and from there."""
+    policies = change.policy_changes
     match part:
         case UpdatePhase.ALL:
-            return change.fields
+            return policies
         case UpdatePhase.EARLY:
-            return tuple(replace(f, after=m) for f in change.fields if (m := between(f)) != f.before)
+            return tuple(replace(p, after=m) for p in policies if (m := between(p)) != p.before)
         case UpdatePhase.LATE:
-            return tuple(replace(f, before=m) for f in change.fields if (m := between(f)) != f.after)
+            return tuple(replace(p, before=m) for p in policies if (m := between(p)) != p.after)
         case _:
             assert_never(part)
 

@@ -6,8 +6,9 @@ import hashlib
 import json
 from typing import Any, assert_never
 
-from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
+    POLICY_PREFIX,
     Adopt,
     Change,
     ChangeContext,
@@ -15,8 +16,10 @@ from kodoctl.plan.changes import (
     Delete,
     Effective,
     FieldChange,
+    FieldUpdate,
     Forget,
     Origin,
+    PolicyChange,
     Update,
     action_of,
 )
@@ -153,12 +156,14 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return tuple(map(_number, values))
 
 
-def field_to_json(field: FieldChange) -> Json:
+def field_to_json(field: FieldUpdate) -> Json:
     """One changed field, values as the file would write them."""
     document: Json = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
-    for key, effective in (("effective_before", field.effective_before), ("effective_after", field.effective_after)):
-        if effective is not None:
-            document[key] = {"value": _value(effective.value), "from": effective.source}
+    if isinstance(field, PolicyChange):
+        effective = {"effective_before": field.effective_before, "effective_after": field.effective_after}
+        for key, counting in effective.items():
+            if counting is not None:
+                document[key] = {"value": _value(counting.value), "from": counting.source}
     return document
 
 
@@ -168,48 +173,62 @@ def _value(value: Any) -> Any:
     return None if value is None else to_json(value)
 
 
-def field_from_json(document: Json) -> FieldChange:
-    """The inverse of field_to_json."""
-    name = text(document["name"])
+def field_from_json(document: Json) -> FieldUpdate:
+    """The inverse of field_to_json. Raises ValueError for a field that there is not."""
+    name, before, after = text(document["name"]), document["before"], document["after"]
+    if name.startswith(POLICY_PREFIX):
+        return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
+    match name:
+        case "actions":
+            return FieldChange(name, _texts(before), _texts(after))
+        case "missing_on" | "missing_partitions":
+            return FieldChange(name, _numbers(before), _numbers(after))
+        case "partitions":
+            return FieldChange(name, _number(before), _number(after))
+        case "definition" | "delayed_delivery":
+            return FieldChange(name, before, after)
+        case _:
+            raise ValueError(f"unknown field: {name!r}"[:200])
 
+
+def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
     def read(value: Any) -> Any:
-        match name:
-            case _ if value is None:
-                return None
-            case "actions":
-                return _texts(value)
-            case "missing_on" | "missing_partitions":
-                return _numbers(value)
-            case "partitions":
-                return _number(value)
-            case _ if name.startswith("policies."):
-                return from_json(name.removeprefix("policies."), value)
-            case _:
-                return value
+        return None if value is None else from_json(policy, value)
 
     effective = [
         Effective(read(document[key]["value"]), document[key]["from"]) if key in document else None
         for key in ("effective_before", "effective_after")
     ]
-    return FieldChange(name, read(document["before"]), read(document["after"]), *effective)
+    return PolicyChange(policy, read(document["before"]), read(document["after"]), *effective)
 
 
 def diagnostic_to_json(finding: Diagnostic) -> Json:
     """One finding."""
     where = [finding.where.file, finding.where.line, finding.where.column] if finding.where else None
-    return {
+    document: Json = {
         "severity": finding.severity.value,
         "code": finding.code,
         "summary": finding.summary,
         "detail": finding.detail,
         "where": where,
     }
+    if finding.remedy is not None:
+        document["remedy"] = {"flag": finding.remedy.flag, "value": finding.remedy.value}
+    return document
 
 
 def diagnostic_from_json(document: Json) -> Diagnostic:
     """The inverse of diagnostic_to_json."""
     where = Where(*document["where"]) if document["where"] else None
-    return Diagnostic(Severity(document["severity"]), document["code"], document["summary"], document["detail"], where)
+    remedy = Remedy(**document["remedy"]) if "remedy" in document else None
+    return Diagnostic(
+        Severity(document["severity"]),
+        document["code"],
+        document["summary"],
+        document["detail"],
+        where,
+        remedy=remedy,
+    )
 
 
 def change_to_json(change: Change) -> Json:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    FieldChange,
+    FieldUpdate,
+    Forget,
+    PolicyChange,
+    Update,
+)
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.diff import Allowances
@@ -23,6 +34,7 @@ from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
+from kodoctl.plan.policy_levels import overlaid
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -37,7 +49,6 @@ from kodoctl.topology.resources import (
 
 K422 = "changed since the apply that is to be undone"
 K423 = "a step that cannot be undone"
-_FOR_GOOD = frozenset({"partitions", "missing_partitions", "missing_on", "delayed_delivery", "definition"})
 
 
 @dataclass(slots=True)
@@ -151,44 +162,48 @@ def _differs(after: TopicResource, now: Resource) -> bool:
 
 def _unchange(way: _Backwards, change: Update) -> None:
     found = way.live.objects.get(change.address)
-    for gone in (one for one in change.fields if one.name in _FOR_GOOD):
+    fields = tuple(_back(one) for one in change.fields if _revertible(one))
+    for gone in (one for one in change.fields if not _revertible(one)):
         way.stays(change.address, f"{gone.name.replace('_', ' ')} stays as it became")
-    fields = tuple(_back(one) for one in change.fields if one.name not in _FOR_GOOD)
     if not fields:
         return
     if found is None:
         way.since(change.address, "it is gone")
         return
-    moved = [one.name for one in fields if _value(found.resource, one) != _plain(one.before)]
+    moved = [one.label for one in fields if not _unmoved(found.resource, one)]
     if moved:
-        names = ", ".join(name.removeprefix("policies.") for name in moved)
-        way.since(change.address, f"{names} changed again after that")
+        way.since(change.address, f"{', '.join(moved)} changed again after that")
         return
     way.changes.append(Update(found.resource, _with(found.resource, fields), fields, way.about(change)))
 
 
-def _back(one: FieldChange) -> FieldChange:
-    return FieldChange(one.name, one.after, one.before, one.effective_after, one.effective_before)
+def _revertible(one: FieldUpdate) -> bool:
+    return isinstance(one, PolicyChange) or one.name == "actions"
 
 
-def _plain(value: Any) -> object:
-    return value if isinstance(value, frozenset) else normal(value)
+def _back(one: FieldUpdate) -> FieldUpdate:
+    if isinstance(one, PolicyChange):
+        return PolicyChange(one.policy, one.after, one.before, one.effective_after, one.effective_before)
+    return FieldChange(one.name, one.after, one.before)
 
 
-def _value(resource: Resource, one: FieldChange) -> object:
+def _unmoved(resource: Resource, one: FieldUpdate) -> bool:
+    """Whether a field is still as the apply left it."""
+    if isinstance(one, PolicyChange):
+        assert isinstance(resource, TopicResource | NamespaceResource)
+        return bool(normal(resource.policies.get(one.policy)) == normal(one.before))
+    assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
+    return resource.actions == frozenset(one.before)
+
+
+def _with(resource: Resource, fields: tuple[FieldUpdate, ...]) -> Resource:
     if isinstance(resource, GrantResource):
-        return resource.actions
-    assert isinstance(resource, TopicResource | NamespaceResource)  # subscriptions are only ever healed
-    return normal(resource.policies.get(one.policy or ""))
-
-
-def _with(resource: Resource, fields: tuple[FieldChange, ...]) -> Resource:
-    if isinstance(resource, GrantResource):
-        return replace(resource, actions=fields[0].after)
+        [actions] = fields
+        assert isinstance(actions, FieldChange)
+        return replace(resource, actions=actions.after)
     assert isinstance(resource, TopicResource | NamespaceResource)
-    changed = {one.policy: one.after for one in fields if one.policy}
-    kept = {name: value for name, value in {**resource.policies, **changed}.items() if value is not None}
-    return replace(resource, policies=kept)
+    policies = overlaid(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
+    return replace(resource, policies=policies)
 
 
 def _remake(way: _Backwards, change: Delete, before: Resource) -> None:

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.field_diff import validates
 from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
 from kodoctl.plan.ledger import Ledger
+from kodoctl.plan.policy_levels import validates
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin_http import CONNECTIONS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
@@ -45,7 +44,7 @@ def plan_parts(document: Json, target: str) -> Json:
         "unmanaged": [one_line(name) for name in document["unmanaged"]],
         "elsewhere": words.elsewhere_line(document),
         "order": words.deploy_order(document),
-        "ways_out": words.ways_out(document) if document["refused"] else [],
+        "remedies": words.remedies(document) if document["refused"] else [],
     }
 
 
@@ -81,6 +80,6 @@ def _change(change: Json) -> Json:
 
 def page_finding(finding: Json) -> Json:
     """A finding as a page shows it."""
-    lines = [one_line(line, 2_000) for line in finding["detail"].split("\n") if not line.startswith(ALLOWING)]
+    lines = [one_line(line, 2_000) for line in words.detail_lines(finding)]
     where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
     return {**finding, "summary": one_line(finding["summary"]), "lines": lines, "where": where}

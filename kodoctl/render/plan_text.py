@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.formatting import many
-from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 
@@ -134,7 +133,7 @@ def change_lines(change: Json) -> Iterator[Line]:
 
 
 def _allowing(document: Json) -> Iterator[Line]:
-    for lead, flags in words.ways_out(document):
+    for lead, flags in words.remedies(document):
         yield Line(lead)
         for number, flag in enumerate(flags, 1):
             yield Line(f"  {flag}" if number == len(flags) else f"  {flag} \\")
@@ -214,6 +213,5 @@ def finding_lines(finding: Json) -> Iterator[Line]:
     yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)
     if finding["where"]:
         yield Line(f"  at {finding['where'][0]}:{finding['where'][1]}")
-    for line in finding["detail"].split("\n"):
-        if not line.startswith(ALLOWING):
-            yield Line(f"  {one_line(line, 2000)}")
+    for line in words.detail_lines(finding):
+        yield Line(f"  {one_line(line, 2000)}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Action
-from kodoctl.plan.danger.data_loss import ALLOWING
+from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
 
 Json = dict[str, Any]
@@ -18,6 +17,13 @@ VERBS = {
     "forget": "will be forgotten",
 }
 DONE = {"create": "created", "update": "updated", "delete": "deleted", "adopt": "adopted", "forget": "forgot"}
+_REMEDIES = {  # flag -> the sentence above it, and how people write it with its value
+    "--allow-destroy": (
+        "If their loss is meant, say so for each (or in the file's `allow_destroy`):",
+        "--allow-destroy {}",
+    ),
+    "--allow-share": ("If so large a share is meant to go:", "--allow-share={}"),
+}
 
 
 def symbol(change: Json) -> str:
@@ -109,7 +115,7 @@ def field_name(name: str) -> str:
         "definition": "schema",
         "delayed_delivery": "delayed delivery (topic level)",
     }
-    return words.get(name, name.removeprefix("policies."))
+    return words.get(name, name.removeprefix(POLICY_PREFIX))
 
 
 def value_text(value: Any) -> str:
@@ -227,27 +233,26 @@ def deploy_order(document: Json) -> list[str]:
     return told
 
 
-def ways_out(document: Json) -> list[tuple[str, list[str]]]:
+def remedies(document: Json) -> list[tuple[str, list[str]]]:
     """Remedies for a refused plan: a sentence for each obstacle that can be allowed, and the flags ready to be
     pasted.
     """
-    stopped = [
-        change["address"]
-        for change in document["changes"]
-        if any(danger["severity"] == "error" for danger in change["dangers"])
-    ]
-    found = []
-    if stopped:
-        lead = "If their loss is meant, say so for each (or in the file's `allow_destroy`):"
-        found.append((lead, [f"--allow-destroy {one_line(address)}" for address in stopped]))
-    for finding in document["findings"]:
-        flag = finding["detail"].partition(ALLOWING)[2]
-        if flag and finding["severity"] == "error":
-            found.append(("If so large a share is meant to go:", [one_line(flag)]))
-    return found
+    refused = [danger for change in document["changes"] for danger in change["dangers"]] + document["findings"]
+    found: dict[str, list[str]] = {}
+    for finding in refused:
+        if remedy := finding.get("remedy"):
+            lead, form = _REMEDIES[remedy["flag"]]
+            found.setdefault(lead, []).append(form.format(one_line(remedy["value"])))
+    return [(lead, list(dict.fromkeys(flags))) for lead, flags in found.items()]
 
 
 def stakes(danger: Json, address: str) -> list[str]:
     """Data loss of a change, below the address it is about; the remedy stands once, at the end of the plan."""
-    lines = danger["detail"].split("\n") if danger["severity"] == "error" else [danger["detail"]]
-    return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines if not line.startswith(ALLOWING)]
+    lines = detail_lines(danger) if danger["severity"] == "error" else [danger["detail"]]
+    return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines]
+
+
+def detail_lines(finding: Json) -> list[str]:
+    """The lines of a finding's detail, without the last one if it tells the remedy."""
+    lines: list[str] = finding["detail"].split("\n")
+    return lines[:-1] if finding.get("remedy") else lines

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import warning
-from kodoctl.plan.changes import ChangeContext, Create, Delete, FieldChange, Update
+from kodoctl.plan.changes import ChangeContext, Create, Delete, PolicyChange, Update
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_html import plan_html
@@ -26,7 +26,7 @@ def _plan() -> Plan:
     return plan_of(
         Create(TopicResource(J, 1, {}), ABOUT),
         Create(SubscriptionResource(J, "billing", "latest"), ABOUT),
-        Update(kept, kept, (FieldChange("policies.ttl", "1h", EVIL),), ChangeContext("trade", EVIL)),
+        Update(kept, kept, (PolicyChange("ttl", "1h", EVIL),), ChangeContext("trade", EVIL)),
         Delete(gone, danger("topic.persistent://acme/ns/K")),
         findings=(warning("K404", EVIL, EVIL),),
     )

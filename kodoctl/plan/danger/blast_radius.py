@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-from kodoctl.errors import Diagnostic, error, warning
+from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, Update
-from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.topology.resources import Address
@@ -34,7 +33,8 @@ def large_share(
     )
     if allowed is not None and share <= allowed:
         return (warning("K403", K403, f"{told}; allowed up to {allowed:.0%}"),)
-    return (error("K403", K403, f"{told}\n{ALLOWING}--allow-share={math.ceil(share * 100) / 100:g}"),)
+    enough = f"{math.ceil(share * 100) / 100:g}"
+    return (error_with_remedy("K403", K403, told, Remedy("--allow-share", enough), f"--allow-share={enough}"),)
 
 
 def _owned(desired: Desired, live: Live) -> frozenset[Address]:

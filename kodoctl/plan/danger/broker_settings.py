@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.changes import Change, Create, Update
-from kodoctl.plan.field_diff import Levels, overlaid
+from kodoctl.plan.changes import Change
 from kodoctl.plan.inventory import Desired, Live
-from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence, Policies
+from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
+from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
 
 K210: Final = "the broker makes or deletes topics by itself"
@@ -24,15 +24,14 @@ K207: Final = "a value Pulsar accepts but cannot handle well"
 
 def surroundings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
     """Warnings, one for each namespace and matter; nothing is said where the broker's configuration is unknown."""
-    all_changes = tuple(changes)
+    set_by_plan = namespace_changes(changes)
     subscribed = {
         wanted.resource.topic
         for wanted in desired.objects.values()
         if isinstance(wanted.resource, SubscriptionResource)
     }
     for namespace in desired.namespaces:
-        before = live.namespace_policies.get(namespace, {})
-        levels = Levels(before, _after(namespace, before, all_changes), live.broker_defaults)
+        levels = levels_of(namespace, live, set_by_plan)
         topics = [topic for topic in _topics(desired) if topic.name.namespace == namespace]
         yield from _made(namespace, levels)
         yield from _deleted(namespace, topics, levels, subscribed)
@@ -44,18 +43,6 @@ def _topics(desired: Desired) -> Iterator[TopicResource]:
     for wanted in desired.objects.values():
         if isinstance(wanted.resource, TopicResource):
             yield wanted.resource
-
-
-def _after(namespace: NamespaceName, before: Policies, changes: Iterable[Change]) -> Policies:
-    for change in changes:
-        match change:
-            case Create(after=NamespaceResource(name=name, policies=policies)) if name == namespace:
-                return policies
-            case Update(after=NamespaceResource(name=name), fields=fields) if name == namespace:
-                return overlaid(before, fields)
-            case _:
-                pass
-    return before
 
 
 def _made(namespace: NamespaceName, levels: Levels) -> Iterator[Diagnostic]:

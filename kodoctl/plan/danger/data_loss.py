@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.formatting import age_text, many, size_text
-from kodoctl.plan.changes import Change, Delete, FieldChange, Update
+from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update
 from kodoctl.plan.danger.durability import weakened
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence
 from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
-from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS
+from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS, counting_value
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,
@@ -29,7 +29,6 @@ from kodoctl.topology.resources import (
 )
 from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
-ALLOWING = "if that is meant: "  # begins the line of a refusal that says how to allow it
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
 K409 = "takes away what another tenant's roles were given"
@@ -41,14 +40,14 @@ class OtherDeletions:
     """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
 
     gone: frozenset[Address]
-    own: frozenset[tuple[Address, str | None]]
+    own: frozenset[tuple[Address, str]]
 
 
 def _rest_of(changes: Iterable[Change]) -> OtherDeletions:
     updates = [change for change in changes if isinstance(change, Update) and isinstance(change.after, TopicResource)]
     return OtherDeletions(
         frozenset(change.address for change in changes if isinstance(change, Delete)),
-        frozenset((update.address, field.policy) for update in updates for field in update.fields),
+        frozenset((update.address, one.policy) for update in updates for one in update.policy_changes),
     )
 
 
@@ -130,16 +129,17 @@ class DangerRules:
 
     def _updated(self, change: Update, rest: OtherDeletions) -> Iterator[Diagnostic]:
         for field in change.fields:
-            if field.name == "partitions":
-                if change.address in self.ordered:
-                    shown = f"{change.address}: {field.before} → {field.after}"
+            match field:
+                case FieldChange(name="partitions", before=old, after=new) if change.address in self.ordered:
+                    shown = f"{change.address}: {old} → {new}"
                     yield warning("K405", K405, f"{shown}: keys move to other partitions, their order breaks once")
-            elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
-                yield from self._lowered(change, field, rest)
+                case PolicyChange(policy=name) if name in PULSAR_DEFAULTS or name == "inactive_topic":
+                    yield from self._lowered(change, field, rest)
+                case _:
+                    pass
 
-    def _lowered(self, change: Update, field: FieldChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
-        assert field.policy is not None
-        before, after = (self._effective(field, after=False), self._effective(field, after=True))
+    def _lowered(self, change: Update, field: PolicyChange, rest: OtherDeletions) -> Iterator[Diagnostic]:
+        before, after = counting_value(field, after=False), counting_value(field, after=True)
         losses = [
             (address, loss)
             for address in self._affected(change, field.policy, rest)
@@ -151,11 +151,6 @@ class DangerRules:
         more = f" and {many(len(losses) - 1, 'more topic')}" if len(losses) > 1 else ""
         stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
         yield self._refusal("K402", K402, change.address, stake)
-
-    def _effective(self, field: FieldChange, *, after: bool) -> PolicyValue | None:
-        effective = field.effective_after if after else field.effective_before
-        value = effective.value if effective else (field.after if after else field.before)
-        return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
 
     def _affected(self, change: Update, policy: str, rest: OtherDeletions) -> Iterator[Address]:
         """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
@@ -208,9 +203,10 @@ def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: b
     """An error that says how it is allowed; a warning once it is."""
     if allowed:
         return warning(code, summary, f"{address}: {stake}; allowed by name")
-    way_out = f"{ALLOWING}--allow-destroy {address}, or the same address in the file's `allow_destroy`"
-    lines = [f"{address}: {stake}", *([advice] if advice else []), way_out]
-    return Diagnostic(Severity.ERROR, code, summary, "\n".join(lines))
+    detail = f"{address}: {stake}\n{advice}" if advice else f"{address}: {stake}"
+    remedy = Remedy("--allow-destroy", address)
+    told = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    return error_with_remedy(code, summary, detail, remedy, told)
 
 
 def _was_kept(before: PolicyValue | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.changes import Effective, FieldChange, Update
+from kodoctl.plan.changes import Update
 from kodoctl.topology.model.policies import Persistence
 
 K406 = "durability or replication lowered"
@@ -14,20 +14,16 @@ K406 = "durability or replication lowered"
 
 def weakened(change: Update) -> Iterator[Diagnostic]:
     """A warning for each field after which messages have fewer copies, or reach fewer clusters."""
-    for field in change.fields:
-        if field.policy == "persistence" and (lower := _fewer(_counts(field, after=False), _counts(field, after=True))):
+    for one in change.policy_changes:
+        before, after = one.counting(after=False), one.counting(after=True)
+        if one.policy == "persistence" and (lower := _fewer(before, after)):
             yield _told(change, f"persistence: {lower}; messages stored before keep their copies")
-        elif field.policy == "replication" and (gone := _clusters(field, after=False) - _clusters(field, after=True)):
+        elif one.policy == "replication" and (gone := frozenset(before or ()) - frozenset(after or ())):
             yield _told(change, f"replication: {', '.join(sorted(gone))} no longer gets new messages")
 
 
 def _told(change: Update, what: str) -> Diagnostic:
     return warning("K406", K406, f"{change.address}: {what}")
-
-
-def _counts(field: FieldChange, *, after: bool) -> Any:
-    effective: Effective | None = field.effective_after if after else field.effective_before
-    return effective.value if effective else (field.after if after else field.before)
 
 
 def _fewer(before: Any, after: Any) -> str:
@@ -41,7 +37,3 @@ def _fewer(before: Any, after: Any) -> str:
         for name in ("ensemble", "write_quorum", "ack_quorum")
     ]
     return ", ".join(f"{name} {old} → {new}" for name, old, new in numbers if old and new and new < old)
-
-
-def _clusters(field: FieldChange, *, after: bool) -> frozenset[str]:
-    return frozenset(_counts(field, after=after) or ())

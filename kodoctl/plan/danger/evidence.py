@@ -43,11 +43,11 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
         match change:
             case Delete(before=TopicResource() | SubscriptionResource()) if holds_something(change.address, live):
                 yield change.address
-            case Update(before=TopicResource()) if any(field.policy in _KEEPING for field in change.fields):
+            case Update(before=TopicResource()) if any(one.policy in _KEEPING for one in change.policy_changes):
                 if holds_something(change.address, live):
                     yield change.address
             case Update(before=NamespaceResource(name=name)):
-                policies = {field.policy for field in change.fields} & _KEEPING
+                policies = {one.policy for one in change.policy_changes} & _KEEPING
                 for address, found in live.objects.items():
                     topic = found.resource
                     inherits = (

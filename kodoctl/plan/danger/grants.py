@@ -40,7 +40,7 @@ def takes_away(change: Delete | Update) -> bool:
 def _after(change: Delete | Update) -> frozenset[str]:
     if isinstance(change, Delete):
         return frozenset()
-    return frozenset(next(field.after for field in change.fields if field.name == "actions"))
+    return change.granted_actions
 
 
 def _connected(grant: GrantResource, live: Live) -> str:

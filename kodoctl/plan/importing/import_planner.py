@@ -84,7 +84,7 @@ def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]
     """Topics that the file would change, with what would change: they leave it."""
     for change in changes:
         if isinstance(change, Update) and isinstance(change.after, TopicResource):
-            names = ", ".join(field.name.removeprefix("policies.") for field in change.fields)
+            names = ", ".join(field.label for field in change.fields)
             yield change.after.name, f"the format cannot say its {names} beside its family's"
 
 

@@ -12,7 +12,7 @@ import pytest
 from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_topic
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
-from kodoctl.plan.changes import ChangeContext, Delete, FieldChange
+from kodoctl.plan.changes import ChangeContext, Delete, PolicyChange
 from kodoctl.pulsar import confirmed_write, wait_monitor
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
@@ -104,7 +104,7 @@ def _forget(admin: HttpAdmin) -> None:
 
 def _no_quota(admin: HttpAdmin) -> None:
     before = BacklogQuota(size=Size.parse("1GiB"), time=Duration.parse("1d"))
-    update_namespace(admin, HERE, (FieldChange("policies.backlog_quota", before, None),), "standalone")
+    update_namespace(admin, HERE, (PolicyChange("backlog_quota", before, None),), "standalone")
 
 
 def _messages(cluster: Cluster) -> None:

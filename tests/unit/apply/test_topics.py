@@ -8,8 +8,8 @@ import pytest
 
 from kodoctl.apply import topics
 from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
-from kodoctl.plan.changes import FieldChange
-from kodoctl.plan.field_diff import Levels
+from kodoctl.plan.changes import PolicyChange
+from kodoctl.plan.policy_levels import Levels
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
@@ -160,7 +160,7 @@ def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch:
         Retention(time=Duration(120_000), size=SIZE),
     )
     before, after = (TopicResource(topic, 1, {"retention": value}) for value in (old, new))
-    change = (FieldChange("policies.retention", old, new),)
+    change = (PolicyChange("retention", old, new),)
     shown = answer_json({"retentionTimeInMinutes": 1, "retentionSizeInMB": 1})
 
     def answer(request: Request) -> Answer:

@@ -13,9 +13,31 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, RefusedError, Severity, Where, warning
+from kodoctl.errors import (
+    Diagnostic,
+    InvalidFileError,
+    KodoctlError,
+    RefusedError,
+    Remedy,
+    Severity,
+    Where,
+    error_with_remedy,
+    warning,
+)
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, Effective, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    Effective,
+    FieldChange,
+    FieldUpdate,
+    Forget,
+    PolicyChange,
+    Update,
+)
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
@@ -49,7 +71,8 @@ def test_a_plan_reads_back_as_it_was_written(one: str, other: str) -> None:
 
 _TEXT = st.text(max_size=10)
 _FINDINGS = st.builds(
-    Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9))
+    Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
+    remedy=st.none() | st.builds(Remedy, _TEXT, st.none() | _TEXT),
 )  # fmt: skip
 _ABOUT = st.builds(
     ChangeContext, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
@@ -83,7 +106,7 @@ _RESOURCES = st.one_of(
 
 
 @st.composite
-def _fields(draw: st.DrawFn) -> FieldChange:
+def _fields(draw: st.DrawFn) -> FieldUpdate:
     kind = draw(
         st.sampled_from(
             ["policy", "partitions", "missing_on", "missing_partitions", "actions", "definition", "delayed_delivery"]
@@ -93,7 +116,7 @@ def _fields(draw: st.DrawFn) -> FieldChange:
         case "policy":
             name, value = draw(_values())
             effective = Effective(draw(st.none() | st.just(value)), "namespace")
-            return FieldChange(f"policies.{name}", draw(st.none() | st.just(value)), value, effective, None)
+            return PolicyChange(name, draw(st.none() | st.just(value)), value, effective, None)
         case "partitions":
             return FieldChange(kind, 1, 4)
         case "actions":
@@ -158,11 +181,11 @@ def test_each_kind_of_resource_reads_back(resource: Resource) -> None:
         FieldChange("missing_on", (1, 2), ()),
         FieldChange("missing_partitions", (1, 2), ()),
         FieldChange("definition", "a", None),
-        FieldChange("policies.dispatch_rate", None, Foreign("x"), Effective(Foreign("x"), "namespace"), None),
+        PolicyChange("dispatch_rate", None, Foreign("x"), Effective(Foreign("x"), "namespace"), None),
     ],
     ids=lambda field: field.name,
 )
-def test_each_kind_of_field_reads_back(field: FieldChange) -> None:
+def test_each_kind_of_field_reads_back(field: FieldUpdate) -> None:
     assert serialization.field_from_json(json.loads(json.dumps(serialization.field_to_json(field)))) == field
 
 
@@ -356,6 +379,23 @@ FITS = jsonschema.Draft202012Validator(SCHEMA)
 def test_the_published_schema_describes_what_is_written(one: str, other: str) -> None:
     """Whatever a topology becomes."""
     FITS.validate(to_json(planned(wanted(one), applied(wanted(other)))))
+
+
+def test_a_finding_is_written_with_its_remedy_and_without_one_as_before() -> None:
+    refused = error_with_remedy("K403", "a share", "much", Remedy("--allow-share", "0.4"), "--allow-share=0.4")
+    document = to_json(_plan(findings=(refused, warning("K405", "order", "keys move"))))
+    FITS.validate(document)
+    assert document["findings"] == [
+        {
+            "severity": "error",
+            "code": "K403",
+            "summary": "a share",
+            "detail": "much\nif that is meant: --allow-share=0.4",
+            "where": None,
+            "remedy": {"flag": "--allow-share", "value": "0.4"},
+        },
+        {"severity": "warning", "code": "K405", "summary": "order", "detail": "keys move", "where": None},
+    ]
 
 
 def test_the_published_schema_knows_every_key_and_only_those() -> None:

@@ -128,9 +128,10 @@ def test_fields_that_are_written_are_left_out() -> None:
 
 
 def _update(before: Any, after: Any, name: str, old: Any, new: Any) -> Update:
-    from kodoctl.plan.changes import FieldChange
+    from kodoctl.plan.changes import FieldChange, PolicyChange
 
-    return Update(before, after, (FieldChange(name, old, new),), ABOUT)
+    kind: Any = PolicyChange if isinstance(after, NamespaceResource) else FieldChange
+    return Update(before, after, (kind(name, old, new),), ABOUT)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,8 @@ def _update(before: Any, after: Any, name: str, old: Any, new: Any) -> Update:
         (replace(TOPIC, missing=(1,)), TOPIC, "missing_partitions", (1,), ()),
         (SubscriptionResource(J, "s", missing_on=(1,)), SubscriptionResource(J, "s"), "missing_on", (1,), ()),
         (GrantResource(J, "ann", frozenset({"consume"})), GrantResource(J, "ann", frozenset({"produce"})), "actions", frozenset({"consume"}), frozenset({"produce"})),
-        (NamespaceResource(HERE, {}), NamespaceResource(HERE, {"ttl": _ttl("1d")}), "policies.ttl", None, _ttl("1d")),
+        (NamespaceResource(HERE, {}), NamespaceResource(HERE, {"ttl": _ttl("1d")}), "ttl", None, _ttl("1d")),
+        (NamespaceResource(HERE, {"replication": ("a",)}), NamespaceResource(HERE, {"replication": ("b", "a")}), "replication", ("a",), ("a", "b")),
     ],
 )  # fmt: skip
 def test_every_kind_of_field_is_known_when_it_is_written(

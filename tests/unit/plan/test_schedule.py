@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.diff import with_namespaces
-from kodoctl.plan.field_diff import Levels, overlaid
 from kodoctl.plan.inventory import Desired, LiveObject
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.policy_levels import Levels, overlaid
 from kodoctl.plan.policy_write_order import write_order
 from kodoctl.plan.schedule import Step, UpdatePhase, schedule
 from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
@@ -223,7 +223,7 @@ def test_a_namespace_and_its_topics_change_in_an_order_that_pulsar_accepts_and_n
     ends = {t: _kept(last, t) for t in ("J", "K")}
     changes = difference(end, start).changes
     [space] = [c for c in changes if isinstance(c, Update) and isinstance(c.after, NamespaceResource)] or [None]
-    after = overlaid(_read(ns_before), space.fields) if space else _read(ns_before)
+    after = overlaid(_read(ns_before), space.policy_changes) if space else _read(ns_before)
     for level in schedule(changes).levels:
         for step in level:
             _carry_out(model, step, Levels(_read(ns_before), after, {}))
@@ -246,7 +246,7 @@ def _kept(model: Model, topic: str) -> tuple[float, float]:
 
 def _carry_out(model: Model, step: Step, levels: Levels) -> None:
     assert isinstance(step.change, Update)
-    changes = {f.policy: (f.before, f.after) for f in step.fields() if f.policy}
+    changes = {f.policy: (f.before, f.after) for f in step.policy_changes()}
     if isinstance(step.change.after, NamespaceResource):
         for write in write_order(changes, {}, by_time=False):
             assert write.before == model.namespace.get(write.name)

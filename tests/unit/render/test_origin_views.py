@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.plan.changes import FieldChange, Update
+from kodoctl.plan.changes import FieldChange, PolicyChange, Update
 from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown
@@ -22,7 +22,7 @@ def _text(document: dict[str, Any], target: str) -> str:
 
 @pytest.mark.parametrize("view", [_text, plan_markdown, plan_html])
 def test_a_field_that_drifted_is_marked_beside_one_that_was_edited(view: Callable[..., str]) -> None:
-    fields = (FieldChange("partitions", 1, 4), FieldChange("policies.max_producers", 2, 3))
+    fields = (FieldChange("partitions", 1, 4), PolicyChange("max_producers", 2, 3))
     document = to_json(plan_of(Update(TopicResource(J, 1, {}), TopicResource(J, 4, {}), fields, ABOUT)))
     document["against"] = {"ref": "main", "commit": "0123456789abcdef"}
     document["changes"][0] |= {"origin": "both", "drifted": ["policies.max_producers"]}

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Where, error, note, warning
-from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    ChangeContext,
+    Create,
+    Delete,
+    FieldChange,
+    Forget,
+    PolicyChange,
+    Update,
+)
+from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
 from kodoctl.plan.inventory import ClusterIdentity, LiveObject
@@ -58,9 +69,8 @@ def _markdown(plan: Plan, limit: int = LIMIT) -> str:
 
 def danger(address: str, code: str = "K401") -> ChangeContext:
     """Something at stake."""
-    return ChangeContext(
-        "trade", "no longer declared", None, (error(code, "deletes data", f"{address}: 5 unread messages"),)
-    )
+    found = refusal(code, "deletes data", address, "5 unread messages", allowed=False)
+    return ChangeContext("trade", "no longer declared", None, (found,))
 
 
 def test_the_head_says_which_cluster_and_environment() -> None:
@@ -116,6 +126,8 @@ def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
     assert text.index("- topic.persistent://acme/ns/K") < text.index("+ topic.persistent://acme/ns/J")
     assert "! K401 error: deletes data" in text
     assert "This plan is refused" in text
+    assert text.endswith(f"  --allow-destroy {address}")
+    assert text.count("--allow-destroy") == 1
 
 
 def test_adopting_and_forgetting_say_why() -> None:
@@ -242,7 +254,7 @@ def _hostile() -> Plan:
     about = ChangeContext(EVIL, EVIL, None, (error(EVIL, EVIL, EVIL),))
     changes: list[Change] = [
         Delete(topic, about), Delete(SubscriptionResource(J, EVIL), about), Create(topic, ChangeContext(EVIL)), Adopt(topic, ChangeContext(EVIL, EVIL), EVIL),
-        Update(topic, topic, (FieldChange("policies.dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, ChangeContext(EVIL, EVIL)),
+        Update(topic, topic, (PolicyChange("dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, ChangeContext(EVIL, EVIL)),
         Create(GrantResource(J, EVIL, frozenset({"consume"})), ChangeContext(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), ChangeContext(EVIL)),
         Create(SchemaResource(J, EVIL, EVIL), ChangeContext(EVIL)),  # type: ignore[arg-type]
     ]  # fmt: skip
@@ -387,7 +399,8 @@ def test_annotations_name_the_object_and_come_by_severity() -> None:
     about = replace(ABOUT, dangers=(warning("K405", "order", "keys move"),), where=Where("a.yaml", 3, 5))
     grown = Update(TopicResource(J, 1, {}), TopicResource(J, 2, {}), (FieldChange("partitions", 1, 2),), about)
     lines = plan_github(to_json(plan_of(grown, gone, findings=())), TARGET).splitlines()
-    assert lines[0] == f"::error title=K401 deletes data::{address}: 5 unread messages"
+    remedy = f"if that is meant: --allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    assert lines[0] == f"::error title=K401 deletes data::{address}: 5 unread messages%0A{remedy}"
     assert lines[1] == ("::warning file=a.yaml,line=3,col=5,title=K405 order::topic.persistent://acme/ns/J: keys move")
     assert lines[-1].startswith("refused: ")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.errors import Diagnostic, Severity
+from kodoctl.errors import Diagnostic, Remedy, Severity
 from kodoctl.plan.inventory import Desired, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.model.policies import from_json
@@ -49,6 +49,7 @@ def test_more_than_a_fifth_at_once_is_refused_with_the_flag_that_allows_it() -> 
     assert refusal.severity is Severity.ERROR
     assert "12 of 30 owned topics and subscriptions (40%)" in refusal.detail
     assert refusal.detail.endswith("if that is meant: --allow-share=0.4")
+    assert refusal.remedy == Remedy("--allow-share", "0.4")
 
 
 def test_the_share_in_the_flag_is_never_below_the_plans() -> None:

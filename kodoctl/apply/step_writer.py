@@ -1,0 +1,158 @@
+"""Writes of one step of an apply: the request for each kind of change and resource, in the namespace's serial lane where
+parallel writes would be lost. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import assert_never
+
+from kodoctl.apply import deletes, namespaces, subscriptions, topics
+from kodoctl.apply.ledger_writer import LedgerWriter
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
+from kodoctl.plan.schedule import Step
+from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.confirmed_write import WriteFailedError
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+
+class StepWriter:
+    """Carries out single steps of a plan, from several threads. `ledgers`: entries for namespaces that are created."""
+
+    def __init__(self, admin: Admin, plan: Plan, live: Live, ledgers: LedgerWriter) -> None:
+        self._admin, self._plan, self._live, self._ledgers = admin, plan, live, ledgers
+        self._namespace_changes = namespace_changes(plan.changes)
+        self._grant_guard = namespaces.GrantGuard(admin)
+        self._lanes: dict[NamespaceName, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
+        self._topics_deleted = {
+            change.before.name
+            for change in plan.changes
+            if isinstance(change, Delete) and isinstance(change.before, TopicResource)
+        }
+
+    def levels(self, namespace: NamespaceName) -> Levels:
+        """The levels under the topics of a namespace, before and after this plan."""
+        return levels_of(namespace, self._live, self._namespace_changes)
+
+    def write(self, step: Step) -> None:
+        """Does what a step says. Raises WriteFailedError or ClusterError where it is not done, LockedError where the lease is
+        lost.
+        """
+        change = step.change
+        match change:
+            case Create(after=after):
+                self._create(after, change)
+            case Update():
+                self._update(change, step)
+            case Delete():
+                self._delete(change)
+            case Adopt(before=before):
+                self._mark(before, change.about.owner)
+            case Forget(before=before):
+                if before is not None:
+                    self._mark(before, None)
+            case _:
+                assert_never(change)
+
+    def goes_with_topic(self, change: Change) -> bool:
+        """True if nothing is sent for a change, because the topic that it is on is deleted."""
+        match change:
+            case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
+                return place in self._topics_deleted
+            case _:
+                return False
+
+    def _create(self, resource: Resource, change: Create) -> None:
+        match resource:
+            case TenantResource():
+                namespaces.create_tenant(self._admin, resource)
+            case NamespaceResource():
+                properties = self._ledgers.initial_properties(resource.name, change)
+                namespaces.create_namespace(self._admin, resource, self._plan.identity.cluster, properties)
+                self._ledgers.namespace_created(resource.name, properties)
+            case TopicResource():
+                topics.create_topic(self._admin, resource, change.about.owner, self.levels(resource.name.namespace))
+            case SubscriptionResource():
+                subscriptions.create_subscription(self._admin, resource, change.about.owner)
+            case GrantResource():
+                self._grant(resource, frozenset())
+            case SchemaResource():
+                topics.upload_schema(self._admin, resource, None)
+            case _:
+                assert_never(resource)
+
+    def _grant(self, grant: GrantResource, before: frozenset[str]) -> None:
+        with self._lane_of(grant):
+            self._grant_guard.check(grant, before, grant.actions)
+            namespaces.set_grant(self._admin, grant)
+
+    def _update(self, change: Update, step: Step) -> None:
+        match change.before, change.after:
+            case TopicResource() as before, TopicResource() as after:
+                topics.update_topic(self._admin, before, after, change.fields, self.levels(after.name.namespace))
+            case _, NamespaceResource(name=name):
+                with self._lane(name):
+                    namespaces.update_namespace(self._admin, name, step.policy_changes(), self._plan.identity.cluster)
+            case SubscriptionResource(missing_on=lacking), SubscriptionResource() as after:  # it skips nothing there
+                healed = replace(after, start="earliest")
+                subscriptions.heal_subscription(self._admin, healed, change.about.owner, lacking)
+            case GrantResource(actions=before), GrantResource() as after:
+                self._grant(GrantResource(after.target, after.role, change.granted_actions), before)
+            case SchemaResource() as before, SchemaResource() as after:
+                topics.upload_schema(self._admin, after, before)
+            case _:
+                raise WriteFailedError("this kind of object is never updated")
+
+    def _delete(self, change: Delete) -> None:
+        allowed = change.address in self._plan.allowances.destroy
+        found = self._live.objects.get(change.address)
+        marker = found.marker if found else None
+        match change.before:
+            case TopicResource():
+                deletes.delete_topic(self._admin, change, marker=marker, allowed=allowed)
+            case SubscriptionResource() | GrantResource() if self.goes_with_topic(change):
+                pass  # Pulsar drops both with their topic, under the topic's guard
+            case SubscriptionResource():
+                deletes.delete_subscription(self._admin, change, marker=marker, allowed=allowed)
+            case GrantResource() as grant:
+                with self._lane_of(grant):
+                    namespaces.revoke_grant(self._admin, grant)
+            case NamespaceResource(name=name):
+                with self._lane(name):
+                    deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
+            case _:
+                raise WriteFailedError("this kind of object is never deleted")
+
+    def _mark(self, resource: Resource, owner: str | None) -> None:
+        """Ownership only: nothing else of the object changes."""
+        found = self._live.objects.get(resource.address)
+        planned = found.marker if found else None
+        match resource:
+            case TopicResource(name=name):
+                topics.mark_topic(self._admin, name, owner, planned)
+            case SubscriptionResource():
+                subscriptions.mark_subscription(self._admin, resource, owner, planned)
+            case _:
+                pass  # namespaces and grants are held in the ledger alone
+
+    def _lane_of(self, grant: GrantResource) -> threading.Lock:
+        return self._lane(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)
+
+    def _lane(self, namespace: NamespaceName) -> threading.Lock:
+        with self._lock:
+            return self._lanes.setdefault(namespace, threading.Lock())

@@ -1,0 +1,76 @@
+"""Ownership decision: what becomes of an object by three answers: who declares it, whether it is live, who owns it. Pure;
+knows nothing of fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kodoctl.plan.ledger import OwnershipKind
+from kodoctl.plan.ownership import Claim
+
+
+class OwnershipAction(Enum):
+    """What becomes of an object. `FORGET_LOST`: it is gone, or somebody else's by now."""
+
+    CREATE = auto()
+    KEEP = auto()
+    ADOPT = auto()
+    REFUSE = auto()
+    FORGET = auto()
+    FORGET_LOST = auto()
+    DELETE = auto()
+    IGNORE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipDecision:
+    """An action, its reason as a plan shows it, and the topology that owned the object so far."""
+
+    action: OwnershipAction
+    reason: str = ""
+    owned_by: str | None = None
+
+
+def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str], take_over: bool) -> OwnershipDecision:
+    """The decision about an object that `owner` declares, formerly by other names; `live` is None where it is absent."""
+    match live:
+        case None:
+            return OwnershipDecision(OwnershipAction.CREATE, "declared, not there")
+        case Claim(owner=None):
+            return OwnershipDecision(OwnershipAction.ADOPT, "there, and nobody's yet")
+        case Claim(owner=name, holding=None | OwnershipKind.INTENT) if name == owner:
+            return OwnershipDecision(OwnershipAction.ADOPT, "carries our marker, the ledger does not hold it yet")
+        case Claim(owner=name) if name == owner:
+            return OwnershipDecision(OwnershipAction.KEEP)
+        case Claim(owner=name) if name in formerly:
+            return OwnershipDecision(OwnershipAction.ADOPT, f"{owner} was called {name}", name)
+        case Claim(owner=name) if take_over:
+            return OwnershipDecision(OwnershipAction.ADOPT, f"taken over from {name}", name)
+        case Claim(owner=name):
+            return OwnershipDecision(OwnershipAction.REFUSE, owned_by=name)
+
+
+def decide_undeclared(
+    owner: str, holding: OwnershipKind, live: Claim | None, *, forget: bool, destroy: bool
+) -> OwnershipDecision:
+    """The decision about an object that the ledger of `owner` holds and no file declares. `forget`, `destroy`: whether
+    people named it so; `live` is None where it is absent.
+    """
+    match live, holding:
+        case None, OwnershipKind.INTENT:
+            return OwnershipDecision(OwnershipAction.IGNORE)
+        case None, _:
+            return OwnershipDecision(OwnershipAction.FORGET_LOST, "is gone already")
+        case Claim(owner=name), OwnershipKind.INTENT if name != owner:
+            return OwnershipDecision(OwnershipAction.IGNORE)
+        case Claim(owner=name), _ if name != owner:
+            return OwnershipDecision(OwnershipAction.FORGET_LOST, "was made anew by somebody else")
+        case _ if forget:
+            return OwnershipDecision(OwnershipAction.FORGET, "named in `forget`")
+        case _, OwnershipKind.ADOPTED if not destroy:
+            reason = "no longer declared; was adopted, so it stays (allow_destroy would delete it)"
+            return OwnershipDecision(OwnershipAction.FORGET, reason)
+        case _:
+            return OwnershipDecision(OwnershipAction.DELETE, "no longer declared")

@@ -1,0 +1,58 @@
+"""Levels at which a topic's policy may be set: its own, its namespace's, the broker's; before and after a plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kodoctl.plan.changes import Change, Create, Effective, PolicyChange, Update
+from kodoctl.plan.inventory import Live
+from kodoctl.topology.model.policies import Policies, PolicyValue
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import NamespaceResource
+
+NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Where a topic's value comes from when it has none of its own: before and after the plan."""
+
+    namespace_before: Policies
+    namespace_after: Policies
+    broker: Policies
+
+    def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
+        """The value that counts, with its level."""
+        if own is not None:
+            return Effective(own, "topic")
+        namespace = (self.namespace_after if after else self.namespace_before).get(policy)
+        if namespace is not None:
+            return Effective(namespace, "namespace")
+        return Effective(self.broker[policy], "broker") if policy in self.broker else Effective(None, "broker default")
+
+
+def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
+    """The policies that a plan sets on namespaces, by namespace."""
+    return {
+        change.after.name: change.policy_changes
+        for change in changes
+        if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource)
+    }
+
+
+def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> Levels:
+    """The levels under the topics of a namespace, before and after these changes."""
+    before = live.namespace_policies.get(namespace, {})
+    return Levels(before, overlaid(before, changes.get(namespace, ())), live.broker_defaults)
+
+
+def overlaid(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
+    """Policies once these changes are written."""
+    changed = {change.policy: change.after for change in changes}
+    return {name: value for name, value in {**policies, **changed}.items() if value is not None}
+
+
+def validates(namespace: Policies, broker: Policies) -> bool:
+    """Whether schemas are enforced on topics that say nothing themselves."""
+    return namespace.get("schema_validation", broker.get("schema_validation")) is True

@@ -1,0 +1,78 @@
+"""Steps of an apply: one writer knows which request belongs to which change, and which need none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kodoctl.apply.ledger_writer import LedgerWriter
+from kodoctl.apply.step_writer import StepWriter
+from kodoctl.plan.changes import Change, ChangeContext, Create, Delete, Forget, Update
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.schedule import Step
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.confirmed_write import WriteFailedError
+from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import GrantResource, SubscriptionResource, TenantResource, TopicResource
+from tests.inventories import HERE, applied, empty, planned, topology, wanted
+from tests.servers import Answer, Request, answer_json, serving
+
+J = TopicName(HERE, "J")
+ABOUT = ChangeContext("trade")
+
+
+class Cluster:
+    """A cluster that does whatever is asked, and writes it down."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, str]] = []
+        self.grants: dict[str, list[str]] = {}
+
+    def __call__(self, request: Request) -> Answer:
+        if request.is_write:
+            self.writes.append((request.method, request.path.partition("?")[0].removeprefix("/admin/v2/")))
+            if "/permissions/" in request.path:
+                self.grants[request.path.rpartition("/")[2]] = json.loads(request.body)
+            return Answer(204)
+        return answer_json({"auth_policies": {"namespace_auth": self.grants}})
+
+
+@contextmanager
+def _writer(plan: Plan, cluster: Cluster) -> Iterator[StepWriter]:
+    with serving(cluster) as server:
+        admin = HttpAdmin(Connection(server.url))
+        yield StepWriter(admin, plan, empty(), LedgerWriter(admin, plan, empty()))
+
+
+def test_what_goes_with_its_topic_sends_nothing() -> None:
+    topic, alone = TopicResource(J, 1, {}), TopicName(HERE, "K")
+    side, there = wanted(topology("{K: {subscriptions: {s: {}}}}")), applied(wanted(topology("{J: {}, K: {}}")))
+    plan, cluster = planned(side, there), Cluster()
+    assert any(isinstance(change, Delete) and change.before.address == topic.address for change in plan.changes)
+    going = [Delete(SubscriptionResource(J, "s"), ABOUT), Delete(GrantResource(J, "ann", frozenset()), ABOUT)]
+    staying: list[Change] = [
+        Delete(SubscriptionResource(alone, "s"), ABOUT),
+        Create(SubscriptionResource(J, "s"), ABOUT),
+    ]
+    with _writer(plan, cluster) as writer:
+        assert [writer.goes_with_topic(change) for change in (*going, *staying)] == [True, True, False, False]
+        for change in going:
+            writer.write(Step(change))
+        writer.write(Step(Forget("topic.x", None, ABOUT)))
+    assert cluster.writes == []
+
+
+def test_a_grant_is_written_in_one_request_and_a_tenant_is_never_updated() -> None:
+    grant, cluster = GrantResource(HERE, "ann", frozenset({"produce"})), Cluster()
+    tenant = TenantResource("acme", frozenset({"a"}), frozenset())
+    with _writer(planned(wanted(topology()), empty()), cluster) as writer:
+        writer.write(Step(Create(grant, ABOUT)))
+        assert cluster.writes == [("POST", "namespaces/acme/ns/permissions/ann")]
+        with pytest.raises(WriteFailedError, match="never updated"):
+            writer.write(Step(Update(tenant, tenant, (), ABOUT)))
+        with pytest.raises(WriteFailedError, match="never deleted"):
+            writer.write(Step(Delete(tenant, ABOUT)))
