@@ -277,7 +277,7 @@ class Consumer:
         policy = handling.scheduled(self.policy, self._hooks)
         broker, cluster = self._connect()
         if isinstance(check, Payloads):
-            check.schema_of = SchemaVersions(policy, cluster).definition
+            check = check.with_model(check.model, SchemaVersions(policy, cluster).definition)
         try:
             clock = SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)

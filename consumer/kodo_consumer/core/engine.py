@@ -85,9 +85,7 @@ class Engine:
                 entry = lane.entry(delivery.entry, now)
             held = entry.held.get(delivery.batch_index)
             if held is not None:
-                held.token = delivery.token
-                if lane.active is not None:  # else the first time counts
-                    held.received = now
+                held.redelivered(delivery, now)
                 counts.repeats += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
@@ -205,8 +203,7 @@ class Engine:
 
     def take_effects(self) -> Effects:
         """What is to be done outside; fetched once."""
-        found, self.context.effects = self.context.effects, Effects()
-        return found
+        return self.context.take_effects()
 
     def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane: see HandOver."""

@@ -19,3 +19,8 @@ class EngineContext:
     counts: Counts = field(default_factory=Counts)
     effects: Effects = field(default_factory=Effects)
     unsent: int = 0
+
+    def take_effects(self) -> Effects:
+        """Effects so far; fetched once."""
+        found, self.effects = self.effects, Effects()
+        return found

@@ -106,7 +106,7 @@ class WorkerSupervisor:
         """Before anything comes: of a failover topic nothing starts until the broker names this worker."""
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
-            worker.engine.lanes[lane.index].active = ActivePartitions(worker.policy, self.name)
+            worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
             asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
             self.companions.append(asking.run)
 

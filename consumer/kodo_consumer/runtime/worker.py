@@ -84,7 +84,7 @@ class Worker:
         known.
         """
         policy = self.policy
-        self._broker.on_broken, self._broker.on_alarm = self.broke, self.alarm
+        self._broker.report_to(self.broke, self.alarm)
         if self.engine.flow.recorder is not None:
             self.engine.flow.recorder.run = consumer_name
         try:

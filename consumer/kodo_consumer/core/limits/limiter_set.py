@@ -162,7 +162,7 @@ class LimiterSet:
     def _settle_in(self) -> None:
         """Every limit's gates are made as the limit at their place says."""
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
-            gates.named, gates.make = limit.overrides, partial(self._make, index)
+            gates.configure(limit.overrides, partial(self._make, index))
 
     def _make(self, index: int, value: str | None) -> Limiter:
         """The gate of a value; None: of all others together."""
@@ -253,7 +253,7 @@ def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
             if now is not None:
                 gate.forget_debts(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
-            gate.limit = wanted.limit
+            gate.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():
             gate.amount = wanted.amount
             if now is not None:
