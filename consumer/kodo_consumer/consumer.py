@@ -17,6 +17,7 @@ from weakref import WeakSet
 from kodo_consumer.adapters.tracing.setup import runs_of
 from kodo_consumer.core.broker import Broker, Cluster
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Policy
@@ -245,11 +246,10 @@ class Consumer:
         """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
 
-    def attach(self, worker: Worker) -> None:
-        """Lets the worker tell what the user's hooks, and traces, want to see."""
-        worker.engine.flow.watcher = self._traces
-        if self._hooks.any_receiving:
-            worker.on_received = self._hooks.received
+    @property
+    def observers(self) -> Observers:
+        """The user's hooks, and traces, as far as a worker has to notify them."""
+        return Observers(self._hooks.received if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
         self._handling = handling.check()
@@ -282,7 +282,7 @@ class Consumer:
             clock = SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
             try:
-                worker = Worker(policy, broker, runner, clock, _rng(), check)
+                worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
                 lessee = lessee_of(worker, runner)
                 self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None), lessee)
             except BaseException:
@@ -296,7 +296,6 @@ class Consumer:
     def _started(
         self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: LeaseRefresher | None
     ) -> _Running:
-        self.attach(worker)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         service = WorkerSupervisor(
             worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000

@@ -134,18 +134,21 @@ class LimiterSet:
                 gate.start(now)
         return None
 
-    def share_out(self, workers: int) -> bool:
-        """So many workers live: each takes its part from now on. What was promised stays promised. True: that is another
-        number than before.
+    def share_out(self, workers: int) -> list[str]:
+        """So many workers live: each takes its part from now on. What was promised stays promised. Answers what a person
+        should know, where that is another number than before.
         """
         if workers == self._workers:
-            return False
+            return []
         self._workers = workers
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             if limit.shared:
                 for value, gate in gates:
                     _resize(gate, self._make(index, value))
-        return True
+        if self.borrower is not None:
+            return []
+        text = "%s is less than one for each of %d workers: each takes one, together more than declared"
+        return [text % (limit, workers) for limit in self.too_small]
 
     def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
