@@ -129,7 +129,7 @@ class Campaign:
             self.consumer.stop()
         letters = self.letters()
         assert self.misread(letters) == [], f"seed {seed}"
-        counts, told = worker.counts, worker.alarms["thrown_away"]
+        counts, told = worker.counts, worker.alarms.counts["thrown_away"]
         unseen = sum(not self._known(sent, letters) for sent in self.of(Fate.NOT_OURS))
         assert counts.finished["not_for_me"] >= unseen, f"seed {seed}: acknowledged without a word"
         thrown_away = len(self.of(Fate.THROWN_AWAY))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,6 +15,7 @@ from weakref import WeakSet
 from kodo_consumer.adapters.tracing.setup import runs_of
 from kodo_consumer.core.broker import Broker, Cluster
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Policy
@@ -24,10 +23,10 @@ from kodo_consumer.environment import ConnectionOptions, Environment, reach
 from kodo_consumer.message import Check
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
+from kodo_consumer.running_worker import RunningWorker, started
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.handler_spec import HandlerSpec, processes_of, seconds_of
 from kodo_consumer.runtime.idempotent_executor import guarded
-from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lessee_of
 from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, summary
 from kodo_consumer.runtime.topology_reload import Reloader, contents
@@ -36,9 +35,6 @@ from kodo_consumer.settings import Settings, read_settings
 from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop as Loop
-
-    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
 
 log = logging.getLogger("kodo.consumer")
@@ -52,27 +48,6 @@ class _Declared:
 
     handling: HandlerSpec
     owner: Consumer
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    worker: Worker
-    service: WorkerSupervisor
-    broker: Broker
-    cluster: Cluster
-    window: HttpEndpoint | None
-    reloader: Reloader | None
-    traces: HandlerSpans | None
-
-    def close(self) -> None:
-        if self.reloader is not None:
-            self.reloader.stop()
-        if self.window is not None:
-            self.window.close()
-        if self.traces is not None:
-            self.traces.close()
-        self.broker.close()
-        self.cluster.close()
 
 
 class Consumer:
@@ -94,7 +69,7 @@ class Consumer:
         self._connect = connect
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
-        self._running: _Running | None = None
+        self._running: RunningWorker | None = None
 
     @classmethod
     def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[ConnectionOptions]) -> Consumer:
@@ -245,11 +220,10 @@ class Consumer:
         """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
 
-    def attach(self, worker: Worker) -> None:
-        """Lets the worker tell what the user's hooks, and traces, want to see."""
-        worker.engine.flow.watcher = self._traces
-        if self._hooks.any_receiving:
-            worker.on_received = self._hooks.received
+    @property
+    def observers(self) -> Observers:
+        """The user's hooks, and traces, as far as a worker has to notify them."""
+        return Observers(self._hooks.received if self._hooks.any_receiving else None, self._traces)
 
     def _declare(self, function: H, handling: HandlerSpec) -> H:
         self._handling = handling.check()
@@ -260,11 +234,7 @@ class Consumer:
 
     def lanes(self) -> list[str]:
         """The topics read, one line each, with their share of the handler starts."""
-        width = max(len(lane.topic) for lane in self.policy.lanes)
-        return [
-            f"{lane.topic:<{width}}  {lane.share:6.1%}{'  draining' if lane.draining else ''}"
-            for lane in self.policy.lanes
-        ]
+        return _lane_lines(self.policy)
 
     def start(self) -> None:
         """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing, a handler
@@ -275,62 +245,18 @@ class Consumer:
         for finding in self._warnings:
             _warn(str(finding))
         policy = handling.scheduled(self.policy, self._hooks)
-        broker, cluster = self._connect()
-        if isinstance(check, Payloads):
-            check.schema_of = SchemaVersions(policy, cluster).definition
-        try:
+        with ExitStack() as on_failure:
+            connections = broker, cluster = self._connect()
+            on_failure.callback(cluster.close)
+            on_failure.callback(broker.close)
+            if isinstance(check, Payloads):
+                check = check.with_model(check.model, SchemaVersions(policy, cluster).definition)
             clock = SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
-            try:
-                worker = Worker(policy, broker, runner, clock, _rng(), check)
-                lessee = lessee_of(worker, runner)
-                self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None), lessee)
-            except BaseException:
-                runner.stop()
-                raise
-        except BaseException:
-            broker.close()
-            cluster.close()
-            raise
-
-    def _started(
-        self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: LeaseRefresher | None
-    ) -> _Running:
-        self.attach(worker)
-        name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
-        service = WorkerSupervisor(
-            worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000
-        )
-        if lessee is not None:
-            service.companions.append(lessee.run)
-        else:
-            for limit in worker.engine.scheduler.limits.too_small:
-                log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-        window = self._shown(worker, service, loop)
-        try:
-            service.start()
-        except BaseException:
-            if window is not None:
-                window.close()
-            raise
-        reloader = self._reloader(service)
-        if reloader is not None:
-            reloader.start()
-        return _Running(worker, service, broker, cluster, window, reloader, self._traces)
-
-    def _shown(self, worker: Worker, service: WorkerSupervisor, loop: Loop | None) -> HttpEndpoint | None:
-        """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
-        from kodo_consumer.adapters.metrics.worker_view import WorkerView
-
-        settings = self.settings
-        sight = WorkerView(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
-        if settings.port is None:
-            return None
-        from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
-
-        window = HttpEndpoint(sight, settings.host, settings.port)
-        log.info("metrics and health are on http://%s", window.address)
-        return window
+            on_failure.callback(runner.stop)
+            worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
+            self._running = started(worker, runner, connections, self.settings, traces, self._reloader)
+            on_failure.pop_all()
 
     @property
     def address(self) -> str | None:
@@ -386,6 +312,11 @@ def _declared(function: Callable[..., Any]) -> _Declared | None:
         return found
     owners = [(one.handling, one) for one in _WITH_HANDLERS if one.handling.function == function]
     return _Declared(*owners[0]) if owners else None
+
+
+def _lane_lines(policy: Policy) -> list[str]:
+    width = max(len(lane.topic) for lane in policy.lanes)
+    return [f"{lane.topic:<{width}}  {lane.share:6.1%}{'  draining' if lane.draining else ''}" for lane in policy.lanes]
 
 
 @lru_cache(maxsize=1_000)

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import ceil
 from random import Random
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, Self, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
 from kodo_consumer.core.handler_executor import WorkSource
@@ -70,6 +70,11 @@ class _Payload(bytes):
 
     arrival: int
     size: int
+
+    def __new__(cls, arrival: int, size: int) -> Self:
+        made = super().__new__(cls)
+        made.arrival, made.size = arrival, size
+        return made
 
     def __len__(self) -> int:
         return self.size
@@ -224,8 +229,7 @@ class Simulation:
     def _send(self, number: int) -> None:
         """Where the level is no more, to the ground topic: as producers would have to."""
         arrival = self.arrivals[number]
-        payload = _Payload()
-        payload.arrival, payload.size = number, arrival.size
+        payload = _Payload(number, arrival.size)
         topic = self._topics.get(arrival.level, self.policy.ground_lane.topic)
         self._broker.send(Outgoing(topic, payload, dict(arrival.properties), key=arrival.key))
 

@@ -78,7 +78,7 @@ def test_what_comes_early_is_held_back_and_nothing_starts_before_its_time(settin
     print(f"{early} of 200 came early; waits {waits[0]:.3f} to {waits[-1]:.3f} s")  # noqa: T201
     assert early > 20, "this broker delivers early"
     assert waits[0] >= 5.5
-    assert worker.alarms["early"] == 0, "a tick is not long before time"
+    assert worker.alarms.counts["early"] == 0, "a tick is not long before time"
     assert worker.counts.failed == {"Retry": 200}, "once each, as they were told to"
     assert worker.counts.finished == {"retrying": 200}, "an early delivery counts nothing and moves nothing"
 
@@ -142,4 +142,4 @@ def _still(consumer: Consumer) -> bool:
 
 def _alarms(consumer: Consumer) -> int:
     assert consumer._running is not None
-    return consumer._running.worker.alarms["standstill"]
+    return consumer._running.worker.alarms.counts["standstill"]

@@ -44,7 +44,7 @@ def _worker(consumer: Consumer) -> Worker:
 
 
 def _consumers(worker: Worker) -> int:
-    return len(worker._readers[0]._parts)  # type: ignore[attr-defined]
+    return len(worker.reader(0)._parts)  # type: ignore[attr-defined]
 
 
 def test_a_quiet_message_behind_five_times_the_limit_is_handled_at_its_turn(setting: Setting) -> None:

@@ -136,7 +136,7 @@ def test_a_failover_worker_that_could_not_ask_who_is_active_handles_nothing_that
             eventually(lambda: book.handled() >= 50)
             away.set()
             assert first._running is not None
-            alarms = first._running.worker.alarms
+            alarms = first._running.worker.alarms.counts
             eventually(lambda: alarms["active"])
             before = book.handled()
             with setting.worker(book.handler("b", 0.0)):
@@ -188,7 +188,7 @@ def test_a_blocked_key_waits_without_end_with_an_alarm_and_holds_up_no_other(set
             producer.send(payload, key=key, properties={"uid": "u"})
         eventually(lambda: seen.count(b"bad") >= 5)
         assert worker._running is not None
-        eventually(lambda: worker._running.worker.alarms)  # type: ignore[union-attr]
+        eventually(lambda: worker._running.worker.alarms.counts)  # type: ignore[union-attr]
         assert b"a1" not in seen
         assert b"b1" in seen
         helped.set()

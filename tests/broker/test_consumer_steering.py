@@ -76,7 +76,7 @@ def test_workers_follow_orders_and_plan_and_status_tell_of_them(
     consumer.start()
     try:
         with Producer.load(console.file, topic="orders", **place) as producer:
-            eventually(lambda: consumer._running and consumer._running.worker._orders)
+            eventually(lambda: consumer._running and consumer._running.worker.orders)
             for number in range(60):
                 producer.post(b"x", properties={"uid": f"u{number % 3}"})
         eventually(lambda: handled["u0"] == 20)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Delivery, Outgoing
-from kodo_consumer.runtime.threads import log_end
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -29,9 +29,11 @@ class Connection:
 
     def __init__(self, process: Process) -> None:
         self.process = process
-        self.on_broken: Callable[[BaseException], object] = log_end
         self.readers: list[Reader] = []
         self.senders: list[Sender] = []
+
+    def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
+        """Nothing of it breaks, and it has nothing to say."""
 
     def open(self, request: LaneRequest, sink: LaneSink) -> Reader:
         self.readers.append(Reader(self.process, len(self.readers), request, sink))

@@ -48,8 +48,7 @@ class Process:
         self._tick_at = float("inf")
         book.opened(self)
         self.worker = Worker(self.policy, self.connection, self.slots, self.clock, Random(world.rng.getrandbits(32)))
-        self.worker.bell = self._ring
-        self.worker.on_broken = self._broke
+        self.worker.supervise(self._ring, self._broke)
         self.worker.open(name)
         self._ring()
         for lane in self.policy.lanes:

@@ -135,12 +135,12 @@ class Publisher(Protocol):
 
 
 class Broker(Protocol):
-    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not.
-    `on_alarm`: told what a person should know of, on any thread.
-    """
+    """A connection to a broker."""
 
-    on_broken: Callable[[BaseException], object]
-    on_alarm: Callable[[Alarm], object]
+    def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
+        """`on_broken`: told when a thread of the adapter's has ended that should not; until somebody is, the log is.
+        `on_alarm`: told what a person should know of, on any thread.
+        """
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Reads a topic from the earliest unacknowledged message on. Raises ClusterError where the broker refuses; partitions that

@@ -37,3 +37,7 @@ class Counts:
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
+
+    def take_gaps(self, missing: int, doubled: int) -> None:
+        """Totals of producers' numbers so far."""
+        self.missing, self.doubled = missing, doubled

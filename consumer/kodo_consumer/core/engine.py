@@ -23,6 +23,7 @@ from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Lookah
 from kodo_consumer.core.invariants import misplaced
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.message_flow import MessageFlow, Sleeper
+from kodo_consumer.core.observer import DecisionObserver
 from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.redelivery import HandOver
@@ -41,11 +42,18 @@ _TICK: Final = 1.0  # seconds between two looks at what no event announces
 class Engine:
     """One subscription's messages in one worker."""
 
-    def __init__(self, policy: Policy, clock: Clock, rng: Random, check: Check | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        clock: Clock,
+        rng: Random,
+        check: Check | None = None,
+        observer: DecisionObserver | None = None,
+    ) -> None:
         self.draining = False
         self.timers: TimerQueue[Sleeper] = TimerQueue()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
-        self.context, self._clock = EngineContext(policy), clock
+        self.context, self._clock = EngineContext(policy, observer=observer), clock
         self.lookahead = LookaheadBudget(policy)
         slots = SlotReservation(policy.concurrency) if policy.fair_by else None
         throttle = ConcurrencyControl(self.context, slots, self.timers.set)
@@ -85,9 +93,7 @@ class Engine:
                 entry = lane.entry(delivery.entry, now)
             held = entry.held.get(delivery.batch_index)
             if held is not None:
-                held.token = delivery.token
-                if lane.active is not None:  # else the first time counts
-                    held.received = now
+                held.redelivered(delivery, now)
                 counts.repeats += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
@@ -205,8 +211,7 @@ class Engine:
 
     def take_effects(self) -> Effects:
         """What is to be done outside; fetched once."""
-        found, self.context.effects = self.context.effects, Effects()
-        return found
+        return self.context.take_effects()
 
     def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane: see HandOver."""

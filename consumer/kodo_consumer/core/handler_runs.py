@@ -21,6 +21,10 @@ class HandlerRuns:
         self._context, self._scheduler, self._flow, self._check = context, scheduler, flow, check
         self._validator = OutcomeValidator(context.policy)
 
+    def measure(self, meter: Meter) -> None:
+        """Ends of runs are measured from now on."""
+        self.meter = meter
+
     def adopt(self) -> None:
         """Outcomes are valid by the policy in force from now on."""
         self._validator = OutcomeValidator(self._context.policy)

@@ -111,6 +111,12 @@ class InFlight:
         self.entitled = False  # its moment at the limits has been set aside
         self.trials = _NONE  # to be read; written to by `tried`
 
+    def redelivered(self, delivery: Delivery, now: float) -> None:
+        """The broker delivered it once more: this delivery is the one to acknowledge."""
+        self.token = delivery.token
+        if self.lane.active is not None:  # else the first time counts
+            self.received = now
+
     def enter(self, stage: Stage) -> None:
         """The only writer of its stage. Another one than TRANSITIONS names is a defect, which ends the worker: the broker
         gives the message to another one.
@@ -173,6 +179,10 @@ class LaneState:
         self.stays = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
+
+    def start_as_named(self, active: ActivePartitions) -> None:
+        """From now on a message starts where the broker names this worker as the active consumer of its partition."""
+        self.active = active
 
     def count(self, what: str, name: str) -> None:
         """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be

@@ -17,7 +17,6 @@ from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Lookah
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
-from kodo_consumer.core.observer import Watcher
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
 from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY
@@ -35,7 +34,7 @@ Sleeper = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float]
 class MessageFlow:
     """Carries out what is decided about messages. To be called as the engine is.
 
-    `due_times`: what was sent with a due time, and when. `watcher`: sees every decision before it is carried out.
+    `due_times`: what was sent with a due time, and when.
     """
 
     def __init__(
@@ -49,7 +48,7 @@ class MessageFlow:
         rng: Random,
     ) -> None:
         self.due_times = DueTimes()
-        self.watcher: Watcher | None = None
+        self._observer = context.observer
         self._context, self._clock, self._stock, self._scheduler, self._sole = context, clock, stock, scheduler, sole
         self._delays = LocalDelays(context, timers.set, rng)
         self._parking = Parking(context, stock)
@@ -131,8 +130,8 @@ class MessageFlow:
     def conclude(self, held: InFlight, outcome: Outcome, now: float) -> None:
         """Decides what an outcome means, and carries it out."""
         decision = decide(held.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall())
-        if self.watcher is not None:
-            self.watcher.decided(held, outcome, decision)
+        if self._observer is not None:
+            self._observer.decided(held, outcome, decision)
         match decision:
             case Acknowledge(why, reason):
                 self._context.counts.finished[why] += 1

@@ -1,16 +1,31 @@
-"""Observer of decisions: notified before a decision is carried out; cannot change it."""
+"""Observers of one worker: notified of deliveries and of decisions; they cannot change them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import Outcome
+from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.state_machine import Decision
+from kodo_consumer.message import Check
+
+OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 
 
-class Watcher(Protocol):
+class DecisionObserver(Protocol):
     """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
 
     def decided(self, held: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Of every message but those that were just done, and several times of one that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """Those that there are. `received`: called with what comes of a lane, before anything is decided about it."""
+
+    received: OnReceived | None = None
+    decisions: DecisionObserver | None = None

@@ -61,6 +61,11 @@ class Meter:
         if not self._until:
             self._sample(held, started, now, done=done)
 
+    def take_busy(self) -> dict[str, float]:
+        """Seconds of handlers by tenant; fetched once, and counted anew from here on."""
+        found, self.busy = self.busy, {}
+        return found
+
     def _sample(self, held: InFlight, started: float, now: float, *, done: bool) -> None:
         weight = self._stride
         self._pace(now)

@@ -34,12 +34,11 @@ class IdempotentExecutor:
         self._bell, self._over = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._calls: dict[str, float] = {}
-        guard.ring, guard.wake = self._bell.set, inner.wake
 
     def start(self, desk: WorkSource) -> None:
         """See HandlerExecutor. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
         try:
-            self.guard.start(desk)
+            self.guard.start(desk, self._bell.set, self._inner.wake)
         except StoreDownError as problem:
             raise KodoctlError(error("K741", "store cannot be asked", str(problem))) from problem
         self._inner.start(self.guard)
@@ -84,7 +83,7 @@ class IdempotentExecutor:
             if due:
                 pruned = time.monotonic()
             with self._or_broken("house"):
-                self.guard.keep_house(prune=due)
+                self.guard.session.maintain(prune=due)
             self._bell.set()
 
     def _watch(self) -> None:

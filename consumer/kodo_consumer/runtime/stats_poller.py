@@ -25,14 +25,14 @@ class StatsReader:
     of a core.
 
     `listeners` are told of every reading, on the thread that looks; None: it could not be read. `last` has by lane
-    index what was read last, and nothing of a lane that could not be read. What concerns the subscription as a whole
+    index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that somebody
+    wants read at every look. What concerns the subscription as a whole
     (live workers, its properties) is in the ground topic's reading.
     """
 
-    def __init__(self, policy: Policy, cluster: Cluster) -> None:
-        self.listeners: list[Listener] = []
+    def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
+        self.listeners, self.closely = listeners, closely
         self.last: dict[int, LaneStats] = {}
-        self.closely: set[int] = set()  # indices of lanes that somebody wants read at every look
         self.all_next = False  # the next look reads every lane
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane

@@ -20,7 +20,7 @@ from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
-from kodo_consumer.runtime.stats_poller import LOOK_EVERY, StatsReader
+from kodo_consumer.runtime.stats_poller import LOOK_EVERY, Listener, StatsReader
 from kodo_consumer.runtime.threads import begin
 from kodo_consumer.runtime.worker import Worker
 from kodoctl.errors import Diagnostic, KodoctlError, error
@@ -68,13 +68,13 @@ class WorkerSupervisor:
         self.skew: ClockSkewDetector | None = None
         self._orders: OverrideListener | None = None
         if cluster is not None:
-            self.stats = StatsReader(worker.policy, cluster)
+            closely: set[int] = set()
             self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.follow)
             self.still = StalledDeliveryDetector(
-                worker.clock, worker.engine.flow.due_times, self.stats.closely, self._reconnect, worker.alarm
+                worker.clock, worker.engine.flow.due_times, closely, self._reconnect, worker.alarms.write
             )
-            self.skew = ClockSkewDetector(worker.clock, worker.alarm)
-            self.stats.listeners += [
+            self.skew = ClockSkewDetector(worker.clock, worker.alarms.write)
+            listeners: list[Listener] = [
                 self.skew,
                 self._share_limits,
                 self._notice_unknown,
@@ -82,8 +82,8 @@ class WorkerSupervisor:
                 self._orders,
                 self.still,
             ]
-        worker.bell = self._bell.set
-        worker.on_broken = self._over.set
+            self.stats = StatsReader(worker.policy, cluster, listeners, closely)
+        worker.supervise(self._bell.set, self._over.set)
 
     def start(self) -> None:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
@@ -106,7 +106,7 @@ class WorkerSupervisor:
         """Before anything comes: of a failover topic nothing starts until the broker names this worker."""
         worker = self._worker
         for lane in lanes_with_active_consumers(worker.policy):
-            worker.engine.lanes[lane.index].active = ActivePartitions(worker.policy, self.name)
+            worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
             asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
             self.companions.append(asking.run)
 
@@ -222,7 +222,7 @@ class WorkerSupervisor:
             if (reader := self._worker.reader(lane.index)) is not None:
                 reader.widen()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
-            self._worker.alarm(Alarm("blocked", text))
+            self._worker.alarms.write(Alarm("blocked", text))
 
 
 def _warn(findings: Iterable[Diagnostic]) -> None:

@@ -109,8 +109,8 @@ class Harness:
         self.broker.create_for(self.policy)
         self._runner = InlineExecutor(consumer.handler_function, consumer.handling.batching, around)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
-        self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, consumer.payload_check)
-        consumer.attach(self.worker)
+        check, observers = consumer.payload_check, consumer.observers
+        self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)
         self.worker.open("harness")
 
     @property

@@ -16,7 +16,6 @@ from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.runtime.threads import log_end
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
 
@@ -29,8 +28,6 @@ class MemoryBroker:
     def __init__(self, clock: Clock) -> None:
         self.ignore_delays = False
         self.hold_receipts = False
-        self.on_broken: Callable[[BaseException], object] = log_end
-        self.on_alarm: Callable[[Alarm], object] = lambda _: None
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._faults: dict[str, list[Receipt]] = {}
@@ -113,6 +110,9 @@ class MemoryBroker:
                 heappush(subscription.ready, stored.number)
 
     # ---- the port
+
+    def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
+        """See Broker. It has no threads, and nothing to say."""
 
     def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
         """Reads a topic from the earliest unacknowledged message on; messages come with `step`. Raises ClusterError for

@@ -60,7 +60,7 @@ class _Inline:
         self.guard, self.inner = guard, inner
 
     def start(self, desk: WorkSource) -> None:
-        self.guard.start(desk)
+        self.guard.start(desk, lambda: None, lambda: None)
         self.inner.start(self.guard)
 
     def wake(self) -> None:
@@ -119,7 +119,7 @@ class Bench:
         """Time passes, with signs of life."""
         for _ in range(round(seconds / every)):
             self.clock.advance(every)
-            self.guard.keep_house()
+            self.guard.session.maintain()
             self.run()
 
     def left(self) -> list[bytes]:

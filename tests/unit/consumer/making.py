@@ -9,6 +9,7 @@ from typing import Any
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.envelope import Delivery, Level, State
+from kodo_consumer.core.observer import DecisionObserver
 from kodo_consumer.core.outcomes import Failed
 from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
 from kodo_consumer.message import Message
@@ -78,9 +79,9 @@ def delivery(number: int = 0, payload: bytes | None = b"x", key: str = "", **pro
 class Bench:
     """An engine on a manual clock, with its effects in sight."""
 
-    def __init__(self, of: Policy) -> None:
+    def __init__(self, of: Policy, observer: DecisionObserver | None = None) -> None:
         self.clock = ManualClock()
-        self.engine = Engine(of, self.clock, Random(1))
+        self.engine = Engine(of, self.clock, Random(1), observer=observer)
         self.policy = of
         self.acked: list[str] = []
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kodo_consumer import numbered_publisher
 from kodo_consumer import producer as module
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
@@ -68,7 +69,7 @@ def test_posting_gives_up_when_no_receipt_comes(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
-    monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 0.05)
+    monkeypatch.setattr(numbered_publisher, "RECEIPT_TIMEOUT", 0.05)
     broker.hold_receipts = True
     producer.post(b"1")
     with pytest.raises(ClusterError, match=r"K715.*1 are out already; it was not sent"):
@@ -118,7 +119,7 @@ def test_messages_are_numbered_and_the_end_says_how_many_there_were(producer: Pr
 def test_each_minute_a_mark_tells_how_far_the_count_has_come(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MARK_EVERY", 0.02)
+    monkeypatch.setattr(numbered_publisher, "_MARK_EVERY", 0.02)
     producer = Producer(TOPIC, broker)
     broker.fail_sends(TOPIC, Confirmed("x"), Unconfirmed("Timeout"), Confirmed("x"))
     producer.send(b"1")
@@ -132,7 +133,7 @@ def test_each_minute_a_mark_tells_how_far_the_count_has_come(
 def test_a_send_that_timed_out_is_given_up_and_keeps_nobody_from_sending(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 0.05)
+    monkeypatch.setattr(module, "RECEIPT_TIMEOUT", 0.05)
     monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
     broker.hold_receipts = True
     for _ in range(3):
@@ -142,7 +143,7 @@ def test_a_send_that_timed_out_is_given_up_and_keeps_nobody_from_sending(
         asyncio.run(producer.send_async(b"x"))
     producer.flush()
     broker.hold_receipts = False
-    monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 10.0)
+    monkeypatch.setattr(module, "RECEIPT_TIMEOUT", 10.0)
     producer.send(b"y")
     producer.close()
     assert numbers(broker) == [1, 2, 3, 4, 5, (5, ((1, 4),), True)]
@@ -182,12 +183,12 @@ def test_without_numbers_there_are_no_marks_either(broker: MemoryBroker) -> None
 
 
 def test_new_partitions_are_used_once_they_are_seen(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MARK_EVERY", 0.02)
+    monkeypatch.setattr(numbered_publisher, "_MARK_EVERY", 0.02)
     producer = Producer(TOPIC, broker)
     broker.create(f"{TOPIC}-2")
     monkeypatch.setattr(broker, "partitions", lambda topic: [topic, f"{topic}-2"])
     producer.send(b"1")
-    eventually(lambda: producer._router.partitions == 2)
+    eventually(lambda: producer._out._router.partitions == 2)
     for number in range(20):
         producer.send(b"x", key=f"k{number}")
     producer.close()

@@ -120,8 +120,8 @@ def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_it
 def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.producer.HANGS", 0.05)
-    monkeypatch.setattr("kodo_consumer.producer._LOOK", 0.01)
+    monkeypatch.setattr("kodo_consumer.numbered_publisher.HANGS", 0.05)
+    monkeypatch.setattr("kodo_consumer.numbered_publisher._LOOK", 0.01)
     broker.hold_receipts = True
     receipts: list[Receipt] = []
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})

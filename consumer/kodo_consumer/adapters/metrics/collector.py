@@ -106,7 +106,7 @@ def _tenants_waiting(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
 
 
 def _alarms(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    return (((kind,), count) for kind, count in dict(sight.worker.alarms).items())
+    return (((kind,), count) for kind, count in dict(sight.worker.alarms.counts).items())
 
 
 def _stall_counts(sight: WorkerView) -> Iterator[tuple[Labels, float]]:

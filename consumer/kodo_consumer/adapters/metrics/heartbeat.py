@@ -71,7 +71,7 @@ class StallProbe:
 
     def _judge(self, stalls: Stalls, late: Late, now: float) -> None:
         if (alarm := stalls.add(late, now)) is not None:
-            self._worker.alarm(alarm)
+            self._worker.alarms.write(alarm)
 
 
 class _Moment(NamedTuple):

@@ -132,7 +132,7 @@ class TenantWatch:
         """A pass; pauses after every step."""
         now = self._clock.now()
         self._count_served(now)
-        busy, self._meter.busy = self._meter.busy, {}
+        busy = self._meter.take_busy()
         steps = count(1)
         waiting: Counter[str] = Counter()
         firsts: list[tuple[int, str]] = []

@@ -39,7 +39,7 @@ class WorkerView:
         if measured:
             clock = SystemClock()
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
-            self.engine.runs.meter = self.meter
+            self.engine.runs.measure(self.meter)
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
         self.pulse = StallProbe(worker, loop, self.tenants)
         service.companions.append(self.pulse.run)

@@ -72,8 +72,12 @@ class PulsarBroker:
         self._waits = WaitMonitor(log_wait)
         self._over, self._wake = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
-        self.on_broken: Callable[[BaseException], object] = log_end
-        self.on_alarm: Callable[[Alarm], object] = lambda _: None
+        self._on_broken: Callable[[BaseException], object] = log_end
+        self._on_alarm: Callable[[Alarm], object] = lambda _: None
+
+    def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
+        """See Broker."""
+        self._on_broken, self._on_alarm = on_broken, on_alarm
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLaneReader | MultiConsumerReader:
         """Reads a topic, by several consumers where the limit of unacknowledged messages may need them. Raises
@@ -129,7 +133,7 @@ class PulsarBroker:
         self._tell_thrown_away()
 
     def _broke(self, problem: BaseException) -> None:
-        self.on_broken(problem)
+        self._on_broken(problem)
 
     def _new_client(self) -> Any:
         return new_client(self._connection, _OPEN_WITHIN)
@@ -155,4 +159,4 @@ class PulsarBroker:
                     f"{one.topic}: Pulsar's client library cannot decompress the message at {one.place} and has acknowledged it: it"
                     " is lost to this subscription, and stays where the topic retains it"
                 )
-                self.on_alarm(Alarm("thrown_away", text))
+                self._on_alarm(Alarm("thrown_away", text))

@@ -211,7 +211,7 @@ class HandlerSpans:
             self._one_less(run)
 
     def decided(self, held: InFlight, outcome: Outcome, decision: Decision) -> None:
-        """See kodo_consumer.core.observer.Watcher: of messages that were not just done, or not handled at all."""
+        """See kodo_consumer.core.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
         run = self._open.pop(held, None)
         if run is None:
             if isinstance(decision, Reroute):

@@ -172,7 +172,8 @@ class LimitAccount:
             return LeaseGrant(ask.gate)
         fair = _fair(self.holders, limit, now)[run]
         others = sum(who.held for name, who in self.holders.items() if name != run)
-        before, mine.held = mine.held, max(ask.held, min(ask.wanted, limit - others, fair))
+        before = mine.held
+        mine.held = max(ask.held, min(ask.wanted, limit - others, fair))
         if mine.held > before:
             mine.turn = now
         return LeaseGrant(ask.gate, sharers=len(self.holders), permits=mine.held, fair=fair)

@@ -134,18 +134,21 @@ class LimiterSet:
                 gate.start(now)
         return None
 
-    def share_out(self, workers: int) -> bool:
-        """So many workers live: each takes its part from now on. What was promised stays promised. True: that is another
-        number than before.
+    def share_out(self, workers: int) -> list[str]:
+        """So many workers live: each takes its part from now on. What was promised stays promised. Answers what a person
+        should know, where that is another number than before.
         """
         if workers == self._workers:
-            return False
+            return []
         self._workers = workers
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             if limit.shared:
                 for value, gate in gates:
                     _resize(gate, self._make(index, value))
-        return True
+        if self.borrower is not None:
+            return []
+        text = "%s is less than one for each of %d workers: each takes one, together more than declared"
+        return [text % (limit, workers) for limit in self.too_small]
 
     def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
@@ -162,7 +165,7 @@ class LimiterSet:
     def _settle_in(self) -> None:
         """Every limit's gates are made as the limit at their place says."""
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
-            gates.named, gates.make = limit.overrides, partial(self._make, index)
+            gates.configure(limit.overrides, partial(self._make, index))
 
     def _make(self, index: int, value: str | None) -> Limiter:
         """The gate of a value; None: of all others together."""
@@ -253,7 +256,7 @@ def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
             if now is not None:
                 gate.forget_debts(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
-            gate.limit = wanted.limit
+            gate.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():
             gate.amount = wanted.amount
             if now is not None:

@@ -35,6 +35,10 @@ class Values:
         self._queue: deque[str] = deque()  # values in the order in which they are looked at
         self._made = 0  # since somebody looked
 
+    def configure(self, named: Collection[str], make: Callable[[str | None], Limiter]) -> None:
+        """Limiters are made so from now on; those that are there stay."""
+        self.named, self.make = named, make
+
     def gate(self, value: str) -> Limiter:
         """The gate that a message with this value has to pass."""
         if len(value) > _LONGEST:

@@ -235,6 +235,10 @@ class ConcurrencyLimiter(Limiter):
         self.limit = limit
         self.running = 0
 
+    def resize(self, limit: int) -> None:
+        """So many at once from now on; those that run go on."""
+        self.limit = limit
+
     def free_at(self, now: float) -> float:
         """See Limiter."""
         return now if self.running < self.limit else float("inf")

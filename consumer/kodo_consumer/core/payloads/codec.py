@@ -43,9 +43,9 @@ class Payloads:
         self.schema_of = schema_of
         self._writers: dict[str, tuple[Callable[..., Any], Any]] = {}  # by schema version
 
-    def with_model(self, model: Any) -> Payloads:
-        """The same, read as this model."""
-        return Payloads(self.kind, self.schema, model, self.schema_of)
+    def with_model(self, model: Any, schema_of: SchemaOf | None = None) -> Payloads:
+        """The same, read as this model; `schema_of`: by these versions."""
+        return Payloads(self.kind, self.schema, model, schema_of or self.schema_of)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.kind, self.schema

@@ -47,7 +47,7 @@ class GapMonitor:
     def look(self, now: float) -> list[str]:
         """Alarms for what has been missing for too long (seconds)."""
         lost = self.gaps.look(now)
-        self._counts.missing, self._counts.doubled = self.gaps.lost, self.gaps.doubled
+        self._counts.take_gaps(self.gaps.lost, self.gaps.doubled)
         texts = [
             f"{many(hole.size, 'message')} of producer run {hole.run}, partition {hole.partition}, never came: "
             f"numbers {hole.first} to {hole.last}"

@@ -39,8 +39,8 @@ class HandlerCalls:
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
         self.version = 0
         self.over = False
-        self.ring: Callable[[], object] = lambda: None
-        self.on_broken: Callable[[BaseException], object] = lambda _: None
+        self._ring: Callable[[], object] = lambda: None
+        self._on_broken: Callable[[BaseException], object] = lambda _: None
         self._carry = carry
         self._lock = threading.Lock()
         self._waiting: deque[Message] = deque()
@@ -60,10 +60,14 @@ class HandlerCalls:
                 self.version += 1
             else:
                 call.told.set()
-        self.ring()
+        self._ring()
         call.told.wait()
         if call.outcome is not DONE:
             raise raised_for(call.outcome)
+
+    def start(self, ring: Callable[[], object], on_broken: Callable[[BaseException], object]) -> None:
+        """Calls go to a pool: `ring` says that there is one, `on_broken` is told what ends the pool."""
+        self._ring, self._on_broken = ring, on_broken
 
     def release(self) -> None:
         """Nobody is left to handle what is waited for."""
@@ -90,7 +94,7 @@ class HandlerCalls:
 
     def broke(self, problem: BaseException) -> None:
         """See WorkSource."""
-        self.on_broken(problem)
+        self._on_broken(problem)
 
     # ---- Spans, of the pool: the thread has one around it all
 
@@ -116,7 +120,7 @@ class MiddlewareExecutor:
 
     def start(self, desk: WorkSource) -> None:
         """See Runner."""
-        self._calls.ring, self._calls.on_broken = self._pool.wake, desk.broke
+        self._calls.start(self._pool.wake, desk.broke)
         self._pool.start(self._calls)
         self._threads.start(_UntilOver(desk, self._calls))
 

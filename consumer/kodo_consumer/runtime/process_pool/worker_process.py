@@ -72,9 +72,7 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
         return
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
-        check = job.check.with_model(model_of(handler))
-        check.schema_of = known.get
-        job = replace(job, check=check)
+        job = replace(job, check=job.check.with_model(model_of(handler), known.get))
     with suppress(OSError):  # the worker has let go: nobody is left to be told
         line.sendall(framed(("ready",)))
         warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731

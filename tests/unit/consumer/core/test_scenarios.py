@@ -120,10 +120,10 @@ def test_a_limit_smaller_than_the_number_of_workers_is_told_whenever_that_change
     consumer.handler(lambda message: None)
     worker = Harness(consumer).worker
     worker.share_limits(10)
-    assert worker.alarms["limits"] == 0
+    assert worker.alarms.counts["limits"] == 0
     for workers in (11, 11, 12):
         worker.share_limits(workers)
-    assert worker.alarms["limits"] == 2
+    assert worker.alarms.counts["limits"] == 2
 
 
 def test_a_discarded_message_is_gone(tmp_path: Path) -> None:

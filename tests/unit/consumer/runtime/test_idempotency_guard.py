@@ -11,7 +11,7 @@ from kodo_consumer.core.outcomes import DONE, Repeat
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.idempotency_guard import PendingWrites
+from kodo_consumer.runtime.store_session import PendingWrites
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.unit.consumer.guarding import Bench, CrashError, names
@@ -252,7 +252,7 @@ def test_in_a_pause_nothing_starts_nothing_is_lost_and_nothing_counts(caplog: py
     with caplog.at_level(logging.WARNING):
         bench.later(60)
         assert handler.seen == []
-        assert bench.guard.down
+        assert bench.guard.session.down
         bench.store.down = False
         bench.later(3)
     assert sorted(handler.seen) == sorted(names(10))
@@ -321,7 +321,7 @@ def test_a_store_that_fails_in_the_middle_of_a_suspicion_is_down(go_on: bool) ->
     bench.store.exchange = exchange_and_fail  # type: ignore[assignment, method-assign]
     bench.send("m1")
     bench.run()
-    assert bench.guard.down
+    assert bench.guard.session.down
     bench.store.exchange = original  # type: ignore[method-assign]
     bench.store.down = False
     bench.later(3)
@@ -358,16 +358,16 @@ def test_a_clean_end_leaves_no_marks_and_no_sign_of_life() -> None:
 def test_more_is_remembered_than_all_workers_can_hold() -> None:
     shelf = Shelf()
     bench = Bench(Log(), shelf=shelf, of=policy(lookahead_messages=500, expected_workers=2)).open()
-    assert bench.guard.keep == 11_000
+    assert bench.guard.session.keep == 11_000
     shelf.beats.update({"b": 1, "c": 1})
     bench.later(1)
-    assert bench.guard.keep == 11_500
+    assert bench.guard.session.keep == 11_500
     shelf.done.update(dict.fromkeys((f"old{number}" for number in range(12_000)), shelf.clock() - KEEP_S - 1))
     bench.send("m1")
     bench.run()
-    bench.guard.keep_house(prune=True)
+    bench.guard.session.maintain(prune=True)
     assert len(shelf.done) == 11_500
-    bench.guard.keep_house(prune=True)
+    bench.guard.session.maintain(prune=True)
     assert len(shelf.done) == 11_500
 
 
@@ -382,7 +382,7 @@ def test_what_was_done_within_the_hour_is_remembered_and_a_copy_of_it_is_none_to
     shelf.done = {done: now - KEEP_S + 60, **dict.fromkeys((f"other{number}" for number in range(12_000)), now)}
     bench.send("m2")
     bench.run()
-    bench.guard.keep_house(prune=True)
+    bench.guard.session.maintain(prune=True)
     assert bench.store.exchange(Exchange(starting=[done])).done == {done}
 
 

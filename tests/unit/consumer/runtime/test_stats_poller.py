@@ -20,9 +20,8 @@ class Said:
     def __init__(self, of: Policy) -> None:
         self.asked: list[str] = []
         self.broken: set[str] = set()
-        self.reader = StatsReader(of, self)
         self.heard: list[tuple[Lane, LaneStats | None]] = []
-        self.reader.listeners.append(lambda lane, stats: self.heard.append((lane, stats)))
+        self.reader = StatsReader(of, self, [lambda lane, stats: self.heard.append((lane, stats))], set())
 
     def partitions(self, topic: str) -> int | None:
         raise NotImplementedError

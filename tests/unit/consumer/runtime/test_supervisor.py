@@ -212,7 +212,7 @@ def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
 def test_a_client_library_that_never_answers_does_not_keep_a_process_from_ending(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.worker._LEAVE_WITHIN", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.worker_connections._LEAVE_WITHIN", 0.1)
     over = threading.Event()
     place.service.start()
     lane = place.worker.reader(0)

@@ -40,7 +40,7 @@ def test_a_failure_of_the_worker_on_an_adapters_thread_ends_the_worker_and_not_t
     broker.create_for(of)
     worker = Worker(of, broker, ThreadExecutor(lambda message: None, 1), clock, Random(1))
     told: list[bool] = []
-    worker.on_broken = lambda: told.append(True)
+    worker.supervise(lambda: None, lambda: told.append(True))
     worker.open("w")
 
     def fail(*_: Any) -> None:
@@ -137,7 +137,7 @@ def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: p
     told.alarm("isolated", "b", severe=False)
     told.alarm("resumed", "c", good=True)
     for alarm in told.alarms:
-        worker.alarm(alarm)
+        worker.alarms.write(alarm)
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING", "INFO"]
 
 

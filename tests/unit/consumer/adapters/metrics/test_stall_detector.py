@@ -132,7 +132,7 @@ def test_async_handlers_that_never_await_are_told_what_to_do(caplog: pytest.LogC
             asyncio.get_running_loop().call_later(0.01, hold_up)
 
     runner.loop.call_soon_threadsafe(hold_up)
-    eventually(lambda: worker.alarms["stall"])
+    eventually(lambda: worker.alarms.counts["stall"])
     over.set()
     pulse.join()
     runner.stop()

@@ -13,6 +13,7 @@ from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, _copied
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.effects import Alarm
+from kodo_consumer.runtime.threads import log_end
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
@@ -221,7 +222,7 @@ def test_a_thread_of_the_adapter_that_ends_is_told_to_whoever_asked(monkeypatch:
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: client)
     told: list[BaseException] = []
     broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
-    broker.on_broken = told.append
+    broker.report_to(told.append, lambda _: None)
     lane = broker.open(LaneRequest("t", "s", "failover", "c", queue=10, batch=10, batch_bytes=1_000), Sink())
     monkeypatch.setattr(client.consumer, "is_connected", lambda: 1 / 0)
     eventually(lambda: told)
@@ -266,7 +267,7 @@ def test_what_is_thrown_away_while_a_lane_opens_is_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Receiving())
     broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
     alarms: list[Alarm] = []
-    broker.on_alarm = alarms.append
+    broker.report_to(log_end, alarms.append)
     publisher = broker.publisher(["t"], lambda _: None)
     request = LaneRequest("persistent://p/n/t", "s", "failover", "c", queue=10, batch=10, batch_bytes=1_000)
     lane = broker.open(request, Sink())

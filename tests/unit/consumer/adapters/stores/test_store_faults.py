@@ -94,7 +94,7 @@ def test_a_store_that_cannot_be_asked(
 
     def new() -> Bench:
         bench = Bench(handle, go_on=go_on)
-        bench.store = bench.guard._store = SqlStore(make_url(database_url), "p/n/t:s", "a")  # type: ignore[assignment]
+        bench.store = bench.guard.session._store = SqlStore(make_url(database_url), "p/n/t:s", "a")  # type: ignore[assignment]
         return bench
 
     bench = new().open()
@@ -111,7 +111,7 @@ def test_a_store_that_cannot_be_asked(
     bench.later(4)
     assert sorted(seen) == ["m1", "m2", "m3"]
     assert bench.left() == []
-    assert not bench.guard.down
+    assert not bench.guard.session.down
     bench.send("m2", "m3")
     bench.run()
     assert sorted(seen) == ["m1", "m2", "m3"], "what was done meanwhile is remembered"

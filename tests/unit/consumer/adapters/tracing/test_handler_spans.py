@@ -266,8 +266,8 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
     broker = MemoryBroker(clock)
     broker.create_for(consumer.policy)
     pump = Pump(broker)
-    worker = Worker(consumer.policy, broker, ThreadExecutor(consumer.handler_function, 4), clock, Random(1))
-    consumer.attach(worker)
+    runner = ThreadExecutor(consumer.handler_function, 4)
+    worker = Worker(consumer.policy, broker, runner, clock, Random(1), observers=consumer.observers)
     worker.open("me")
     try:
         with Producer("persistent://p/n/orders", broker) as producer:

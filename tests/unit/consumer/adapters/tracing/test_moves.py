@@ -121,8 +121,7 @@ def test_a_refused_move_is_a_span_beside_the_run_s(tmp_path: Path, spans: Spans)
 def test_whoever_is_isolated_is_seen_to_be_so(spans: Spans) -> None:
     isolate = IsolationPolicy(0.25, 100, "B1")
     of = policy((Level.L1, Level.B1), fair_by="u", isolate=isolate, lookahead_messages=1_135, concurrency=16)
-    bench = Bench(of)
-    bench.engine.flow.watcher = runs_of(of, "auto", tenant=True)
+    bench = Bench(of, runs_of(of, "auto", tenant=True))
     bench.give(*(delivery(number, u="noisy") for number in range(of.max_held)))
     assert bench.engine.room(0) == 0
     bench.engine.tick()

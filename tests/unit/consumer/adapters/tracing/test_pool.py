@@ -40,8 +40,7 @@ def working(folder: Path, *hooks: Callable[..., object]) -> Iterator[tuple[Memor
         broker.create_for(policy)
         pump = Pump(broker)
         runner = consumer.handling.runner(policy, None, consumer._hooks, consumer._traces)
-        worker = Worker(policy, broker, runner, clock, Random(1))
-        consumer.attach(worker)
+        worker = Worker(policy, broker, runner, clock, Random(1), observers=consumer.observers)
         worker.open("me")
         try:
             yield broker, worker, spans

@@ -89,9 +89,10 @@ def test_a_send_without_receipt_is_an_error(
 def test_what_was_given_up_or_never_went_out_ends_its_span_too(
     broker: MemoryBroker, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.producer._LAST_MARKS", 0.01)
+    monkeypatch.setattr("kodo_consumer.numbered_publisher._LAST_MARKS", 0.01)
     producer = Producer(TOPIC, broker)
-    monkeypatch.setattr("kodo_consumer.producer._RECEIPT_TIMEOUT", 0.01)
+    for module in ("producer", "numbered_publisher"):
+        monkeypatch.setattr(f"kodo_consumer.{module}.RECEIPT_TIMEOUT", 0.01)
     broker.hold_receipts = True
     with pytest.raises(ClusterError):
         producer.send(b"x")

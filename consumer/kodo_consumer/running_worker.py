@@ -1,0 +1,95 @@
+"""Running worker: a worker with all that is started beside it, and that ends with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.broker import Broker, Cluster
+from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.runtime.lease_refresher import lessee_of
+from kodo_consumer.runtime.supervisor import WorkerSupervisor
+from kodo_consumer.runtime.topology_reload import Reloader
+from kodo_consumer.runtime.worker import Worker
+from kodo_consumer.settings import Settings
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop as Loop
+
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+    from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+
+log = logging.getLogger("kodo.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """`window`: metrics and health, where a port is named. `reloader`: where there is a file to follow."""
+
+    worker: Worker
+    service: WorkerSupervisor
+    broker: Broker
+    cluster: Cluster
+    window: HttpEndpoint | None
+    reloader: Reloader | None
+    traces: HandlerSpans | None
+
+    def close(self) -> None:
+        """Ends what is beside the worker, which has ended."""
+        if self.reloader is not None:
+            self.reloader.stop()
+        if self.window is not None:
+            self.window.close()
+        if self.traces is not None:
+            self.traces.close()
+        self.broker.close()
+        self.cluster.close()
+
+
+def started(
+    worker: Worker,
+    runner: HandlerExecutor,
+    connections: tuple[Broker, Cluster],
+    settings: Settings,
+    traces: HandlerSpans | None,
+    reloader_of: Callable[[WorkerSupervisor], Reloader | None],
+) -> RunningWorker:
+    """Starts a worker. Raises KodoctlError; then broker, cluster and runner are for the caller to end."""
+    broker, cluster = connections
+    name = f"{worker.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+    service = WorkerSupervisor(worker, cluster, consumer_name=name, drain_timeout=settings.drain_timeout / 1000)
+    lessee = lessee_of(worker, runner)
+    if lessee is not None:
+        service.companions.append(lessee.run)
+    else:
+        for limit in worker.engine.scheduler.limits.too_small:
+            log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
+    window = _shown(worker, service, getattr(runner, "loop", None), settings)
+    try:
+        service.start()
+    except BaseException:
+        if window is not None:
+            window.close()
+        raise
+    reloader = reloader_of(service)
+    if reloader is not None:
+        reloader.start()
+    return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
+
+
+def _shown(worker: Worker, service: WorkerSupervisor, loop: Loop | None, settings: Settings) -> HttpEndpoint | None:
+    """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
+    from kodo_consumer.adapters.metrics.worker_view import WorkerView
+
+    sight = WorkerView(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
+    if settings.port is None:
+        return None
+    from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
+
+    window = HttpEndpoint(sight, settings.host, settings.port)
+    log.info("metrics and health are on http://%s", window.address)
+    return window

@@ -1,0 +1,85 @@
+"""Pending actions: what the engine of a worker wants done outside its lock, gathered for a moment while work goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.engine import Engine
+
+_BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
+_GATHER: Final = 0.005  # seconds they are gathered at most
+
+
+@dataclass(slots=True)
+class Actions:
+    """Effects and acknowledgements (tokens by lane) that somebody fetched and now carries out."""
+
+    effects: Effects
+    acks: list[tuple[int, list[object]]]
+
+
+class PendingActions:
+    """Actions of one engine, and when the next tick is due. All but `done` and `due_in` is for who has the worker's lock.
+
+    The timekeeper is rung when it has to come earlier than it planned.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._ring: Callable[[], object] = lambda: None
+        self._engine, self._clock = engine, clock
+        self._next_tick = float("inf")
+        self._gathering = False
+        self._in_hand: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
+
+    def ring_with(self, ring: Callable[[], object]) -> None:
+        """There is a timekeeper from now on."""
+        self._ring = ring
+
+    def collect(self, *, flush: bool) -> Actions | None:
+        """What is to be done outside the lock, if anything. While work goes on, acknowledgements and messages are gathered."""
+        engine = self._engine
+        if engine.lookahead.starved:
+            engine.resume_starved()
+        if engine.timers.first < self._next_tick:
+            self._come_at(engine.timers.first)
+        effects = engine.context.effects
+        gathered = engine.context.unsent + len(effects.publish)
+        flush = gathered > 0 and (flush or gathered >= _BUNDLE)
+        if flush or effects.urgent:
+            self._gathering = False
+            actions = Actions(engine.take_effects(), engine.acknowledgements())
+            self._in_hand.append(None)
+            return actions
+        if gathered and not self._gathering:  # who began may be long at work: the timekeeper sees to the rest
+            self._gathering = True
+            self._come_at(min(self._next_tick, self._clock.now() + _GATHER))
+        return None
+
+    def done(self) -> None:
+        """A lot that was collected is carried out, or failed."""
+        self._in_hand.pop()
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a lot was collected and is not carried out yet."""
+        return bool(self._in_hand)
+
+    # ---- time
+
+    def tick_in(self, seconds: float) -> None:
+        """The next tick is due in so many seconds."""
+        self._next_tick = self._clock.now() + seconds
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next tick is due, by now."""
+        return self._next_tick - self._clock.now()
+
+    def _come_at(self, moment: float) -> None:
+        self._next_tick = moment
+        self._ring()

@@ -1,0 +1,167 @@
+"""Store session: one worker and its store of done messages, which may be down and come back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.poison import MAX_CRASHES, CrashMark, Heartbeats, Judgement, PoisonState, judge
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.store import Exchange, Store, StoreAnswer, StoreDownError
+
+log = logging.getLogger("kodo.consumer")
+PROBE: Final = "kodo: is the store there?"
+_MOST_UNSAVED: Final = 100_000
+_RESERVE: Final = 10_000
+
+
+@dataclass(slots=True)
+class PendingWrites:
+    """What the store has yet to be told. Bounded: of what was done the oldest is forgotten, `forgotten` counts it."""
+
+    done: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    forgotten: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.done or self.ended)
+
+    def add(self, *, done: Iterable[str] = (), ended: Iterable[str] = ()) -> None:
+        """More to tell."""
+        self.done += done
+        self.ended += ended
+        over = max(0, len(self.done) - _MOST_UNSAVED)
+        self.forgotten += over
+        del self.done[:over], self.ended[: max(0, len(self.ended) - _MOST_UNSAVED)]
+
+
+class StoreSession:
+    """`maintain` is for one thread, `exchange`, `judged` and `taken_over` are for another one.
+
+    `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
+    remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others
+    of its topic do. `unsaved`, and `unguarded` (starts without a mark, since the store is down), are for whoever has
+    `lock`, which is the guard's: what the store has to be told of a message changes with the message itself.
+    """
+
+    def __init__(
+        self, store: Store, policy: Policy, clock: Clock, lock: threading.Lock, *, go_on: bool, keep: float
+    ) -> None:
+        self.down = False
+        self.go_on = go_on
+        self.unguarded = 0
+        self.unsaved = PendingWrites()
+        self._store, self._policy, self._clock, self._lock = store, policy, clock, lock
+        self._keep_s = keep
+        self._signs = Heartbeats()
+        self._since_prune = 0
+        self._workers = policy.expected_workers
+
+    def open(self) -> None:
+        """Begins. Raises StoreDownError unless handlers may go on without the store."""
+        try:
+            self._store.create()
+            self._observe()
+        except StoreDownError as problem:
+            if not self.go_on:
+                raise
+            self._fell(problem)
+
+    def pending(self, starting: list[str]) -> Exchange:
+        """What there is to tell, and to ask of messages about to start. With the lock held."""
+        return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
+
+    def exchange(self, told: Exchange) -> StoreAnswer | None:
+        """What the store knows of messages about to start, told the rest. None: it is down."""
+        if not (told.done or told.ended or told.starting):
+            return StoreAnswer()
+        try:
+            known = self._store.exchange(told)
+        except StoreDownError as problem:
+            self._fell(problem)
+            return None
+        self._saved(told)
+        if known.marks:
+            self._observe_or_not()
+        return known
+
+    def judged(self, mark: CrashMark) -> Judgement:
+        """What a mark says of a message that is about to start."""
+        return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
+
+    def taken_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
+        """Whether the mark that was found is this worker's from now on. False: another one was faster, or the store is down."""
+        try:
+            return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
+        except StoreDownError as problem:
+            self._fell(problem)
+            return False
+
+    def leave(self) -> None:
+        """Gives no signs of life any more. Raises StoreDownError."""
+        self._store.leave()
+
+    # ---- the store: down, there again, kept in order
+
+    def maintain(self, *, prune: bool = False) -> None:
+        """A sign of life; finds out whether a store that was down is there again; with `prune` forgets old ids."""
+        try:
+            if self.down:
+                self._store.create()
+                self._observe()
+                self._probe()
+            else:
+                self._observe()
+            if prune and self._since_prune:
+                self._since_prune = 0
+                self._store.prune(self.keep, self._keep_s)
+        except StoreDownError as problem:
+            log.debug("the store cannot be asked: %s", problem)
+
+    @property
+    def keep(self) -> int:
+        """Ids of done messages to remember however old they are: everything all workers may hold, and a reserve."""
+        return self._workers * self._policy.lookahead_messages + _RESERVE
+
+    def _fell(self, problem: StoreDownError) -> None:
+        self.down = True
+        what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
+        log.error("the store cannot be asked, %s: %s", what, problem)
+
+    def _saved(self, told: Exchange) -> None:
+        with self._lock:
+            del self.unsaved.done[: len(told.done)], self.unsaved.ended[: len(told.ended)]
+            self._since_prune += len(told.done)
+
+    def _probe(self) -> None:
+        with self._lock:
+            told = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
+        self._store.exchange(told)
+        self._saved(Exchange(told.done, told.ended[:-1]))
+        with self._lock:
+            started, self.unguarded = self.unguarded, 0
+            forgotten, self.unsaved.forgotten = self.unsaved.forgotten, 0
+            self.down = False
+        log.warning("the store is back; meanwhile %d started unmarked, %d done were not saved", started, forgotten)
+
+    def _observe(self) -> None:
+        beats = self._store.beat()
+        self._workers = max(self._policy.expected_workers, len(beats))
+        self._signs.observe(beats, self._clock.now())
+
+    def _observe_or_not(self) -> None:
+        try:
+            self._observe()
+        except StoreDownError as problem:
+            log.debug("signs of life cannot be read: %s", problem)
+
+
+def _own(mark: CrashMark) -> Judgement:
+    """This worker's own mark on a message it is about to start: from a commit whose answer was lost, or of a dead one."""
+    if mark.crashes >= MAX_CRASHES:
+        return Judgement(PoisonState.POISON, mark.crashes)
+    return Judgement(PoisonState.SUSPECT if mark.alone or mark.crashes else PoisonState.CLEAR, mark.crashes)

@@ -1,0 +1,68 @@
+"""Suspect messages: those that were being handled when a worker ended. They run alone; who ends workers alone is dead."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, assert_never
+
+from kodo_consumer.core.outcomes import Died, Outcome, Postponed
+from kodo_consumer.core.poison import CrashMark, PoisonState, SoloRun, reason_of
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.runtime.store_session import StoreSession
+
+log = logging.getLogger("kodo.consumer")
+ELSEWHERE: Final = Postponed("it is being handled already")
+_NOT_ALONE: Final = Postponed("it must run alone")
+_KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is surely among the dead letters
+
+
+class SuspectMessages:
+    """`outcome` is for the one thread that steps, the rest for whoever has the guard's lock."""
+
+    def __init__(self, session: StoreSession, policy: Policy) -> None:
+        self._session, self._policy = session, policy
+        self._solo = SoloRun(policy.concurrency)
+        self._dead_marks: deque[tuple[float, str]] = deque()  # until when each is kept
+
+    def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
+        """What becomes of a message with a mark, while so many are out; None: it starts."""
+        judgement = self._session.judged(mark)
+        crashes = judgement.crashes
+        match judgement.standing:
+            case PoisonState.CLEAR:
+                return None
+            case PoisonState.ELSEWHERE:
+                return ELSEWHERE
+            case PoisonState.POISON:
+                log.error("%s is dead: it %s", name, reason_of(crashes))
+                self._solo.settled(name)
+                if self._session.taken_over(name, mark, crashes=crashes):
+                    if self._policy.dead_letter is not None:  # else it stays, and must never start again
+                        self._dead_marks.append((now + _KEPT, name))
+                    return Died(reason_of(crashes))
+                return ELSEWHERE
+            case PoisonState.SUSPECT:
+                self._solo.met(name, now)
+                if out > 1:
+                    return _NOT_ALONE
+                log.warning(
+                    "%s was being handled when a worker ended: it runs alone (crashes while alone: %d)", name, crashes
+                )
+                return None if self._session.taken_over(name, mark, alone=True, crashes=crashes) else ELSEWHERE
+            case _:
+                assert_never(judgement.standing)
+
+    def room(self, out: int, now: float) -> int:
+        """How many more may be taken while so many are out: one at a time as long as suspects are expected."""
+        return self._solo.room(out, now)
+
+    def settled(self, name: str) -> None:
+        """A message came to an end, one way or another."""
+        self._solo.settled(name)
+
+    def outlived(self, now: float) -> Iterator[str]:
+        """Dead messages whose marks are of no use any more, each once."""
+        while self._dead_marks and self._dead_marks[0][0] <= now:
+            yield self._dead_marks.popleft()[1]

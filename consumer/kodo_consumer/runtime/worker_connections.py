@@ -1,0 +1,78 @@
+"""Connections of one worker: a reader for each lane, and the publisher."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kodo_consumer.core.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
+from kodo_consumer.core.broker_window import request_of
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.runtime.pending_actions import Actions
+from kodo_consumer.runtime.threads import leave
+
+log = logging.getLogger("kodo.consumer")
+_LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who waits for the end of a process sees one
+
+
+class WorkerConnections:
+    """Opened and closed once; in between, actions are carried out by any thread. `readers`: by index of their lane."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.readers: list[LaneReader] = []
+        self._broker = broker
+        self._publisher: Publisher | None = None
+
+    def open(
+        self,
+        policy: Policy,
+        consumer_name: str,
+        unacked: Mapping[int, int],
+        sink_of: Callable[[int], LaneSink],
+        receipts: OnReceipts,
+    ) -> None:
+        """Connects the publisher, then every lane. Raises ClusterError; what was opened is for the caller to close."""
+        self._publisher = self._broker.publisher(sorted(policy.written), receipts, policy.largest, local=True)
+        for lane in policy.lanes:
+            request = request_of(policy, lane, consumer_name, unacked.get(lane.index, 0))
+            self.readers.append(self._broker.open(request, sink_of(lane.index)))
+
+    def carry_out(self, actions: Actions) -> None:
+        """Acknowledges, publishes, reads on and reads anew."""
+        readers, effects = self.readers, actions.effects
+        for index, tokens in actions.acks:
+            readers[index].acknowledge(tokens)
+        if not effects.urgent and not effects.publish:
+            return
+        assert self._publisher is not None
+        if effects.renew_publishing:
+            self._publisher.renew()
+        if effects.publish:
+            self._publisher.publish(effects.publish)
+        for index, partition in effects.anew:
+            readers[index].reconnect(0.0, 0.0, partition)
+        for index in effects.resume:
+            readers[index].resume()
+
+    @property
+    def lost(self) -> list[str]:
+        """Topics, or partitions of them, whose connection is lost at the moment."""
+        return [topic for reader in self.readers for topic in reader.unconnected]
+
+    def stop(self) -> None:
+        """Receives nothing more; acknowledging and publishing go on."""
+        for reader in self.readers:
+            reader.stop()
+
+    def close(self) -> None:
+        """Leaves; of a client that does not answer without a word of it."""
+        if leave({"worker": self._close}, _LEAVE_WITHIN):
+            text = "lanes and publisher do not close within %.0f s: they are left behind, what is unacknowledged comes again"
+            log.error(text, _LEAVE_WITHIN)
+
+    def _close(self) -> None:
+        for reader in self.readers:
+            reader.close()
+        if self._publisher is not None:
+            self._publisher.close()
