@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kodoctl.plan.changes import PolicyChange
-from kodoctl.topology.lint.rules.retention import quota_conflicts
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
+from kodoctl.topology.quota_conflicts import quota_conflicts
 from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited, as_limit
 
 Changed = Mapping[str, tuple[PolicyValue | None, PolicyValue | None]]  # policy -> before, after; None is unset

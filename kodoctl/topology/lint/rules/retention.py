@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
@@ -15,6 +14,7 @@ from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, Persistence, Retention, what_is_missing
 from kodoctl.topology.model.topology import GroundTopic
 from kodoctl.topology.names import WAITING_STATES, State
+from kodoctl.topology.quota_conflicts import quota_conflicts
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
 
 MINUTE = 60_000
@@ -160,36 +160,6 @@ def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
             " topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`"
         )
         yield RuleMatch(where, detail)
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A quota that is not strictly below the retention it must fit in, by one measure."""
-
-    measure: str
-    quota: int
-    retention: int
-
-    def __str__(self) -> str:
-        quota, kept = (
-            (Size(self.quota), Size(self.retention))
-            if self.measure == "size"
-            else (Duration(self.quota), Duration(self.retention))
-        )
-        return f"backlog quota {quota} is not below retention {kept}"
-
-
-def quota_conflicts(quota: BacklogQuota | None, retention: Retention | None, *, by_time: bool) -> Iterator[Conflict]:
-    """Pulsar's own rule, as measured: strictly quota < retention, by size at every level and by time at topics only;
-    an unlimited quota, and retention of 0/0 or unlimited, always pass (facts/pulsar-measured.md §1.3).
-    """
-    if quota is None or retention is None or (retention.time == 0 and retention.size == 0):
-        return
-    for measure, limit, kept in (("size", quota.size, retention.size), ("time", quota.time, retention.time)):
-        if measure == "time" and not by_time:
-            continue
-        if isinstance(limit, int) and isinstance(kept, int) and limit >= kept:
-            yield Conflict(measure, limit, kept)
 
 
 @rule("K206", Severity.ERROR, "backlog quota not below retention")

@@ -1,0 +1,41 @@
+"""Conflicts of a backlog quota with a retention: pairs that Pulsar refuses to store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kodoctl.topology.model.policies import BacklogQuota, Retention
+from kodoctl.topology.units import Duration, Size
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaConflict:
+    """A quota that is not strictly below the retention it must fit in, by one measure."""
+
+    measure: str
+    quota: int
+    retention: int
+
+    def __str__(self) -> str:
+        quota, kept = (
+            (Size(self.quota), Size(self.retention))
+            if self.measure == "size"
+            else (Duration(self.quota), Duration(self.retention))
+        )
+        return f"backlog quota {quota} is not below retention {kept}"
+
+
+def quota_conflicts(
+    quota: BacklogQuota | None, retention: Retention | None, *, by_time: bool
+) -> Iterator[QuotaConflict]:
+    """Pulsar's own rule, as measured: strictly quota < retention, by size at every level and by time at topics only;
+    an unlimited quota, and retention of 0/0 or unlimited, always pass (facts/pulsar-measured.md §1.3).
+    """
+    if quota is None or retention is None or (retention.time == 0 and retention.size == 0):
+        return
+    for measure, limit, kept in (("size", quota.size, retention.size), ("time", quota.time, retention.time)):
+        if measure == "time" and not by_time:
+            continue
+        if isinstance(limit, int) and isinstance(kept, int) and limit >= kept:
+            yield QuotaConflict(measure, limit, kept)
