@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import grimp
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +41,15 @@ def test_imports_point_one_way() -> None:
     command = [sys.executable, "-c", "import importlinter.cli as cli; cli.lint_imports_command()", "--no-cache"]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # it sets up logging anew
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_no_modules_import_each_other() -> None:
+    """Neither within functions nor for types: who reads one of them would have to read the other first."""
+    graph = grimp.build_graph("kodoctl", "kodo_consumer", cache_dir=None)
+    imports = nx.DiGraph(
+        (one, other) for one in graph.modules for other in graph.find_modules_directly_imported_by(one)
+    )
+    assert not [sorted(found) for found in nx.strongly_connected_components(imports) if len(found) > 1]
 
 
 def _calls(tree: ast.AST) -> Iterator[str]:
