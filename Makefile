@@ -13,6 +13,7 @@ PURE := $(PURE),kodoctl/recall/recall_plan_file.py,kodoctl/recall/recovery.py
 PURE := $(PURE),kodoctl/recall/payload_patch.py,kodoctl/recall/filter/evaluator.py,kodoctl/recall/message_json.py,kodoctl/recall/filter/filter_errors.py
 PURE := $(PURE),kodoctl/recall/filter/fields.py,kodoctl/recall/recall_ledger.py,kodoctl/recall/stored_message.py,kodoctl/recall/filter/ast.py
 PURE := $(PURE),kodoctl/recall/rate_limit.py,kodoctl/recall/sends_in_flight.py,kodoctl/recall/recall_plan.py,kodoctl/recall/filter/compiler.py
+PURE := $(PURE),kodoctl/recall/filter/fault_list.py,kodoctl/recall/filter/leaf_nodes.py,kodoctl/recall/filter/value_kinds.py,kodoctl/recall/plan_ledger.py
 PURE := $(PURE),kodoctl/recall/recall_headers.py,kodoctl/recall/selection.py,kodoctl/recall/filter/spark_fallback.py,kodoctl/recall/filter/spark_columns.py
 PURE := $(PURE),kodoctl/recall/filter/spark_sql.py,kodoctl/recall/filter/parser.py,kodoctl/recall/destinations.py
 PURE := $(PURE),kodoctl/pipeline/recall/unacknowledged.py
