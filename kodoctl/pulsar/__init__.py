@@ -1,1 +1,1 @@
-"""The only room that talks to Pulsar: ports in our types, and their adapters."""
+"""The only package that talks to Pulsar: ports in our types, and their adapters."""

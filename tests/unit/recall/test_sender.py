@@ -1,0 +1,190 @@
+"""An attempt at a recall ends at any step, and is made again: each dead letter arrives once, and is acknowledged."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from kodoctl.protocol import properties as control
+from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
+from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
+from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.recall.rate_limit import RateLimit
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, standings
+from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan, recall_id
+from kodoctl.recall.sender import RecallSender
+from kodoctl.recall.sends_in_flight import Report, SendOptions
+from kodoctl.recall.stored_message import Position, digest
+from tests.unit.recall.making import DEAD, NOW
+
+READY = "persistent://kodo/trade/orders"
+HOLDER = "billing"
+ENTRIES = 8
+COPY, OLD = ENTRIES, ENTRIES + 1  # of the first dead letter; of one that an earlier recall sent
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+class World:
+    """A broker and a ledger that outlive attempts. Each call that an attempt makes is a step, with one moment before it and
+    one behind it; at the `fatal` moment the attempt ends.
+    """
+
+    def __init__(self) -> None:
+        self.steps, self.fatal = 0, -1
+        self.ledger: list[RecallEntry] = []
+        self.acknowledged: set[int] = set()
+        self.stored: dict[str, list[RecalledMessage]] = {}
+        self.watermarks: dict[tuple[str, str], int] = {}
+        self.waits = WaitMonitor()
+
+    def step(self, effect: Callable[[], Any]) -> Any:
+        for part in (lambda: None, effect):
+            part()
+            self.steps += 1
+            if self.steps == self.fatal:
+                raise KilledError
+
+    def append(self, entries: Sequence[RecallEntry]) -> None:
+        self.step(lambda: self.ledger.extend(entries))
+
+    def entries(self, dead_topic: str) -> list[RecallEntry]:
+        assert dead_topic == DEAD
+        return list(self.ledger)
+
+    def facts(self, part: str) -> PartitionFacts:
+        done = tuple(((1, entry), (1, entry)) for entry in sorted(self.acknowledged))
+        cursors = {HOLDER: Cursor((1, -1), done)} if part.startswith(DEAD) else {}
+        return PartitionFacts(part, 0, 1, (1, len(self.stored.get(part, ())) - 1), True, cursors)
+
+    def partitions(self, topic: str) -> int:
+        assert topic == READY
+        return 2
+
+    def read_all(self, facts: PartitionFacts, after: tuple[int, int] | None) -> Iterator[ReadMessage]:
+        for entry, one in enumerate(self.stored.get(facts.topic, ())):
+            if after is None or (1, entry) > after:
+                yield _message(entry, one.payload, one.properties)
+
+    def hold(self, part: str, subscription: str) -> DeadLetters:
+        assert (part, subscription) == (f"{DEAD}-partition-0", HOLDER)
+        return DeadLetters(self)
+
+    def lane(self, part: str, name: str) -> Lane:
+        return Lane(self, part, name)
+
+    def arrived(self) -> Counter[bytes | None]:
+        return Counter(one.payload for messages in self.stored.values() for one in messages)
+
+
+class DeadLetters:
+    """The holder subscription."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def letters(self, until: tuple[int, int], only: Container[Position]) -> Iterator[ReadMessage]:
+        for entry in range(until[1] + 1):
+            if Position(0, 1, entry) in only:
+                yield _message(entry, _payload(entry), {})
+
+    def acknowledge(self, token: int) -> None:
+        self.world.step(lambda: self.world.acknowledged.add(token))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Lane:
+    """A partition whose broker drops numbers that it has."""
+
+    def __init__(self, world: World, part: str, name: str) -> None:
+        self.world, self.part, self.key = world, part, (part, name)
+
+    @property
+    def last_number(self) -> int:
+        return self.world.watermarks.get(self.key, -1)
+
+    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        self.world.step(lambda: self._store(number, message, on_receipt))
+
+    def _store(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        if number <= self.last_number:
+            on_receipt(Receipt(""))
+            return
+        self.world.watermarks[self.key] = number
+        stored = self.world.stored.setdefault(self.part, [])
+        stored.append(message)
+        on_receipt(Receipt(f"1:{len(stored) - 1}"))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _payload(entry: int) -> bytes:
+    return b"%d" % (0 if entry == COPY else entry)
+
+
+def _message(entry: int, payload: bytes | None, properties: Any) -> ReadMessage:
+    return ReadMessage(entry, 0, 1, entry, -1, payload, properties, "", "", 0, NOW, "")
+
+
+def _plan(action: RecallAction) -> RecallPlan:
+    sends = action is RecallAction.SEND
+    letters = [
+        PlannedLetter(
+            position := Position(0, 1, entry), NOW, recall_id(DEAD, position, NOW), digest(_payload(entry)),
+            entry % 2 if sends else 0, entry // 2 + 1 if sends else 0,
+            (Dated(Position(0, 1, COPY), NOW),) if sends and entry == 0 else (),
+        )
+        for entry in range(ENTRIES)
+    ]  # fmt: skip
+    return RecallPlan(
+        action=action, run="run", made_at=NOW, cluster=None, topology="trade", path="trade.yaml", environment=None,
+        topic="orders", subscription=HOLDER, dead_topic=DEAD, dead_partitions=1, holder=HOLDER, where="true", to=None,
+        limit=100, again=False, because="" if sends else "a test", edit=None,
+        lanes=tuple(PlanLane(READY, number, True, 2) for number in range(2)) if sends else (),
+        letters=tuple(letters), settle=(Dated(Position(0, 1, OLD), NOW),),
+    )  # fmt: skip
+
+
+def _attempt(world: World, action: RecallAction, fatal: int = -1) -> Report:
+    world.steps, world.fatal = 0, fatal
+    options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
+    return RecallSender(_plan(action), world, world, None, options).run()
+
+
+@pytest.mark.parametrize("action", list(RecallAction))
+def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: RecallAction) -> None:
+    undisturbed = World()
+    report = _attempt(undisturbed, action)
+    sends = action is RecallAction.SEND
+    assert (report.sent, report.discarded) == ((ENTRIES, 0) if sends else (0, ENTRIES))
+    assert (report.acknowledged, report.unacknowledged, report.complete) == (ENTRIES + (2 if sends else 1), 0, True)
+    for fatal in range(1, undisturbed.steps + 1):
+        world = World()
+        with pytest.raises(KilledError):
+            _attempt(world, action, fatal)
+        _attempt(world, action)
+        again = _attempt(world, action)
+        assert world.arrived() == undisturbed.arrived() == Counter(map(_payload, range(ENTRIES if sends else 0)))
+        assert world.acknowledged == undisturbed.acknowledged, fatal
+        assert (again.sent, again.before, again.complete) == (0, ENTRIES, True)
+        events = {one.event for one in standings(world.ledger).values()}
+        assert events <= ({RecallEvent.SENT} if sends else {RecallEvent.DISCARDED, RecallEvent.SENT})
+
+
+def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
+    world = World()
+    _attempt(world, RecallAction.SEND)
+    for number in range(2):
+        stored = world.stored[f"{READY}-partition-{number}"]
+        assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
+        ids = [recall_id(DEAD, Position(0, 1, entry), NOW) for entry in range(number, ENTRIES, 2)]
+        assert [one.properties[control.RECALL] for one in stored] == ids
