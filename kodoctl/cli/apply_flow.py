@@ -1,4 +1,4 @@
-"""Common steps of `apply` and `destroy`: confirmation, check against the files, execution, report."""
+"""Common steps of commands that apply: the plan shown, confirmation, check against the files, execution, report."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import command_target, plan_options
+from kodoctl.cli import command_target
 from kodoctl.cli.apply_progress import ApplyProgress
-from kodoctl.cli.terminal import report_json, show_report
+from kodoctl.cli.apply_report import report_json, show_report
+from kodoctl.cli.plan_views import show_plan
 from kodoctl.console import finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
@@ -175,38 +176,10 @@ def check_files(plan: Plan) -> None:
         raise RefusedError(error("K543", "the files changed since the plan", detail))
 
 
-def prepare_destroy(  # one for each flag
-    session: Session,
-    paths: list[str] | None,
-    names: list[str] | None,
-    namespaces: list[str] | None,
-    env: str | None,
-    allow_destroy: list[str] | None,
-) -> Plan:
-    """The plan that leaves nothing of the topologies named by files or by name."""
-    from kodoctl.plan.diff import Allowances
-    from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import prepare
-    from kodoctl.topology.names import InvalidNameError, NamespaceName
-
-    try:
-        spaces = {NamespaceName.parse(text) for text in namespaces or ()}
-    except InvalidNameError as problem:
-        raise UsageError(error("K507", "not a namespace", str(problem))) from None
-    doomed = set(names or ())
-    desired = Desired((), None, {})
-    allowances = Allowances(destroy=frozenset(allow_destroy or ()))
-    if paths:
-        wanted = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
-        doomed |= wanted.names
-        spaces |= set(wanted.namespaces)
-        desired = Desired((), wanted.environment, {}, wanted.sources)
-        allowances = plan_options.allowances_of(wanted, None, allow_destroy, take_over=False)
-    if not doomed or not spaces:
-        detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
-        raise UsageError(error("K508", "nothing named", detail))
-    desired = replace(desired, destroyed=frozenset(doomed))
-    plan = prepare(session, desired, allowances, namespaces=spaces).plan
-    if not plan.owners:
-        tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
-    return plan
+def shown_plan(planned: Plan, session: Session, approval: Approval) -> Plan:
+    """The plan, which people have seen by now. Raises RefusedError for one that may not be carried out."""
+    if not approval.json_output:
+        show_plan(planned, command_target.shown_target(session.connection))
+    if planned.refused:
+        raise RefusedError(*(d for d in planned.all_findings() if approval.json_output))
+    return planned

@@ -10,7 +10,7 @@ import typer
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
+from kodoctl.cli.options import Format
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, one_line, reading, say, tell
@@ -35,7 +35,7 @@ def history(
         str | None,
         typer.Option("--id", help="Show the changes of this apply; `last` is the latest.", metavar="ID"),
     ] = None,
-    output: Annotated[ApplyFormat, typer.Option("--format", help="text or json.")] = ApplyFormat.TEXT,
+    output: Annotated[Format, typer.Option("--format", help="text or json.")] = Format.TEXT,
 ) -> None:
     """Show what was applied in a namespace: when, by whom, at which commit, and how it ended. Oldest first."""
     from kodoctl.plan.history import chosen, read, to_json
@@ -48,7 +48,7 @@ def history(
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
     shown = [to_json(one) for one in ([chosen(found.applies, apply_id)] if apply_id else found.applies)]
-    if output is ApplyFormat.JSON:
+    if output is Format.JSON:
         say(json.dumps({"namespace": str(space), "applies": shown}, indent=2))
     elif apply_id:
         show_lines(apply_lines(shown[0]))
@@ -67,8 +67,8 @@ def undo(
     namespace: Namespace,
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,
-    lock_timeout: LockTimeout = "0s",
-    output: ApplyFormatOption = ApplyFormat.TEXT,
+    lock_timeout: plan_options.LockTimeout = "0s",
+    output: plan_options.StreamFormat = Format.TEXT,
     allow_destroy: plan_options.AllowDestroy = None,
     verbose: plan_options.Verbose = False,
 ) -> None:
@@ -77,7 +77,7 @@ def undo(
     from kodoctl.planning.undo_planner import prepare_undo
 
     json_output, wait, space = (
-        output is ApplyFormat.JSON,
+        output is Format.JSON,
         lock_seconds(lock_timeout),
         command_target.parse_namespace(namespace),
     )

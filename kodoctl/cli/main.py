@@ -9,15 +9,18 @@ import typer
 
 from kodoctl import __version__
 from kodoctl.cli import (
+    apply_command,
     context_commands,
+    destroy_command,
     dev_commands,
+    drift_command,
     expansion_commands,
     history_commands,
     import_command,
     ownership_commands,
     peek_command,
     pipeline_commands,
-    plan_commands,
+    plan_command,
     plan_views,
     recall_commands,
     review_commands,
@@ -36,7 +39,10 @@ app = typer.Typer(
 )
 topology_commands.register(app)
 expansion_commands.register(app)
-plan_commands.register(app)
+plan_command.register(app)
+apply_command.register(app)
+drift_command.register(app)
+destroy_command.register(app)
 plan_views.register(app)
 review_commands.register(app)
 import_command.register(app)

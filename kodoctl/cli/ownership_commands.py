@@ -9,7 +9,7 @@ import typer
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
+from kodoctl.cli.options import Format
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.console import command, tell
 from kodoctl.errors import RefusedError, UsageError, error
@@ -42,15 +42,15 @@ def forget(
     ] = None,
     auto_approve: plan_options.AutoApprove = False,
     confirm_name: plan_options.Confirm = None,
-    lock_timeout: LockTimeout = "0s",
-    output: ApplyFormatOption = ApplyFormat.TEXT,
+    lock_timeout: plan_options.LockTimeout = "0s",
+    output: plan_options.StreamFormat = Format.TEXT,
     verbose: plan_options.Verbose = False,
 ) -> None:
     """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
     from kodoctl.plan.forget import forget_plan
     from kodoctl.pulsar.live_inventory import read_live
 
-    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
+    json_output, wait = output is Format.JSON, lock_seconds(lock_timeout)
     scope = _forget_scope(addresses or [], name or [], namespace or [])
     with target.session() as session:
         live = read_live(session.admin, session.client, scope)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli.options import Format
+
 if TYPE_CHECKING:
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
@@ -59,6 +61,11 @@ Confirm = Annotated[
     list[str] | None,
     typer.Option("--confirm", help="Name of the protected context, instead of typing it (repeatable).", metavar="NAME"),
 ]
+
+LockTimeout = Annotated[
+    str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.", metavar="DURATION")
+]
+StreamFormat = Annotated[Format, typer.Option("--format", help="text, or a stream of JSON lines.")]
 
 
 def allowances_of(

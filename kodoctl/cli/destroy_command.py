@@ -1,0 +1,102 @@
+"""destroy: everything that a topology created goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import command_target, plan_options
+from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds, shown_plan
+from kodoctl.cli.command_target import TargetOptions, connects
+from kodoctl.cli.options import Format
+from kodoctl.console import Environment, command, tell
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this file."""
+    app.command("destroy")(destroy)
+
+
+@command
+@connects
+def destroy(
+    target: TargetOptions,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="PATH"),
+    ] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="A topology by name, its file may be gone (repeatable).", metavar="NAME"),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            help="TENANT/NAMESPACE to look in, with --name and without a file (repeatable).",
+            metavar="TENANT/NAMESPACE",
+        ),
+    ] = None,
+    env: Environment = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
+    lock_timeout: plan_options.LockTimeout = "0s",
+    output: plan_options.StreamFormat = Format.TEXT,
+    allow_destroy: plan_options.AllowDestroy = None,
+    verbose: plan_options.Verbose = False,
+) -> None:
+    """Delete everything a topology created. What it adopted is forgotten, not deleted."""
+    approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
+    with target.session() as session:
+        planned = _prepared(session, paths, name, namespace, env, allow_destroy)
+        shown_plan(planned, session, approval)
+        if planned.empty:
+            if verbose:
+                command_target.tell_total(session)
+            return
+        confirm(session.connection, approval, question="Destroy all of this?")
+        carry_out(session, planned, approval, verb="destroy")
+
+
+def _prepared(  # one for each flag
+    session: Session,
+    paths: list[str] | None,
+    names: list[str] | None,
+    namespaces: list[str] | None,
+    env: str | None,
+    allow_destroy: list[str] | None,
+) -> Plan:
+    """The plan that leaves nothing of the topologies named by files or by name."""
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.planning.planner import prepare
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        spaces = {NamespaceName.parse(text) for text in namespaces or ()}
+    except InvalidNameError as problem:
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None
+    doomed = set(names or ())
+    desired = Desired((), None, {})
+    allowances = Allowances(destroy=frozenset(allow_destroy or ()))
+    if paths:
+        wanted = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
+        doomed |= wanted.names
+        spaces |= set(wanted.namespaces)
+        desired = Desired((), wanted.environment, {}, wanted.sources)
+        allowances = plan_options.allowances_of(wanted, None, allow_destroy, take_over=False)
+    if not doomed or not spaces:
+        detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
+        raise UsageError(error("K508", "nothing named", detail))
+    desired = replace(desired, destroyed=frozenset(doomed))
+    plan = prepare(session, desired, allowances, namespaces=spaces).plan
+    if not plan.owners:
+        tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
+    return plan
