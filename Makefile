@@ -18,7 +18,8 @@ ADAPTERS := $(ADAPTERS),kodoctl/pipeline/audit/audit_inputs.py,kodoctl/pipeline/
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/partition_stats.py,kodoctl/pipeline/source/predicates.py
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/done_store.py,kodoctl/recall/partition_lanes.py,kodoctl/recall/recall_planner.py
-ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py
+ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py,kodoctl/recall/batch_sender.py
+ADAPTERS := $(ADAPTERS),kodoctl/recall/dead_letter_partitions.py
 
 SEEDS ?= 20000
 KILLS ?= 1000

@@ -21,6 +21,7 @@ from kodo_consumer.runtime.threads import Broke, begin
 from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S
 
 log = logging.getLogger("kodo.consumer")
+_CREATE_AGAIN: Final = 5.0  # seconds before what could not be opened is tried again
 OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up
 TRY_WITHIN: Final = 5.0  # seconds: the client may have asked a broker that hangs, and asks another one next
 MOST_AT_ONCE: Final = 64  # threads, which wait: partitions of a broker that is away must leave some to others
@@ -62,10 +63,20 @@ class Openings(Generic[K]):
         self._create, self._wake, self._on_broken = create, wake, on_broken
         self._awaited: dict[K, _Opening] = {}
         self._results: deque[tuple[_Opening, Opened[K]]] = deque()
+        self._not_before: dict[K, float] = {}  # of those that rest
         self._threads = 0  # at work, those among them whose openings were given up
 
     def __contains__(self, key: K) -> bool:
         return key in self._awaited
+
+    @property
+    def any_rest(self) -> bool:
+        """Whether anything could not be opened lately."""
+        return bool(self._not_before)
+
+    def rests(self, key: K, now: float) -> bool:
+        """Whether it could not be opened a moment ago: it is not tried again yet."""
+        return self._not_before.get(key, 0.0) > now
 
     @property
     def any_result(self) -> bool:
@@ -95,8 +106,8 @@ class Openings(Generic[K]):
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
-        """What has ended, well or not, since the last call."""
-        found = []
+        """What has ended, well or not, since the last call. What ended badly rests."""
+        found: list[Opened[K]] = []
         while self._results:
             opening, result = self._results.popleft()
             self._threads -= 1
@@ -112,6 +123,11 @@ class Openings(Generic[K]):
             if opening.since is not None and opening.since + opening.within <= now:
                 problem = OpeningTimeoutError(f"its producer did not open within {opening.within:.0f} s")
                 found.append(Opened(key, None, problem, self._awaited.pop(key).messages))
+        for one in found:
+            if one.problem is None:
+                self._not_before.pop(one.key, None)
+            else:
+                self._not_before[one.key] = now + _CREATE_AGAIN
         self._begin()
         return found
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions, Producers
+from kodo_consumer.adapters.pulsar.partition_producers import Producers
+from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
 from kodo_consumer.core.broker import OnReceipts, Receipt
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.runtime.threads import Broke, begin, log_end
@@ -68,7 +69,8 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
-        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before)
+        factory = ProducerFactory(self._connect(), self._options)
+        return Producers(factory, self._receipt, self._on_broken, before)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))

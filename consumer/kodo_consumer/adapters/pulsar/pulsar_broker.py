@@ -13,7 +13,7 @@ from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
-from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions
+from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
 from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts

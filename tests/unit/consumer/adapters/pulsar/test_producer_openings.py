@@ -208,7 +208,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer_openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.producer_openings._CREATE_AGAIN", 0.0)
     gate, client = setting.goes_away("bad"), setting.clients[0]
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
@@ -225,7 +225,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
 
 def test_a_late_failure_says_nothing_of_the_try_after_it(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.producer_openings._CREATE_AGAIN", 0.0)
     first, client = setting.goes_away("bad"), setting.clients[0]
     client.problems["bad"] = pulsar.AuthorizationError("no")
     setting.send("bad", 1)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions
+from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
