@@ -117,7 +117,6 @@ def test_lines_of_docstrings_are_short() -> None:
     assert not found
 
 
-@not_yet
 def test_classes_stay_short() -> None:
     sizes = {f"{module}: {node.name}": (node.end_lineno or 0) - node.lineno + 1 for module, node in _classes()}
     assert not {name: size for name, size in sizes.items() if size > MAX_CLASS}
@@ -153,7 +152,6 @@ def _is_collaborator(value: ast.expr, classes: set[str], methods: set[str]) -> b
     return False
 
 
-@not_yet
 def test_collaborators_are_given_in_constructors() -> None:
     """An attribute that somebody else sets afterwards is a part that an object may lack."""
     classes = {node.name for _, node in _classes() if "__init__" in {getattr(one, "name", "") for one in node.body}}

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -25,7 +26,6 @@ from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.alarm_log import AlarmLog
 from kodo_consumer.runtime.pending_actions import Actions, PendingActions
 from kodo_consumer.runtime.worker_connections import WorkerConnections
-from kodo_consumer.runtime.worker_sink import WorkerSink
 from kodoctl.protocol.overrides import Order
 
 log = logging.getLogger("kodo.consumer")
@@ -281,3 +281,29 @@ class Worker:
                 self.alarms.write(alarm)
         finally:
             self._actions.done()
+
+
+@dataclass(slots=True)
+class WorkerSink:
+    """Sink of a lane: hands everything that its reader receives to the worker, with the index of the lane. Called by
+    threads of the broker.
+    """
+
+    worker: Worker
+    index: int
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages of the lane, in their order."""
+        self.worker.deliver(self.index, deliveries)
+
+    def room(self) -> int:
+        """How many more messages the look-ahead takes."""
+        return self.worker.room(self.index)
+
+    def disconnected(self, partition: str | None = None) -> None:
+        """A partition, or with None all of them, delivers everything unacknowledged again."""
+        self.worker.disconnected(self.index, partition)
+
+    def broke(self, problem: BaseException) -> None:
+        """The reader ended: so does the worker."""
+        self.worker.broke(problem)
