@@ -30,7 +30,9 @@ class LetterSource(Protocol):
     """Source of dead letters for a RecallSender: a DeadLetterConsumer, or ReadOnlyLetters beside it."""
 
     def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
-        """See DeadLetterConsumer.letters. Others than `only` these may come as well."""
+        """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
+        `only` these may come as well. Raises ClusterError.
+        """
 
     def acknowledge(self, token: Any) -> None:
         """Acknowledges a message of `letters`, unless the source only reads. Raises ClusterError."""
@@ -112,7 +114,9 @@ class RecallCluster:
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> LaneSender:
-        """See LaneSender. Where this role may not ask for the topic's limit, what is declared counts alone."""
+        """A producer of the name on a partition. Where this role may not ask for the topic's limit, what is declared
+        counts alone. Raises LockedError while another process has the name.
+        """
         topic = whole_topic(part)
         if topic not in self._largest:
             limits = (self._declared.get(topic), largest_message(self._session.admin, topic))

@@ -55,8 +55,8 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
-        """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is
-        known again.
+        """Stores all entries or none in one commit. It is numbered as an application's transaction, so that one whose
+        answer was lost is known again. Raises KodoctlError (K557).
         """
         import deltalake
         import pyarrow as pa

@@ -140,7 +140,7 @@ class MemoryBroker:
         return MemoryPublisher(self, on_receipts, largest or {})
 
     def partitions(self, topic: str) -> Sequence[str]:
-        """See Broker. Topics in memory are in one piece."""
+        """Its own name alone: it is read and written as a whole. Raises ClusterError (K710)."""
         return [self._topic(topic).name]
 
     def close(self) -> None:

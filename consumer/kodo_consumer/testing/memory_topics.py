@@ -142,7 +142,7 @@ class MemoryLane:
         return ()
 
     def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
-        """See LaneReader. Connections in memory are never half-open."""
+        """Always empty: connections in memory are never half-open."""
         return frozenset()
 
     def room(self) -> int:
@@ -167,10 +167,10 @@ class MemoryLane:
         self._full = False
 
     def widen(self) -> None:
-        """See LaneReader. Topics in memory have no limit."""
+        """Does nothing: topics in memory have no limit."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """See LaneReader. Delivery in memory does not stall."""
+        """Does nothing: delivery in memory does not stall."""
 
     def stop(self) -> None:
         """Ends deliveries; acknowledging goes on."""

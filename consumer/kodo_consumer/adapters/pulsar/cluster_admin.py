@@ -80,7 +80,9 @@ class AdminCluster:
         return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
-        """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""
+        """Limits in force, wherever they are set; None: this role may not ask, because reading policies is more than
+        `consume` rights allow. Then the stats have to tell.
+        """
         path = topic_path(TopicName.parse(topic))
         found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
         if not all(reply.ok for reply in found):

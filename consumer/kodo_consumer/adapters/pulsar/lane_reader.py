@@ -101,7 +101,7 @@ class PulsarLaneReader:
         self._go_on.set()
 
     def widen(self) -> None:
-        """See LaneReader. One consumer can get no more: SpreadLane."""
+        """Does nothing: one consumer can get no more. MultiConsumerReader opens further ones."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
@@ -116,7 +116,9 @@ class PulsarLaneReader:
         self._inbox.put(None)
 
     def close(self) -> None:
-        """See LaneReader. A call into the client library may never return: then its thread is left behind."""
+        """Sends queued acknowledgements and leaves. A call into the client library may never return: then its thread is
+        left behind.
+        """
         self.stop()
         works: dict[str, Callable[[], object]] = {one.topic: one.close for one in list(self._consumers.values())}
         if late := leave({**works, "its thread": self._thread.join}, _LEAVE_WITHIN):

@@ -68,7 +68,7 @@ class MultiConsumerReader:
         return list(dict.fromkeys(topic for part in self._parts for topic in part.unconnected))
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """See LaneReader. Each by the consumer that received it."""
+        """Gives each token to the consumer that received its message."""
         if len(self._parts) == 1:
             self._went(None, tokens)
             self._parts[0].acknowledge(tokens)
@@ -92,16 +92,18 @@ class MultiConsumerReader:
             part.resume()
 
     def widen(self) -> None:
-        """See LaneReader. Twice as many consumers, as nobody knows how many it takes."""
+        """Opens as many consumers again as there are, because nobody knows how many it takes."""
         for _ in range(len(self._parts)):
             self._one_more()
 
     def long_connected(self, seconds: float) -> frozenset[str]:
-        """See LaneReader. They have one name, so the broker's word is on all of them."""
+        """Partitions to which all consumers have been connected for so many seconds: they have one name, so what the
+        broker tells is about all of them.
+        """
         return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """See LaneReader. All of them, so that for a moment none is there."""
+        """Reconnects all consumers at once, so that for a moment none is there."""
         for part in self._parts:
             part.reconnect(wait, away, partition)
 

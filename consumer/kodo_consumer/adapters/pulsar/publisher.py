@@ -54,8 +54,8 @@ class PulsarPublisher:
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """See Publisher. The new client sends nothing before the old one is closed, which would send it as well; and to each
-        partition one message first, for the cause may be the broker's.
+        """Starts afresh with a new client. It sends nothing before the old one is closed, which would send it as well; and
+        to each partition one message first, for the cause may be the broker's.
         """
         self._producers = self._new_producers(before=self._producers.abandon)
 

@@ -31,14 +31,14 @@ class Shelf:
 
 
 class MemoryStore:
-    """See Store. Without a shelf of others it has its own."""
+    """kodo_consumer.core.store.Lender in memory. Stores with one shelf see each other; without one it has its own."""
 
     def __init__(self, run: str, shelf: Shelf | None = None) -> None:
         self.run = run
         self._shelf = shelf or Shelf()
 
     def create(self) -> None:
-        """See Store: nothing is needed."""
+        """Does nothing: a shelf needs no tables."""
 
     def exchange(self, told: Exchange) -> StoreAnswer:
         """Records what ended and marks what starts, under the lock of the shelf: one step for all stores that share it."""
@@ -79,7 +79,7 @@ class MemoryStore:
             return [accounts.setdefault(ask.gate, LimitAccount()).lend(self.run, ask, now) for ask in asks]
 
     def prune(self, keep: int, seconds: float) -> int:
-        """See Store. More than MOST are not kept, however young they are."""
+        """Number of forgotten ids. More than MOST are not kept, however young they are."""
         done = self._shelf.done
         with self._shelf.lock:
             since, surplus = self._shelf.clock() - seconds, max(0, len(done) - MOST)
@@ -97,7 +97,7 @@ class MemoryStore:
             self._shelf.beats.pop(self.run, None)
 
     def interrupt(self) -> None:
-        """See Store: memory does not hang."""
+        """Does nothing: memory does not hang."""
 
     def close(self) -> None:
-        """See Store: there is nothing to let go of."""
+        """Does nothing: there is no connection."""

@@ -42,7 +42,7 @@ def open_file_store(folder: Path, subscription: str) -> FileStore:
 
 
 class FileStore:
-    """See Store. `done` is not kept: nothing counts as done before."""
+    """kodo_consumer.core.store.Store in one file of this worker. What was done is not kept: nothing counts as done."""
 
     def __init__(self, folder: Path, subscription: str, run: str) -> None:
         self.run = run
@@ -61,7 +61,7 @@ class FileStore:
                 self._adopt(path)
 
     def create(self) -> None:
-        """See Store: the file is there."""
+        """Does nothing: the constructor made the file."""
 
     def exchange(self, told: Exchange) -> StoreAnswer:
         """Clears the marks of what ended and writes those of what starts. Nothing counts as done; marks that were
@@ -78,7 +78,7 @@ class FileStore:
         return StoreAnswer(marks=marks)
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """See Store. Nobody else has this file."""
+        """Replaces the mark `found`; False: it is another one by now. No other worker writes this file."""
         if self._adopted.get(identity, found) != found:
             return False
         self._adopted.pop(identity, None)
@@ -88,7 +88,7 @@ class FileStore:
         return True
 
     def beat(self) -> Mapping[str, int]:
-        """See Store. Locks tell who lives."""
+        """Counts the beats of this run alone: who lives is known by the locks on the files."""
         self._beats += 1
         return {self.run: self._beats}
 
@@ -97,14 +97,14 @@ class FileStore:
         return 0
 
     def leave(self) -> None:
-        """See Store. Marks of others that were adopted stay for the next worker."""
+        """Clears the marks of this run; adopted marks stay in the file, for the next worker. Without any it is removed."""
         for name in [name for name in self._places if name not in self._adopted]:
             self._clear(name)
         if not self._places:
             self._path.unlink(missing_ok=True)
 
     def interrupt(self) -> None:
-        """See Store: memory does not hang."""
+        """Does nothing: a mapped file does not hang."""
 
     def close(self) -> None:
         """Unmaps and closes the file, which frees its lock: the next worker adopts the marks that are left in it."""

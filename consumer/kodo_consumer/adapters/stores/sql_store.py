@@ -127,7 +127,7 @@ class SqlStore:
         return STARTED.c.run == self.run
 
     def create(self) -> None:
-        """See Store. Several workers may do it at once."""
+        """Creates the tables that are missing. Several workers may do it at once."""
         for last in (False, False, True):
             try:
                 metadata.create_all(self._engine)
@@ -223,8 +223,8 @@ class SqlStore:
             return {row.run: row.beat for row in rows}
 
     def prune(self, keep: int, seconds: float) -> int:
-        """See Store. In bundles, each a transaction of its own, by a range of the index: a database without statistics of
-        the table reads a bundle that is a subquery again for each row.
+        """Number of deleted ids. They are deleted in bundles, each a transaction of its own, by a range of the index: a
+        database without statistics of the table reads a bundle that is a subquery again for each row.
         """
         mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
@@ -272,7 +272,9 @@ class SqlStore:
         return counts[0] or 0, counts[1] or 0
 
     def interrupt(self) -> None:
-        """See Store. A server that is frozen answers no cancel request: the connection itself is shut."""
+        """Ends calls that hang, from another thread. A server that is frozen answers no cancel request: the connection
+        itself is shut.
+        """
         for connection in list(self._busy):
             with suppress(Exception):  # it may have come to its end meanwhile
                 if hasattr(connection, "interrupt"):
