@@ -220,7 +220,7 @@ def diagnostic_to_json(finding: Diagnostic) -> Json:
 def diagnostic_from_json(document: Json) -> Diagnostic:
     """The inverse of diagnostic_to_json."""
     where = Where(*document["where"]) if document["where"] else None
-    remedy = Remedy(**document["remedy"]) if "remedy" in document else None
+    remedy = _remedy_from_json(document["remedy"]) if "remedy" in document else None
     return Diagnostic(
         Severity(document["severity"]),
         document["code"],
@@ -229,6 +229,10 @@ def diagnostic_from_json(document: Json) -> Diagnostic:
         where,
         remedy=remedy,
     )
+
+
+def _remedy_from_json(document: Json) -> Remedy:
+    return Remedy(text(document["flag"]), None if document["value"] is None else text(document["value"]))
 
 
 def change_to_json(change: Change) -> Json:

@@ -20,9 +20,9 @@ DONE = {"create": "created", "update": "updated", "delete": "deleted", "adopt": 
 _REMEDIES = {  # flag -> the sentence above it, and how people write it with its value
     "--allow-destroy": (
         "If their loss is meant, say so for each (or in the file's `allow_destroy`):",
-        "--allow-destroy {}",
+        "{} {}",
     ),
-    "--allow-share": ("If so large a share is meant to go:", "--allow-share={}"),
+    "--allow-share": ("If so large a share is meant to go:", "{}={}"),
 }
 
 
@@ -241,8 +241,9 @@ def remedies(document: Json) -> list[tuple[str, list[str]]]:
     found: dict[str, list[str]] = {}
     for finding in refused:
         if remedy := finding.get("remedy"):
-            lead, form = _REMEDIES[remedy["flag"]]
-            found.setdefault(lead, []).append(form.format(one_line(remedy["value"])))
+            flag, value = one_line(remedy["flag"]), one_line(remedy["value"] or "")
+            lead, form = _REMEDIES.get(flag, ("If that is meant:", "{} {}"))
+            found.setdefault(lead, []).append(form.format(flag, value).rstrip())
     return [(lead, list(dict.fromkeys(flags))) for lead, flags in found.items()]
 
 

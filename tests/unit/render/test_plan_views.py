@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.errors import Where, error, note, warning
+from kodoctl.errors import Remedy, Where, error, error_with_remedy, note, warning
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -128,6 +128,21 @@ def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
     assert "This plan is refused" in text
     assert text.endswith(f"  --allow-destroy {address}")
     assert text.count("--allow-destroy") == 1
+
+
+def test_each_remedy_of_a_refused_plan_stands_once_below_its_sentence() -> None:
+    share = error_with_remedy("K403", "a share", "much", Remedy("--allow-share", "0.4"), "--allow-share=0.4")
+    other = error_with_remedy("K999", "other", "more", Remedy("--evil\x1b[31m"), "see the manual")
+    address = "topic.persistent://acme/ns/K"
+    twice = replace(danger(address), dangers=danger(address).dangers * 2)
+    text = _text(plan_of(Delete(TopicResource(TopicName(HERE, "K"), 1, {}), twice), findings=(share, other)))
+    assert text.endswith(
+        "If their loss is meant, say so for each (or in the file's `allow_destroy`):\n"
+        f"  --allow-destroy {address}\n"
+        "If so large a share is meant to go:\n  --allow-share=0.4\n"
+        "If that is meant:\n  --evil\\x1b[31m"
+    )
+    assert "see the manual" not in text
 
 
 def test_adopting_and_forgetting_say_why() -> None:
