@@ -227,9 +227,9 @@ def deploy_order(document: Json) -> list[str]:
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
     told = []
     if "delete" in topics and not document["destroying"]:
-        told.append("Topics go: first deploy consumers and producers that no longer use them, then apply.")
+        told.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
     if "create" in topics and not document["destroying"]:
-        told.append("Topics come: first apply, then deploy consumers and producers that use them.")
+        told.append("New topics: first apply, then deploy consumers and producers that use them.")
     return told
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from kodoctl.pipeline.source.splits import nothing_deleted
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Place, Range
+    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Range
+    from kodoctl.pipeline.source.splits import Place
 
 
 def continues(reading: PartitionHistory, one: Range, other: Range) -> bool:

@@ -9,9 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from kodoctl.pipeline.source.coverage import HOLE
+from kodoctl.pipeline.source.splits import Place, place
 
-Place = tuple[int, int]
-"""(ledger, entry)."""
 Key = tuple[str, int]
 """(full name of a topic, number of a partition)."""
 
@@ -69,12 +68,6 @@ class PartitionHistory:
     def runs(self) -> dict[str, int]:
         """Time of the cursor snapshot of each run, ms since the epoch, ascending."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
-
-
-def place(text: str) -> Place:
-    """Position from the text `ledger:entry`. Raises ValueError for any other text."""
-    ledger, _, entry = text.partition(":")
-    return int(ledger), int(entry)
 
 
 def read_tables(

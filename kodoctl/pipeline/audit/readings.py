@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import continues, kept
-from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory, Place
+from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
 from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
-from kodoctl.pipeline.source.splits import nothing_deleted
+from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.model.topology import Subscription

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Place
+    from kodoctl.pipeline.audit.partition_history import PartitionHistory
+    from kodoctl.pipeline.source.splits import Place
 
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 
