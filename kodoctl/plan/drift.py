@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
+from kodoctl.documents.plan_document import ChangeRow, DriftDocument
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
@@ -91,10 +92,10 @@ def _group(change: Change, applied: set[Address], *, file_changed: bool) -> str:
 FORMAT_VERSION: Final = 1
 
 
-def to_json(drift: Drift) -> dict[str, Any]:
+def to_json(drift: Drift) -> DriftDocument:
     """The machine form, from which views are drawn."""
 
-    def changes(group: tuple[Change, ...]) -> list[Any]:
+    def changes(group: tuple[Change, ...]) -> list[ChangeRow]:
         return [serialization.change_to_json(change) for change in group]
 
     return {

@@ -206,14 +206,14 @@ def chosen(found: Iterable[Applied], name: str) -> Applied:
 _BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerprints", "ledger_fingerprints")
 
 
-def earlier_apply(found: Iterable[Applied], plan: Json) -> Applied | None:
+def earlier_apply(found: Iterable[Applied], plan: Mapping[str, Any]) -> Applied | None:
     """The latest apply of this plan (its JSON), or of one that saw and meant the same;
     None where the journal knows none.
     """
     return next((one for one in reversed(tuple(found)) if _bound(_document(one)) == _bound(plan)), None)
 
 
-def _bound(plan: Json) -> list[Any]:
+def _bound(plan: Mapping[str, Any]) -> list[Any]:
     return [plan.get(key) for key in _BOUND_TO]
 
 

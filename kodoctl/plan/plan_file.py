@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from kodoctl import __version__
+from kodoctl.documents.plan_document import PlanDocument, PlanOwner, PlanPart, PlanSummary
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action
@@ -29,9 +30,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-def to_json(plan: Plan) -> Json:
+def to_json(plan: Plan) -> PlanDocument:
     """The whole plan."""
-    document: Json = {
+    document: PlanDocument = {
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
         "cluster": {"name": plan.identity.cluster, "uuids": dict(plan.identity.uuids)},
@@ -65,12 +66,14 @@ def to_json(plan: Plan) -> Json:
         "fingerprints": dict(plan.fingerprints),
         "ledger_fingerprints": dict(plan.ledger_fingerprints),
     }
-    return {**document, "seal": serialization.digest(document)}
+    document["seal"] = serialization.digest(document)
+    return document
 
 
-def summary(plan: Plan) -> Json:
+def summary(plan: Plan) -> PlanSummary:
     """Counts for one line."""
-    return {**{action.value: plan.count(action) for action in Action}, "unchanged": plan.unchanged}
+    counts = {action.value: plan.count(action) for action in Action}
+    return cast("PlanSummary", counts | {"unchanged": plan.unchanged})
 
 
 def dumps(plan: Plan) -> str:
@@ -167,7 +170,7 @@ def from_json(document: Json) -> Plan:
     return plan
 
 
-def _portion_to_json(portion: TargetSummary | None) -> Json | None:
+def _portion_to_json(portion: TargetSummary | None) -> PlanPart | None:
     if portion is None:
         return None
     return {
@@ -190,7 +193,7 @@ def _portion_from_json(document: Json | None) -> TargetSummary | None:
     )
 
 
-def _owner_to_json(owner: OwnerPlan) -> Json:
+def _owner_to_json(owner: OwnerPlan) -> PlanOwner:
     return {
         "name": owner.name,
         "namespace": str(owner.namespace),
@@ -199,7 +202,7 @@ def _owner_to_json(owner: OwnerPlan) -> Json:
         "digest": owner.digest,
         "namespace_keys": sorted(owner.namespace_keys),
         "grants": {address: sorted(actions) for address, actions in sorted(owner.grants.items())},
-        "consumers": owner.consumers,
+        "consumers": dict(owner.consumers),
         "replaces": list(owner.replaces),
         "leaves": owner.leaves,
         "partial": owner.partial,

@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Any, assert_never
 
+from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
     POLICY_PREFIX,
@@ -156,15 +157,19 @@ def _numbers(values: Any) -> tuple[int, ...]:
     return tuple(map(_number, values))
 
 
-def field_to_json(field: FieldUpdate) -> Json:
+def field_to_json(field: FieldUpdate) -> FieldRow:
     """One changed field, values as the file would write them."""
-    document: Json = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
+    document: FieldRow = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
     if isinstance(field, PolicyChange):
-        effective = {"effective_before": field.effective_before, "effective_after": field.effective_after}
-        for key, counting in effective.items():
-            if counting is not None:
-                document[key] = {"value": _value(counting.value), "from": counting.source}
+        if field.effective_before is not None:
+            document["effective_before"] = _effective(field.effective_before)
+        if field.effective_after is not None:
+            document["effective_after"] = _effective(field.effective_after)
     return document
+
+
+def _effective(counting: Effective) -> EffectiveValue:
+    return {"value": _value(counting.value), "from": counting.source}
 
 
 def _value(value: Any) -> Any:
@@ -202,10 +207,10 @@ def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
     return PolicyChange(policy, read(document["before"]), read(document["after"]), *effective)
 
 
-def diagnostic_to_json(finding: Diagnostic) -> Json:
+def diagnostic_to_json(finding: Diagnostic) -> FindingRow:
     """One finding."""
     where = [finding.where.file, finding.where.line, finding.where.column] if finding.where else None
-    document: Json = {
+    document: FindingRow = {
         "severity": finding.severity.value,
         "code": finding.code,
         "summary": finding.summary,
@@ -235,10 +240,10 @@ def _remedy_from_json(document: Json) -> Remedy:
     return Remedy(text(document["flag"]), None if document["value"] is None else text(document["value"]))
 
 
-def change_to_json(change: Change) -> Json:
+def change_to_json(change: Change) -> ChangeRow:
     """One change: `action` tells which; `before` and `after` are whole resources or null."""
     about = change.about
-    document: Json = {
+    document: ChangeRow = {
         "action": action_of(change).value,
         "address": change.address,
         "owner": about.owner,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
 from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines, finding_lines
 
-Json = dict[str, Any]
 
-
-def drift_lines(document: Json, target: str) -> Iterator[Line]:
+def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:
     """All groups that are not empty, then one verdict."""
     yield Line(target, "bold")
     yield Line()
@@ -31,7 +29,7 @@ def drift_lines(document: Json, target: str) -> Iterator[Line]:
     yield Line(_verdict(document), "bold green" if clean else "bold red")
 
 
-def _changes(title: str, changes: list[Json], style: str) -> Iterator[Line]:
+def _changes(title: str, changes: list[ChangeRow], style: str) -> Iterator[Line]:
     if changes:
         yield Line(title, style)
         for change in changes:
@@ -39,7 +37,7 @@ def _changes(title: str, changes: list[Json], style: str) -> Iterator[Line]:
         yield Line()
 
 
-def _findings(title: str, findings: list[Json], style: str) -> Iterator[Line]:
+def _findings(title: str, findings: list[FindingRow], style: str) -> Iterator[Line]:
     if findings:
         yield Line(title, style)
         for finding in findings:
@@ -47,13 +45,13 @@ def _findings(title: str, findings: list[Json], style: str) -> Iterator[Line]:
         yield Line()
 
 
-def _verdict(document: Json) -> str:
+def _verdict(document: DriftDocument) -> str:
     stale, unmanaged = document["stale_topologies"], document["unmanaged"]
     waiting = f"; not applied yet: {', '.join(one_line(name) for name in stale)}" if stale else ""
     if not document["counts_unmanaged"] and unmanaged:
         waiting += f"; {len(unmanaged)} unmanaged (--unmanaged counts them)"
     if not document["drifted"]:
         return f"{'Not everything could be compared' if document['refused'] else 'No drift'}{waiting}."
-    counted = sum(len(document[group]) for group in ("by_hand", "either", "beyond_repair"))
+    counted = len(document["by_hand"]) + len(document["either"]) + len(document["beyond_repair"])
     counted += len(unmanaged) if document["counts_unmanaged"] else 0
     return f"Drift: {many(counted, 'object')}{waiting}."

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
+from kodoctl.documents.plan_document import ChangeRow
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines
@@ -34,10 +35,10 @@ def apply_lines(one: Json) -> Iterator[Line]:
     yield from _head(one)
     yield Line()
     for change in one["done"]:
-        yield from change_lines({**change, "dangers": []})
+        yield from change_lines(cast("ChangeRow", {**change, "dangers": []}))
     if one["broken"]:
         yield Line()
         yield Line("Not done, or nobody knows (look at the object, or plan again):", "bold")
     for broken in one["broken"]:
-        yield from change_lines({**broken["change"], "dangers": []})
+        yield from change_lines(cast("ChangeRow", {**broken["change"], "dangers": []}))
         yield Line(f"      {one_line(broken['detail'])}", "red", 6)

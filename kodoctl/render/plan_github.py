@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kodoctl.documents.plan_document import FilePosition, PlanDocument
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
@@ -16,7 +17,7 @@ _LONGEST: Final = 2_000
 _SEVEREST: Final = ("error", "warning", "note")  # forges show the first ten of a kind
 
 
-def plan_github(document: Json, target: str) -> str:
+def plan_github(document: PlanDocument, target: str) -> str:
     """One command a danger or finding, the severest first; then the cluster and the summary, which are in the log."""
     found = sorted(_annotations(document), key=lambda item: _SEVEREST.index(item[0]))
     verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
@@ -30,7 +31,7 @@ def plan_github(document: Json, target: str) -> str:
     )
 
 
-def _annotations(document: Json) -> Iterator[tuple[str, str]]:
+def _annotations(document: PlanDocument) -> Iterator[tuple[str, str]]:
     for change in document["changes"]:
         for danger in change["dangers"]:
             title = f"{danger['code']} {danger['summary']}"
@@ -42,6 +43,6 @@ def _annotations(document: Json) -> Iterator[tuple[str, str]]:
         yield finding["severity"], _annotation(finding["severity"], title, finding["detail"], finding["where"])
 
 
-def _annotation(severity: str, title: str, text: str, where: list[Any] | None) -> str:
+def _annotation(severity: str, title: str, text: str, where: FilePosition | None) -> str:
     lines = "\n".join(one_line(line, _LONGEST) for line in text.split("\n"))
     return annotation(severity, one_line(title), lines, (where[0], where[1], where[2]) if where else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
@@ -12,13 +13,13 @@ from kodoctl.render.plan_text import grouped
 Json = dict[str, Any]
 
 
-def plan_html(document: Json, target: str) -> str:
+def plan_html(document: PlanDocument, target: str) -> str:
     """The whole plan, nothing cut; what is at stake first."""
     plan = plan_parts(document, target)
     return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
 
 
-def plan_parts(document: Json, target: str) -> Json:
+def plan_parts(document: PlanDocument, target: str) -> Json:
     """Contents of a page about one plan."""
     sections = [
         (one_line(title), [_group(members) for members in grouped(changes)])
@@ -48,7 +49,7 @@ def plan_parts(document: Json, target: str) -> Json:
     }
 
 
-def _group(changes: list[Json]) -> Json:
+def _group(changes: list[ChangeRow]) -> Json:
     """A topic with what hangs on it, or one object that stands for itself."""
     found = [_change(change) for change in changes]
     topic = words.topic_of(changes[0]["address"])
@@ -60,7 +61,7 @@ def _group(changes: list[Json]) -> Json:
     }
 
 
-def _change(change: Json) -> Json:
+def _change(change: ChangeRow) -> Json:
     where = change["where"]
     return {
         "action": change["action"],
@@ -78,7 +79,7 @@ def _change(change: Json) -> Json:
     }
 
 
-def page_finding(finding: Json) -> Json:
+def page_finding(finding: FindingRow) -> Json:
     """A finding as a page shows it."""
     lines = [one_line(line, 2_000) for line in words.detail_lines(finding)]
     where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
@@ -17,7 +18,7 @@ _ROOM: Final = 2_000  # kept for the head's last lines and for the sentences tha
 _DETAIL: Final = 2_000
 
 
-def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
+def plan_markdown(document: PlanDocument, target: str, *, limit: int = LIMIT) -> str:
     """Head, destructive changes, findings, then details folded by namespace: as much as
     fits, what is cut is counted.
     """
@@ -98,7 +99,7 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _head(document: Json, target: str) -> str:
+def _head(document: PlanDocument, target: str) -> str:
     verdict = "⛔ refused" if document["refused"] else "changes" if document["changes"] else "no changes"
     lines = [
         f"### kodoctl plan: {verdict}",
@@ -110,7 +111,7 @@ def _head(document: Json, target: str) -> str:
     return "\n\n".join(lines)
 
 
-def _destructive(page: _Page, document: Json) -> None:
+def _destructive(page: _Page, document: PlanDocument) -> None:
     """In the fullest form that fits: with reasons, by address, by name alone; and if not even that, loudly cut."""
     changes = list(_worth_naming(document["changes"]))
     if not changes:
@@ -132,7 +133,7 @@ def _destructive(page: _Page, document: Json) -> None:
     page.warn(f"⚠️ **{missing} could not be listed in a comment: read the plan file (artifact) before you approve.**")
 
 
-def _worth_naming(changes: list[Json]) -> Iterator[Json]:
+def _worth_naming(changes: list[ChangeRow]) -> Iterator[ChangeRow]:
     """Deletes and dangers; what simply goes with its topic is named by it."""
     topics = {
         words.topic_of(c["address"]) for c in changes if c["action"] == "delete" and c["address"].startswith("topic.")
@@ -143,7 +144,7 @@ def _worth_naming(changes: list[Json]) -> Iterator[Json]:
             yield change
 
 
-def _with_reasons(changes: list[Json]) -> Iterator[str]:
+def _with_reasons(changes: list[ChangeRow]) -> Iterator[str]:
     for change in changes:
         drift = ", not by these edits (drift)" if change["origin"] == "drift" else ""
         yield f"- {code(change['address'])} {words.VERBS[change['action']]}{drift}"  # a sign first would begin a list in the list
@@ -152,13 +153,13 @@ def _with_reasons(changes: list[Json]) -> Iterator[str]:
             yield f"  - {markdown(danger['code'])} {danger['severity']}: {detail}"
 
 
-def _by_address(changes: list[Json]) -> Iterator[str]:
+def _by_address(changes: list[ChangeRow]) -> Iterator[str]:
     for change in changes:
         codes = ", ".join(sorted({markdown(danger["code"]) for danger in change["dangers"]}))
         yield f"- {change['action']} {code(change['address'])}{f' {codes}' if codes else ''}"
 
 
-def _by_name(changes: list[Json]) -> Iterator[str]:
+def _by_name(changes: list[ChangeRow]) -> Iterator[str]:
     for namespace, members in _by_namespace(changes):
         verbs: dict[str, list[str]] = defaultdict(list)
         for change in members:
@@ -169,12 +170,12 @@ def _by_name(changes: list[Json]) -> Iterator[str]:
             yield f"- {markdown(namespace)} {verb}: {', '.join(names)}"
 
 
-def _finding(finding: Json) -> str:
+def _finding(finding: FindingRow) -> str:
     said = f"{markdown(finding['summary'])}: {markdown(finding['detail'], _DETAIL)}"
     return f"- **{finding['severity']}** {markdown(finding['code'])} {said}"
 
 
-def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
+def _sections(document: PlanDocument) -> Iterator[tuple[str, list[str]]]:
     for title, objects in words.part_lists(document):
         yield title, [f"- {markdown(row, _DETAIL)}" for row in objects]
     if document["consumer_changes"]:
@@ -191,19 +192,19 @@ def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
         )
 
 
-def _by_namespace(changes: list[Json]) -> list[tuple[str, list[Json]]]:
-    found: dict[str, list[Json]] = defaultdict(list)
+def _by_namespace(changes: list[ChangeRow]) -> list[tuple[str, list[ChangeRow]]]:
+    found: dict[str, list[ChangeRow]] = defaultdict(list)
     for change in changes:
         name = change["address"].partition(".")[2].removeprefix("persistent://")
         found["/".join(name.split("/")[:2])].append(change)
     return sorted(found.items())
 
 
-def _diff_rows(changes: list[Json]) -> list[str]:
+def _diff_rows(changes: list[ChangeRow]) -> list[str]:
     return [_fenced(line) for change in changes for line in _diff(change)]
 
 
-def _diff(change: Json) -> Iterator[str]:
+def _diff(change: ChangeRow) -> Iterator[str]:
     mark = {"create": "+", "delete": "-", "update": "!", "adopt": "#", "forget": "#"}[change["action"]]
     yield f"{mark} {change['address']} {words.VERBS[change['action']]}"
     if change["action"] == "create" and (text := words.created_text(change["after"])):

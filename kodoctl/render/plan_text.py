@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
@@ -31,13 +32,13 @@ class Line:
         object.__setattr__(self, "text", one_line(self.text, _LONGEST))
 
 
-def plan_lines(document: Json, target: str) -> Iterator[Line]:
+def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
     """The whole plan, from its JSON form; `target` says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
     yield from body_lines(document)
 
 
-def body_lines(document: Json) -> Iterator[Line]:
+def body_lines(document: PlanDocument) -> Iterator[Line]:
     """All below the line that says which cluster."""
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
@@ -59,11 +60,11 @@ def body_lines(document: Json) -> Iterator[Line]:
     yield from _verdict(document)
 
 
-def grouped(changes: list[Json]) -> list[list[Json]]:
+def grouped(changes: list[ChangeRow]) -> list[list[ChangeRow]]:
     """Each topic with what hangs on it, and alone what frames the topics; first of all
     where something is at stake.
     """
-    groups: dict[str, list[Json]] = {}
+    groups: dict[str, list[ChangeRow]] = {}
     for change in changes:
         groups.setdefault(words.topic_of(change["address"]), []).append(change)
     frame = groups.pop("", [])
@@ -76,12 +77,12 @@ def grouped(changes: list[Json]) -> list[list[Json]]:
     return sorted(ordered, key=lambda group: not any(change["dangers"] for change in group))
 
 
-def _place_in_group(change: Json) -> tuple[bool, str, bool]:
+def _place_in_group(change: ChangeRow) -> tuple[bool, str, bool]:
     """The topic before what hangs on it; that it becomes ours before how it changes."""
     return not change["address"].startswith("topic."), change["address"], change["action"] != "adopt"
 
 
-def _group(changes: list[Json]) -> Iterator[Line]:
+def _group(changes: list[ChangeRow]) -> Iterator[Line]:
     """A topic's own changes in full; where it is created or deleted, what hangs on it on one short line each, right
     below it.
 
@@ -98,13 +99,13 @@ def _group(changes: list[Json]) -> Iterator[Line]:
             yield from change_lines(change)
 
 
-def _hangs(change: Json, own: list[Json]) -> bool:
+def _hangs(change: ChangeRow, own: list[ChangeRow]) -> bool:
     """True if a change only follows from the creation, adoption or deletion of its topic."""
     whole = bool(own) and own[0]["action"] in ("create", "delete", "adopt")
     return whole and change not in own and change["action"] == own[0]["action"] and not change["dangers"]
 
 
-def change_lines(change: Json) -> Iterator[Line]:
+def change_lines(change: ChangeRow) -> Iterator[Line]:
     """One change with its fields and dangers."""
     style = _STYLES[change["action"]]
     where = f"  ({change['where'][0]}:{change['where'][1]})" if change["where"] and change["where"][1] else ""
@@ -132,14 +133,14 @@ def change_lines(change: Json) -> Iterator[Line]:
             yield Line(f"        {text}", "red")
 
 
-def _allowing(document: Json) -> Iterator[Line]:
+def _allowing(document: PlanDocument) -> Iterator[Line]:
     for lead, flags in words.remedies(document):
         yield Line(lead)
         for number, flag in enumerate(flags, 1):
             yield Line(f"  {flag}" if number == len(flags) else f"  {flag} \\")
 
 
-def _part(document: Json) -> Iterator[Line]:
+def _part(document: PlanDocument) -> Iterator[Line]:
     for title, rows in words.part_lists(document):
         yield Line(title)
         yield from (Line(f"    {row}", hang=8) for row in rows[:MAX_LISTED])
@@ -155,7 +156,7 @@ def _rest(rows: list[str]) -> Iterator[Line]:
         yield Line(f"    … and {len(rows) - MAX_LISTED} more (--format json lists all)", "dim")
 
 
-def _consumers(document: Json) -> Iterator[Line]:
+def _consumers(document: PlanDocument) -> Iterator[Line]:
     if not document["consumer_changes"]:
         return
     yield Line("Only consumers read these; deploy them (nothing is written to topics):", "bold")
@@ -165,7 +166,7 @@ def _consumers(document: Json) -> Iterator[Line]:
     yield Line()
 
 
-def _unmanaged(document: Json) -> Iterator[Line]:
+def _unmanaged(document: PlanDocument) -> Iterator[Line]:
     names = document["unmanaged"]
     if not names:
         return
@@ -176,13 +177,13 @@ def _unmanaged(document: Json) -> Iterator[Line]:
     yield Line()
 
 
-def _findings(document: Json) -> Iterator[Line]:
+def _findings(document: PlanDocument) -> Iterator[Line]:
     for finding in document["findings"]:
         yield from finding_lines(finding)
         yield Line()
 
 
-def _order(document: Json) -> Iterator[Line]:
+def _order(document: PlanDocument) -> Iterator[Line]:
     told = words.deploy_order(document)
     for text in told:
         yield Line(text)
@@ -190,7 +191,7 @@ def _order(document: Json) -> Iterator[Line]:
         yield Line()
 
 
-def _verdict(document: Json) -> Iterator[Line]:
+def _verdict(document: PlanDocument) -> Iterator[Line]:
     """Summary of the plan, placed last, where readers see it."""
     number = document["summary"]["unchanged"]
     as_said = f"{many(number, 'object')} {'is' if number == 1 else 'are'} as the files say." if number else ""
@@ -207,7 +208,7 @@ def _verdict(document: Json) -> Iterator[Line]:
         yield from _allowing(document)
 
 
-def finding_lines(finding: Json) -> Iterator[Line]:
+def finding_lines(finding: FindingRow) -> Iterator[Line]:
     """A finding with its place, and below it what to do."""
     style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
     yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)

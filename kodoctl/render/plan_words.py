@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
@@ -26,12 +27,12 @@ _REMEDIES = {  # flag -> the sentence above it, and how people write it with its
 }
 
 
-def symbol(change: Json) -> str:
+def symbol(change: ChangeRow) -> str:
     """`+ ~ - ○ .`"""
     return Action(change["action"]).symbol
 
 
-def cluster_line(document: Json, target: str) -> str:
+def cluster_line(document: PlanDocument, target: str) -> str:
     """Name of the cluster, for the head of every plan and apply."""
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
     none = ", first apply" if document["complete"] else ""
@@ -40,22 +41,25 @@ def cluster_line(document: Json, target: str) -> str:
     return one_line(f"{target} (cluster {document['cluster']['name']}{identity}){environment}")
 
 
-def summary_line(document: Json) -> str:
+def summary_line(document: PlanDocument) -> str:
     """`Plan: 3 to create, 1 to update, 0 to delete, 2 to adopt, 212 unchanged.`"""
     counts = document["summary"]
-    words = [f"{counts[verb]} to {verb}" for verb in ("create", "update", "delete", "adopt")]
+    numbers = (counts["create"], counts["update"], counts["delete"], counts["adopt"])
+    words = [
+        f"{number} to {verb}" for number, verb in zip(numbers, ("create", "update", "delete", "adopt"), strict=True)
+    ]
     if counts["forget"]:
         words.append(f"{counts['forget']} to forget")
     left = f", {left_out(document)} left out" if document["part"] else ""
     return f"Plan: {', '.join(words)}, {counts['unchanged']} unchanged{left}."
 
 
-def left_out(document: Json) -> int:
+def left_out(document: PlanDocument) -> int:
     """Number of objects that a part of a plan leaves out; 0 for a whole plan."""
     return sum(document["part"]["left_out"].values()) if document["part"] else 0
 
 
-def part_line(document: Json) -> str:
+def part_line(document: PlanDocument) -> str:
     """Flags that chose a part of the plan, for its head; "" for a whole plan."""
     part = document["part"]
     if part is None:
@@ -64,7 +68,7 @@ def part_line(document: Json) -> str:
     return f"Only a part of the plan: {' '.join(f'{flag} {one_line(name)}' for flag, name in flags)}"
 
 
-def part_lists(document: Json) -> list[tuple[str, list[str]]]:
+def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
     """(what about them, objects) for what came along or was held back although no flag names it."""
     part = document["part"]
     if part is None:
@@ -78,7 +82,7 @@ def part_lists(document: Json) -> list[tuple[str, list[str]]]:
     return [(title, rows) for title, rows in found if rows]
 
 
-def not_compared(document: Json) -> str:
+def not_compared(document: PlanDocument) -> str:
     """Objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
@@ -88,7 +92,7 @@ def not_compared(document: Json) -> str:
     return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."
 
 
-def by_origin(document: Json) -> list[tuple[str, list[Json]]]:
+def by_origin(document: PlanDocument) -> list[tuple[str, list[ChangeRow]]]:
     """(heading, changes): what was edited apart from what drifted, where the plan knows; else all of it without a
     word.
     """
@@ -102,7 +106,7 @@ def by_origin(document: Json) -> list[tuple[str, list[Json]]]:
     return [(title, group) for title, group in groups if group]
 
 
-def drift_mark(change: Json, field: Json) -> str:
+def drift_mark(change: ChangeRow, field: FieldRow) -> str:
     """Said of a field that an edit does not account for, in a change that has edited ones as well."""
     return "  (drift)" if change["origin"] == "both" and field["name"] in change["drifted"] else ""
 
@@ -135,9 +139,10 @@ def value_text(value: Any) -> str:
             return one_line(value)
 
 
-def field_text(field: Json) -> str:
+def field_text(field: FieldRow) -> str:
     """`7d → 3d`, and where an unset value comes from."""
-    return f"{_side(field, 'before')} → {_side(field, 'after')}"
+    before = _side(field["name"], field["before"], field.get("effective_before"))
+    return f"{before} → {_side(field['name'], field['after'], field.get('effective_after'))}"
 
 
 def setting_text(before: Any, after: Any) -> str:
@@ -159,12 +164,11 @@ def _in_order_of(member: Json, others: list[Json]) -> Json:
     return dict(sorted(member.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
-def _side(field: Json, side: str) -> str:
-    if field["name"] == "definition":
-        return "a version" if field[side] else "none"
-    text = value_text(field[side])
-    effective = field.get(f"effective_{side}")
-    if field[side] is not None or effective is None:
+def _side(name: str, value: Any, effective: EffectiveValue | None) -> str:
+    if name == "definition":
+        return "a version" if value else "none"
+    text = value_text(value)
+    if value is not None or effective is None:
         return text
     if effective["value"] is None:
         return f"{text} ({effective['from']})"
@@ -177,16 +181,18 @@ def topic_of(address: str) -> str:
     return "/".join(name.split("/")[:5]) if name.startswith("persistent://") else ""
 
 
-def short(change: Json) -> str:
+def short(change: ChangeRow) -> str:
     """Object that belongs to a topic, without the name of the topic: `subscription billing, from earliest`."""
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
-    text = created_text(change["after"]) if change["after"] else ""
+    text = created_text(change["after"])
     return one_line(f"{kind} {rest}".strip() + (f": {text}" if text else ""))
 
 
-def created_text(resource: Json) -> str:
-    """Settings of a new object, on one line."""
+def created_text(resource: Json | None) -> str:
+    """Settings of a new object, on one line; empty without one."""
+    if resource is None:
+        return ""
     match resource["kind"]:
         case "topic":
             parts = [many(resource["partitions"], "partition")]
@@ -207,7 +213,7 @@ def _policies(resource: Json) -> list[str]:
     return [f"{name} {value_text(value)}" for name, value in resource["policies"].items()]
 
 
-def elsewhere_line(document: Json) -> str:
+def elsewhere_line(document: PlanDocument) -> str:
     """Other topologies in these namespaces, in one line; "" if there are none."""
     others = document["elsewhere"]
     if not others:
@@ -220,7 +226,7 @@ def elsewhere_line(document: Json) -> str:
     )
 
 
-def deploy_order(document: Json) -> list[str]:
+def deploy_order(document: PlanDocument) -> list[str]:
     """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no longer
     exists.
     """
@@ -233,7 +239,7 @@ def deploy_order(document: Json) -> list[str]:
     return told
 
 
-def remedies(document: Json) -> list[tuple[str, list[str]]]:
+def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
     """Remedies for a refused plan: a sentence for each obstacle that can be allowed, and the flags ready to be
     pasted.
     """
@@ -247,13 +253,13 @@ def remedies(document: Json) -> list[tuple[str, list[str]]]:
     return [(lead, list(dict.fromkeys(flags))) for lead, flags in found.items()]
 
 
-def stakes(danger: Json, address: str) -> list[str]:
+def stakes(danger: FindingRow, address: str) -> list[str]:
     """Data loss of a change, below the address it is about; the remedy stands once, at the end of the plan."""
     lines = detail_lines(danger) if danger["severity"] == "error" else [danger["detail"]]
     return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines]
 
 
-def detail_lines(finding: Json) -> list[str]:
+def detail_lines(finding: FindingRow) -> list[str]:
     """The lines of a finding's detail, without the last one if it tells the remedy."""
     lines: list[str] = finding["detail"].split("\n")
     return lines[:-1] if finding.get("remedy") else lines
