@@ -73,6 +73,9 @@ class Crashes:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
     def crashed(self, identity: str, *, alone: bool) -> Judgement:
         """A process ended while it ran this message."""
         crashes = self._counts.pop(identity, 0) + alone

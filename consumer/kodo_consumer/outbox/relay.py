@@ -58,7 +58,6 @@ class Relay:
         self.counts: Counter[str] = Counter()
         self._store, self._senders, self._clock, self._rng = store, senders, clock, rng
         self._options = options or RelayOptions()
-        self._ordered = senders.outlets.ordered
         self._rests = TopicCooldown()
         self._out: dict[str, Row] = {}  # sent, without receipt
         # a key's rows behind the one that is out, and until when their claims may be used
@@ -197,12 +196,12 @@ class Relay:
             return 0
         now, wall = self._clock.now(), self._clock.wall()
         until = wall + self._options.claim
-        resting = self._rests.topics
-        rows = self._store.claim(room, wall, until, resting=resting, ordered=self._ordered)
+        resting, ordered = self._rests.topics, self._senders.outlets.ordered
+        rows = self._store.claim(room, wall, until, resting=resting, ordered=ordered)
         waiting_for = {row.topic for row in self._out.values()} if resting else set()
         for topic in self._rests.to_probe(now):
             if topic not in waiting_for:
-                rows += self._store.claim(1, wall, until, only=topic, ordered=self._ordered)
+                rows += self._store.claim(1, wall, until, only=topic, ordered=ordered)
         self._send(rows, now + self._options.claim / 2000)
         return len(rows)
 
@@ -217,10 +216,10 @@ class Relay:
 
     def _send(self, rows: list[Row], deadline: float) -> None:
         """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
-        keys = []
+        keys, ordered = [], self._senders.outlets.ordered
         for row in rows:
             at = (row.topic, row.key)
-            if not row.key or row.topic not in self._ordered:
+            if not row.key or row.topic not in ordered:
                 self._post(row, deadline)
                 continue
             if at not in self._chains:

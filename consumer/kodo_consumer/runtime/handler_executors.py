@@ -49,6 +49,28 @@ class _Slot:
     replaced: bool = False
 
 
+class ParkedThreads:
+    """Threads that wait to be woken. `count` and `wake` are for whoever has the executor's lock; a thread counts itself, then
+    sleeps without it.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def wake(self) -> bool:
+        """Wakes one of them. False: there is none."""
+        if not self.count:
+            return False
+        self.count -= 1
+        self._bells.put(None)
+        return True
+
+    def sleep(self) -> None:
+        """Until somebody wakes this thread."""
+        self._bells.get()
+
+
 class ThreadExecutor:
     """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes
     back.
@@ -63,10 +85,9 @@ class ThreadExecutor:
         self._handler, self._most = handler, slots
         self._complaints = ExceptionReporter()
         self._lock = threading.Lock()
-        self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._desk: WorkSource | None = None
         self._slots: set[_Slot] = set()
-        self._parked = 0
+        self._parked = ParkedThreads()
         self._stopping = False
         self.hanging = 0  # threads whose handler was given up and has not come back
         self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
@@ -84,19 +105,16 @@ class ThreadExecutor:
     def wake(self) -> None:
         """See Runner."""
         with self._lock:
-            if sum(self._in_handlers()) >= len(self._slots) - self._parked:
+            if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()
 
     @property
     def asleep(self) -> int:
         """Threads that wait to be woken."""
-        return self._parked
+        return self._parked.count
 
     def _wake_one(self) -> None:
-        if self._parked:
-            self._parked -= 1
-            self._bells.put(None)
-        elif len(self._slots) < self._most:
+        if not self._parked.wake() and len(self._slots) < self._most:
             self._add_slot()
 
     def _in_handlers(self) -> list[bool]:
@@ -124,9 +142,8 @@ class ThreadExecutor:
         with self._lock:
             self._stopping = True
             waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
-            for _ in range(self._parked):
-                self._bells.put(None)
-            self._parked = 0
+            while self._parked.wake():
+                pass
         self._work.set()
         for thread in waiting:
             if thread is not None:
@@ -181,10 +198,10 @@ class ThreadExecutor:
             if self._stopping:
                 return False
             sleeps = desk.version == seen
-            self._parked += sleeps
+            self._parked.count += sleeps
             self._dry = seen
         if sleeps:
-            self._bells.get()
+            self._parked.sleep()
         else:
             time.sleep(_BREATH)
         return not self._stopping
@@ -194,13 +211,13 @@ class ThreadExecutor:
         with self._lock:
             if slot.replaced:  # it is counted no more
                 return False
-            if not self._excess or self._stopping or len(self._slots) - self._parked < 2:
+            if not self._excess or self._stopping or len(self._slots) - self._parked.count < 2:
                 self._excess = 0
                 return False
             self._excess -= 1
-            self._parked += 1  # from here on whoever wakes somebody may count on a bell being heard
+            self._parked.count += 1  # from here on whoever wakes somebody may count on a bell being heard
         desk.exchange([(finished, outcome)], 0)
-        self._bells.get()
+        self._parked.sleep()
         return True
 
     def _scout(self, desk: WorkSource) -> None:
@@ -236,7 +253,7 @@ class ThreadExecutor:
     def _look(self) -> tuple[int, int]:
         """How many threads are in their handlers, and how many do not sleep."""
         with self._lock:
-            return sum(self._in_handlers()), len(self._slots) - self._parked
+            return sum(self._in_handlers()), len(self._slots) - self._parked.count
 
 
 class AsyncExecutor:

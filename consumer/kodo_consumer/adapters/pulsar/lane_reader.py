@@ -220,7 +220,7 @@ class PulsarLaneReader:
         except Exception:  # of one of them: the others are as good as any
             log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
             copies = [_in_any_case(copied, message) for message in messages]
-        source.unreturned += sum(
+        source.permits.unreturned += sum(
             unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken
         )
         return copies

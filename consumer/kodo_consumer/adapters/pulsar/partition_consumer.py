@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
 from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.pulsar.message_decoding import as_they_are
@@ -28,9 +29,6 @@ MUCH: Final = 32  # messages there at once: a backlog
 _BATCH_WAIT: Final = 5  # ms a batch waits to be full
 _GIVE_UP: Final = 7.0  # seconds: the client's own tries come 6.3 s and 12.7 s after the loss, and up to a minute apart
 _AGAIN: Final = 1.0  # seconds between two tries to subscribe, each of which goes on for the client's operation timeout
-_TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
-_SILENT: Final = 0.5  # seconds in which nothing came
-_USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
 _CLOSE_WITHIN: Final = 1.0  # seconds: a broker that is well answers within milliseconds
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
@@ -72,9 +70,9 @@ class PartitionConsumer:
     """
 
     def __init__(self, client: Any, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink) -> None:
-        self.topic, (base, mark, number) = request.topic, request.topic.rpartition("-partition-")
+        base, mark, number = request.topic.rpartition("-partition-")
         self.number = number if base and mark and number.isdecimal() else None
-        self.unreturned = 0  # kodoctl.pulsar.message_decoding: of this consumer
+        self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
         self.first_try = threading.Event()  # it was opened, or refused
         self._client, self._request, self._inbox, self._sink = client, request, inbox, sink
@@ -83,23 +81,25 @@ class PartitionConsumer:
             threading.Lock()
         )  # nothing is delivered while a lost connection is told of: it would count as lost, and not come again
         self._consumer: Any = None  # None while one is being opened
-        self._lost_at: float | None = time.monotonic()  # None while it is connected
-        self._waits_since: float | None = None  # for a message
-        self._opened_at = self._connected_at = 0.0
+        self._connection = PartitionConnection(request.topic)
         self._late: list[object] = []  # to be acknowledged once there is a consumer
         self._stopped = threading.Event()
         self._opening: threading.Thread | None = None
-        self._told: tuple[str, float] = "", float("-inf")
+
+    @property
+    def topic(self) -> str:
+        """Of the partition."""
+        return self._request.topic
 
     @property
     def connected(self) -> bool:
         """Whether messages can come now."""
-        return self._lost_at is None
+        return self._connection.connected
 
     @property
     def connected_since(self) -> float:
         """By time.monotonic(); infinite while it is not connected."""
-        return self._connected_at if self._lost_at is None else float("inf")
+        return self._connection.since
 
     def open(self) -> None:
         """Begins to subscribe, until it is done; returns at once."""
@@ -124,28 +124,27 @@ class PartitionConsumer:
             return
         try:
             connected = consumer.is_connected()
-            if not connected and self._lost_at is None:
-                self._lost_at = now
+            if not connected and self._connection.connected:
+                self._connection.lose(now)
                 if not self._stopped.is_set():
                     self._sink.disconnected(self.number)
         finally:
             self._telling.release()
         if connected:
             self._connected(now)
-            if self._used_up(now):
+            if self.permits.used_up(now):
                 self.renew("encrypted batches have used up what the broker may send")
-        elif self._lost_at is not None and now - self._lost_at > _GIVE_UP:
+        elif self._connection.lost_for(now) > _GIVE_UP:
             self.renew(f"no connection for {_GIVE_UP:.0f} s")
 
     def renew(self, problem: str, away: float = 0.0) -> None:
         """Leaves, tells that everything unacknowledged comes again, and after `away` seconds subscribes, until it is done."""
         with self._lock:
             old, self._consumer = self._consumer, None
-            self._waits_since = None
-            if self._lost_at is None:
-                self._lost_at = time.monotonic()
+            self.permits.waits_since = None
+            self._connection.lose(time.monotonic())
         if old is not None and not self._stopped.is_set():
-            self._tell(problem)
+            self._connection.tell(problem)
             self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.broke)
         elif not self._stopped.is_set():  # it was left before, and nothing came since
             with self._telling:
@@ -214,11 +213,11 @@ class PartitionConsumer:
     def _listen(self, consumer: Any) -> None:
         """Asks to be told of the next message, which may be there."""
         asking = threading.get_ident()
-        self._waits_since = time.monotonic()
+        self.permits.waits_since = time.monotonic()
 
         def came(result: Any, raw: Any) -> None:
             """On a thread of the client's, or within the call."""
-            self._waits_since = None
+            self.permits.waits_since = None
             at_once = threading.get_ident() == asking
             if result == pulsar.Result.Ok:
                 self._inbox.put(Arrival(self, consumer, _message(raw), at_once=at_once))
@@ -226,15 +225,6 @@ class PartitionConsumer:
                 self._inbox.put(Arrival(self, consumer, problem=str(result)))
 
         consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
-
-    def _used_up(self, now: float) -> bool:
-        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and perhaps
-        with less.
-        """
-        waits_since = self._waits_since
-        if not self.unreturned or waits_since is None or now - waits_since < _SILENT:
-            return False
-        return 2 * self.unreturned >= self._request.queue or now - self._opened_at >= _USED_UP
 
     # ---- opening
 
@@ -247,9 +237,9 @@ class PartitionConsumer:
                     self.refused = str(problem)
                     self.first_try.set()
                     return
-                self._tell(str(problem))
+                self._connection.tell(str(problem))
             except pulsar.PulsarException as problem:
-                self._tell(str(problem))
+                self._connection.tell(str(problem))
             else:
                 self._opened(consumer)
                 return
@@ -260,7 +250,8 @@ class PartitionConsumer:
             late, self._late = self._late, []
             over = self._stopped.is_set()
             if not over:
-                self._consumer, self.unreturned, self._opened_at = consumer, 0, time.monotonic()
+                self._consumer = consumer
+                self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             self._close(consumer)
             return
@@ -271,12 +262,7 @@ class PartitionConsumer:
         self._listen(consumer)
 
     def _connected(self, now: float) -> None:
-        if self._lost_at is not None:
-            self._connected_at = now
-        lost_at, self._lost_at = self._lost_at, None
-        if lost_at is not None and self.first_try.is_set():
-            log.info("%s: connected again after %.1f s", self.topic, now - lost_at)
-            self._told = "", float("-inf")
+        self._connection.make(now, again=self.first_try.is_set())
 
     def _replace(self, old: Any, away: float) -> None:
         """Where the broker is silent, closing takes as long as the client waits: nothing waits for that."""
@@ -291,13 +277,6 @@ class PartitionConsumer:
             consumer.close()
         except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
             log.debug("%s: %s", self.topic, problem)
-
-    def _tell(self, problem: str) -> None:
-        now = time.monotonic()
-        if problem == self._told[0] and now < self._told[1] + _TOLD_EVERY:
-            return
-        self._told = problem, now
-        log.warning("%s: %s; subscribing again", self.topic, problem)
 
     def _subscribe(self) -> Any:
         request = self._request

@@ -7,15 +7,15 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from kodo_consumer.core.outcomes import DONE, Outcome, Unavailable
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.message import Message, parts_of
-from kodo_consumer.runtime.process_pool.wire_format import Frames, framed, packed, unpacked_outcome
+from kodo_consumer.message import Check, Message, parts_of
+from kodo_consumer.runtime.process_pool.frame_pipe import FramePipe
+from kodo_consumer.runtime.process_pool.wire_format import packed, unpacked_outcome
 from kodo_consumer.runtime.process_pool.worker_process import (
     BEGAN,
     CELLS,
@@ -33,7 +33,6 @@ _MOST_AHEAD: Final = 64  # messages
 _SLOW: Final = 0.002  # seconds: of handlers that take longer, no message waits behind another
 _AHEAD_BYTES: Final = 1 << 18
 _LOCK_WAIT: Final = 0.2  # seconds; the other end holds it for a microsecond, unless it was stopped just then
-_READ: Final = 1 << 18
 
 
 class Spans(Protocol):
@@ -68,78 +67,38 @@ class CrashRemainder:
     unstarted: list[Message]
 
 
-class ProcessChannel:
-    """One process. Not thread-safe: one thread writes and reads."""
+@dataclass(slots=True)
+class HandlerPace:
+    """Seconds that a message takes its handler, by the last bundles, the newest counting half; 0: nobody knows."""
 
-    def __init__(self, job: ProcessTask, traces: Spans | None = None) -> None:
-        self._traces = traces
-        self.ready = False
-        self.broken: str | None = None  # why the handler cannot be imported
-        self.alone = False  # the message at work is suspected of killing its process: none is sent after it
-        self.timed_out = False
-        self._line, other = socket.socketpair()
-        self._cells = CONTEXT.RawArray("Q", CELLS)
-        self._lock = CONTEXT.Lock()
-        self.process = CONTEXT.Process(
-            target=main, args=(job, other, self._cells, self._lock), name="kodo-handler", daemon=True
-        )
-        self.process.start()
-        other.close()
-        self._line.setblocking(False)
-        self._check, self._told = job.check, set[str]()
-        self._frames = Frames()
-        self._out = bytearray()
-        self._in_flight: deque[tuple[int, Message]] = deque()  # oldest first, with their numbers
-        self._bytes = 0
-        self._next = self._bundle = self._known = 0
-        self._pace, self._spent = 0.0, 0  # seconds a message takes; ns that were spent when it was measured
+    seconds: float = 0.0
+    _finished: int = 0  # messages, and ns that were spent on them, when it was measured
+    _spent: int = 0
 
-    def fileno(self) -> int:
-        """For selectors."""
-        return self._line.fileno()
+    def measure(self, finished: int, spent: int) -> bool:
+        """So many messages are finished, for which handlers took so many ns. False: none has been since the last time."""
+        count = finished - self._finished
+        if count <= 0:
+            return False
+        pace = max(1e-7, (spent - self._spent) / count / 1e9)
+        self.seconds = (self.seconds + pace) / 2 if self.seconds else pace
+        self._finished, self._spent = finished, spent
+        return True
 
-    @property
-    def busy(self) -> int:
-        """Messages sent and not answered."""
-        return len(self._in_flight)
+    def forget(self) -> None:
+        """It has become another one."""
+        self.seconds = 0.0
 
-    @property
-    def room(self) -> int:
-        """How many messages may be sent now."""
-        if not self.ready or self.alone or self._out:
-            return 0
-        if not self._in_flight:
-            return self._depth
-        return max(0, self._depth - len(self._in_flight)) if self._bytes < _AHEAD_BYTES else 0
 
-    @property
-    def _depth(self) -> int:
-        """Messages that may be there at a time: a few milliseconds' work."""
-        if not self._pace or self._pace > _SLOW or self._traces is not None:
-            return 1
-        return min(_MOST_AHEAD, int(_AHEAD / self._pace))
+class SchemaNews:
+    """Schema versions that a process has to be told of: it cannot ask."""
 
-    @property
-    def unsent(self) -> bool:
-        """Whether bytes wait for the pipe."""
-        return bool(self._out)
+    def __init__(self, check: Check | None) -> None:
+        self._check = check
+        self._told: set[str] = set()
 
-    # ---- out
-
-    def send(self, messages: list[Message]) -> None:
-        """A bundle: handled one after the other."""
-        self._bundle += 1
-        carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
-        values = [packed(message) for message in messages]
-        self._out += framed((self._bundle, self._next, values, self._news(messages), carriers))
-        for message in messages:
-            self._in_flight.append((self._next, message))
-            self._next += 1
-            self._bytes += len(parts_of(message)[0].payload or b"")
-        self.flush()
-
-    def _news(self, messages: list[Message]) -> dict[str, Any]:
-        """Schema versions that the process has not been told of: it cannot ask."""
+    def of(self, messages: list[Message]) -> dict[str, Any]:
+        """Definitions that it needs for these messages and does not have yet, by version."""
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
             versions = {parts_of(message)[0].schema for message in messages} - self._told
@@ -149,19 +108,82 @@ class ProcessChannel:
             self._told |= news.keys()
         return news
 
+
+class ProcessChannel:
+    """One process. Not thread-safe: one thread writes and reads."""
+
+    def __init__(self, job: ProcessTask, traces: Spans | None = None) -> None:
+        self._traces = traces
+        self.ready = False
+        self.broken: str | None = None  # why the handler cannot be imported
+        self.alone = False  # the message at work is suspected of killing its process: none is sent after it
+        self.timed_out = False
+        line, other = socket.socketpair()
+        self._cells = CONTEXT.RawArray("Q", CELLS)
+        self._lock = CONTEXT.Lock()
+        self.process = CONTEXT.Process(
+            target=main, args=(job, other, self._cells, self._lock), name="kodo-handler", daemon=True
+        )
+        self.process.start()
+        other.close()
+        self._pipe = FramePipe(line)
+        self._news = SchemaNews(job.check)
+        self._in_flight: deque[tuple[int, Message]] = deque()  # oldest first, with their numbers
+        self._bytes = 0
+        self._next = self._bundle = 0
+        self._pace = HandlerPace()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._pipe.fileno()
+
+    @property
+    def busy(self) -> int:
+        """Messages sent and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        if not self.ready or self.alone or self._pipe.unsent:
+            return 0
+        if not self._in_flight:
+            return self._depth
+        return max(0, self._depth - len(self._in_flight)) if self._bytes < _AHEAD_BYTES else 0
+
+    @property
+    def _depth(self) -> int:
+        """Messages that may be there at a time: a few milliseconds' work."""
+        pace = self._pace.seconds
+        if not pace or pace > _SLOW or self._traces is not None:
+            return 1
+        return min(_MOST_AHEAD, int(_AHEAD / pace))
+
+    @property
+    def unsent(self) -> bool:
+        """Whether bytes wait for the pipe."""
+        return self._pipe.unsent
+
+    # ---- out
+
+    def send(self, messages: list[Message]) -> None:
+        """A bundle: handled one after the other."""
+        self._bundle += 1
+        carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
+        values = [packed(message) for message in messages]
+        self._pipe.send((self._bundle, self._next, values, self._news.of(messages), carriers))
+        for message in messages:
+            self._in_flight.append((self._next, message))
+            self._next += 1
+            self._bytes += len(parts_of(message)[0].payload or b"")
+
     def flush(self) -> None:
         """Writes what the pipe takes now."""
-        try:
-            while self._out:
-                del self._out[: self._line.send(self._out)]
-        except BlockingIOError:
-            pass
-        except OSError:  # it died: its sentinel tells
-            self._out.clear()
+        self._pipe.flush()
 
     def take_back(self) -> list[Message]:
         """Those that have not begun, which others can do meanwhile. Both ends agree, by the lock, on which these are."""
-        if len(self._in_flight) < 2 or self._out:
+        if len(self._in_flight) < 2 or self._pipe.unsent:
             return []
         if not self._lock.acquire(timeout=_LOCK_WAIT):
             return []
@@ -174,7 +196,7 @@ class ProcessChannel:
         while self._in_flight and self._in_flight[-1][0] >= started:
             taken.append(self._in_flight.pop()[1])
         self._count_bytes()
-        self._pace = 0.0
+        self._pace.forget()
         return taken[::-1]
 
     # ---- back
@@ -182,7 +204,7 @@ class ProcessChannel:
     def read(self, ended: ChannelResults) -> None:
         """What came since the last time. The count of finished messages is read first: what it covers has been told."""
         finished = self._cells[FINISHED]
-        for frame in self._received():
+        for frame in self._pipe.received():
             match frame:
                 case ("ready",):
                     self.ready = True
@@ -197,33 +219,14 @@ class ProcessChannel:
                     if trace:
                         ended.traces.append(trace)
         self._done_before(finished, ended)
-        self._measure(finished)
-
-    def _received(self) -> Iterable[Any]:
-        while True:
-            try:
-                data = self._line.recv(_READ)
-            except (BlockingIOError, OSError):
-                return
-            if not data:
-                return
-            yield from self._frames.feed(data)
+        if self._pace.measure(finished, self._cells[SPENT]):
+            self.alone = False
+            self._count_bytes()
 
     def _done_before(self, sequence: int, ended: ChannelResults) -> None:
         in_flight = self._in_flight
         while in_flight and in_flight[0][0] < sequence:
             ended.outcomes.append((in_flight.popleft()[1], DONE))
-
-    def _measure(self, finished: int) -> None:
-        """Pace of the last bundles, the newest counting half."""
-        count = finished - self._known
-        if count > 0:
-            spent = self._cells[SPENT]
-            pace = max(1e-7, (spent - self._spent) / count / 1e9)
-            self._pace = (self._pace + pace) / 2 if self._pace else pace
-            self._known, self._spent = finished, spent
-            self.alone = False
-            self._count_bytes()
 
     def _count_bytes(self) -> None:
         self._bytes = sum(len(parts_of(message)[0].payload or b"") for _, message in self._in_flight)
@@ -259,7 +262,7 @@ class ProcessChannel:
         culprit = self.at_work
         unstarted = [message for _, message in self._in_flight if message is not culprit]
         self._in_flight.clear()
-        self._line.close()
+        self._pipe.close()
         return CrashRemainder(culprit, unstarted)
 
     @property
@@ -272,6 +275,4 @@ class ProcessChannel:
 
     def close(self) -> None:
         """The process ends when it has done what it was sent."""
-        with suppress(OSError):
-            self._line.shutdown(socket.SHUT_RDWR)
-        self._line.close()
+        self._pipe.shut()

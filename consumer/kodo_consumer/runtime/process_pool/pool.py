@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import selectors
-import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,7 @@ from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
 from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
+from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
 from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
@@ -29,6 +30,20 @@ _LOOK: Final = 1.0  # seconds between two looks at processes while they work, sh
 _LET_GO: Final = 2.0  # seconds a process has to end by itself
 _PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
 _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
+
+
+@dataclass(slots=True)
+class RestartPause:
+    """Pause before the next process where some died before they were ready, so many in a row: longer each time."""
+
+    deaths: int = 0
+    not_before: float = 0.0
+
+    def died(self, now: float) -> bool:
+        """One more. False: there is no use in another one."""
+        self.deaths += 1
+        self.not_before = now + _FIRST_PAUSE * 2 ** (self.deaths - 1)
+        return self.deaths < _PATIENCE
 
 
 class ProcessRunner:
@@ -45,18 +60,13 @@ class ProcessRunner:
         self._ended = ChannelResults()
         self._warned: set[str] = set()
         self._crashes = Crashes()
-        self._any_crash = False  # identities cost something: they are asked for when there is a reason
         self._selector = selectors.DefaultSelector()
-        self._bell, self._ring = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ring.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, None)
-        self._asleep = False
+        self._waker = WakePipe()
+        self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._stopping = False
         self._desk: WorkSource | None = None
         self._thread: threading.Thread | None = None
-        self._early_deaths = 0
-        self._not_before = 0.0
+        self._restarts = RestartPause()
 
     def launch(self) -> None:
         """Starts the processes; returns when the first one is ready. Raises KodoctlError when the handler cannot be
@@ -77,12 +87,7 @@ class ProcessRunner:
 
     def wake(self) -> None:
         """See Runner."""
-        if self._asleep:
-            self._asleep = False
-            try:
-                self._ring.send(b"!")
-            except (BlockingIOError, OSError):  # rung enough, or over
-                return
+        self._waker.wake()
 
     def abandon(self, message: Message) -> None:
         """See Runner. Never needed: time-outs are kept here."""
@@ -90,8 +95,8 @@ class ProcessRunner:
     def stop(self) -> None:
         """See Runner. Processes that still work after two seconds are killed: nothing would take their outcome."""
         self._stopping = True
-        self._asleep = True
-        self.wake()
+        self._waker.asleep = True
+        self._waker.wake()
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
         for line in self._lines:
@@ -105,8 +110,7 @@ class ProcessRunner:
             line.process.close()
         self._lines.clear()
         self._selector.close()
-        self._bell.close()
-        self._ring.close()
+        self._waker.close()
 
     # ---- the thread
 
@@ -125,7 +129,7 @@ class ProcessRunner:
         for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
             self._warned.add(text)  # each process tells of it once
             log.warning("%s", text)
-        if self._any_crash:
+        if self._crashes:  # identities cost something: they are asked for when there is a reason
             for message, _ in ended.outcomes:
                 self._crashes.ended(message.effect)
         if self._traces is not None:
@@ -158,16 +162,16 @@ class ProcessRunner:
             line.send(bundle)
 
     def _sleep(self, desk: WorkSource, seen: int, *, more: bool) -> None:
-        self._asleep = True
+        self._waker.asleep = True
         wait = self._next_look()
         if (more and desk.version != seen) or self._ended.outcomes or self._stopping:
             wait = 0.0
         for key, events in self._selector.select(wait):
             if key.data is None:
-                self._unring()
+                self._waker.drain()
             elif events & selectors.EVENT_WRITE:
                 key.data.flush()
-        self._asleep = False
+        self._waker.asleep = False
         for line in list(self._lines):
             if line.busy or not line.ready:
                 line.read(self._ended)
@@ -176,13 +180,13 @@ class ProcessRunner:
             else:
                 self._look_at(line)
                 self._watch(line)
-        if len(self._lines) < self._size and time.monotonic() >= self._not_before and not self._stopping:
+        if len(self._lines) < self._size and time.monotonic() >= self._restarts.not_before and not self._stopping:
             self._add()
 
     def _next_look(self) -> float | None:
         """Seconds until something is to be looked at; None: when something comes."""
         now = time.monotonic()
-        nearest = self._not_before - now if len(self._lines) < self._size else float("inf")
+        nearest = self._restarts.not_before - now if len(self._lines) < self._size else float("inf")
         for line in self._lines:
             if line.busy and not line.timed_out:
                 began = line.at_work_since
@@ -220,7 +224,7 @@ class ProcessRunner:
         if not line.ready:
             self._died_early(line)
             return
-        self._early_deaths = 0
+        self._restarts.deaths = 0
         if culprit is None:
             log.error("a process of the pool ended by itself (%s): there is a new one", line.end)
         elif line.timed_out:
@@ -229,7 +233,6 @@ class ProcessRunner:
             self._crashed(culprit, line.end)
 
     def _crashed(self, message: Message, end: str) -> None:
-        self._any_crash = True
         judged = self._crashes.crashed(message.effect, alone=True)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is PoisonState.POISON:
@@ -242,13 +245,11 @@ class ProcessRunner:
 
     def _is_suspect(self, message: Message) -> bool:
         """Whether nothing may be sent to a process behind it."""
-        return self._any_crash and self._crashes.standing(message.effect) is PoisonState.SUSPECT
+        return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
     def _died_early(self, line: ProcessChannel) -> None:
-        self._early_deaths += 1
-        if line.broken or self._early_deaths >= _PATIENCE:
+        if not self._restarts.died(time.monotonic()) or line.broken:
             raise _cannot_start(self._job, line)
-        self._not_before = time.monotonic() + _FIRST_PAUSE * 2 ** (self._early_deaths - 1)
 
     def _add(self) -> None:
         line = ProcessChannel(self._job, self._traces)
@@ -261,12 +262,6 @@ class ProcessRunner:
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
         if self._selector.get_key(line).events != wanted:
             self._selector.modify(line, wanted, line)
-
-    def _unring(self) -> None:
-        try:
-            self._bell.recv(4096)
-        except BlockingIOError:
-            return
 
     def _await_first(self, deadline: float) -> None:
         while not any(line.ready for line in self._lines):

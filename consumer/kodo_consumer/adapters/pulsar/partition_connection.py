@@ -1,0 +1,81 @@
+"""Partition connection: whether one partition's consumer is connected, since when, and what the log says of that."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Final
+
+log = logging.getLogger("kodo.consumer")
+_TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
+_SILENT: Final = 0.5  # seconds in which nothing came
+_USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
+
+
+class PartitionConnection:
+    """Lost until it is made for the first time. Times are by time.monotonic()."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._lost_at: float | None = time.monotonic()  # None while it is connected
+        self._connected_at = 0.0
+        self._told: tuple[str, float] = "", float("-inf")
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come now."""
+        return self._lost_at is None
+
+    @property
+    def since(self) -> float:
+        """When it was made; infinite while it is lost."""
+        return self._connected_at if self._lost_at is None else float("inf")
+
+    def lost_for(self, now: float) -> float:
+        """Seconds without it; 0 while there is one."""
+        lost_at = self._lost_at
+        return 0.0 if lost_at is None else now - lost_at
+
+    def lose(self, now: float) -> None:
+        """It is lost, since now if it was not."""
+        if self._lost_at is None:
+            self._lost_at = now
+
+    def make(self, now: float, *, again: bool) -> None:
+        """It is there. `again`: not for the first time, which the log says."""
+        if self._lost_at is not None:
+            self._connected_at = now
+        lost_at, self._lost_at = self._lost_at, None
+        if lost_at is not None and again:
+            log.info("%s: connected again after %.1f s", self._topic, now - lost_at)
+            self._told = "", float("-inf")
+
+    def tell(self, problem: str) -> None:
+        """Says why it is made anew; the same not again and again."""
+        now = time.monotonic()
+        if problem == self._told[0] and now < self._told[1] + _TOLD_EVERY:
+            return
+        self._told = problem, now
+        log.warning("%s: %s; subscribing again", self._topic, problem)
+
+
+@dataclass(slots=True)
+class ConsumerPermits:
+    """What the broker may still send one consumer, whose queue has room for so many. `unreturned`: messages that have used
+    permits up for good (kodoctl.pulsar.message_decoding). `waits_since`: for a message; None: there is one.
+    """
+
+    queue: int
+    opened_at: float = 0.0
+    unreturned: int = 0
+    waits_since: float | None = None
+
+    def used_up(self, now: float) -> bool:
+        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and
+        perhaps with less.
+        """
+        waits_since = self.waits_since
+        if not self.unreturned or waits_since is None or now - waits_since < _SILENT:
+            return False
+        return 2 * self.unreturned >= self.queue or now - self.opened_at >= _USED_UP
