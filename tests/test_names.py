@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 ROOT: Final = Path(__file__).parents[1]
 SOURCES: Final = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
 SHARED_BASENAMES: Final = {"__init__", "job", "report", "options", "main"}
@@ -40,8 +38,6 @@ MAX_ATTRIBUTES: Final = 15
 MIN_MODULE: Final = 25
 TWICE: Final = 15
 """Class names that may be defined in two modules: roles that several packages have, each with its own class."""
-
-not_yet = pytest.mark.xfail(strict=True, reason="names of the first edition")
 
 
 @cache
@@ -122,7 +118,6 @@ def test_classes_stay_short() -> None:
     assert not {name: size for name, size in sizes.items() if size > MAX_CLASS}
 
 
-@not_yet
 def test_classes_have_few_attributes() -> None:
     """Enumerations and documents (tables of the topology file) are lists by nature: a class with methods is meant."""
     counts = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 FilePosition = list[Any]
-"""File, line and column; line and column are null where only the file is known."""
+"""File, line and column; 0: the file as a whole."""
 
 
 class RemedyRow(TypedDict):

@@ -1,0 +1,51 @@
+"""The types of documents have the fields that the published schemas have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NotRequired, get_origin, get_type_hints
+
+import pytest
+
+from kodoctl.documents import plan_document as plan
+from kodoctl.documents import recall_document as recall
+
+SCHEMAS = Path(__file__).parents[3] / "schemas"
+PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))
+RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("document", "schema"),
+    [
+        (plan.PlanDocument, PLAN),
+        (plan.FindingRow, PLAN["$defs"]["finding"]),
+        (plan.RemedyRow, PLAN["$defs"]["finding"]["properties"]["remedy"]),
+        (plan.FieldRow, PLAN["$defs"]["field"]),
+        (plan.EffectiveValue, PLAN["$defs"]["field"]["properties"]["effective_before"]),
+        (plan.PlanOwner, PLAN["$defs"]["owner"]),
+        (plan.PlanCluster, PLAN["properties"]["cluster"]),
+        (plan.PlanSummary, PLAN["properties"]["summary"]),
+        (plan.PlanAllowances, PLAN["properties"]["allowances"]),
+        (plan.ConsumerChange, PLAN["properties"]["consumer_changes"]["items"]),
+        (recall.RecallPlanDocument, RECALL),
+        (recall.RecallSummary, RECALL["properties"]["summary"]),
+        (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
+        (recall.PlannedLetterRow, RECALL["properties"]["letters"]["items"]),
+        (recall.SettledLetter, RECALL["properties"]["settle"]["items"]),
+    ],
+)
+def test_a_document_has_the_fields_of_its_schema(document: Any, schema: dict[str, Any]) -> None:
+    fields = get_type_hints(document, include_extras=True)
+    assert fields.keys() == schema["properties"].keys()
+    required = {name for name, kind in fields.items() if get_origin(kind) is not NotRequired}
+    assert required | {"seal"} == set(schema["required"]) | {"seal"}  # the seal is added last
+
+
+def test_a_change_has_the_fields_of_one_of_the_kinds() -> None:
+    kinds = PLAN["$defs"]["change"]
+    described: set[str] = set()
+    for kind in kinds.get("oneOf", kinds.get("anyOf", [kinds])):
+        described |= set(kind["properties"])
+    assert set(plan.ChangeRow.__annotations__) == described
