@@ -37,7 +37,7 @@ class PendingActions:
         self._in_hand: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
 
     def ring_with(self, ring: Callable[[], object]) -> None:
-        """There is a timekeeper from now on."""
+        """There is a timekeeper from now on: `ring` wakes it."""
         self._ring = ring
 
     def collect(self, *, flush: bool) -> Actions | None:

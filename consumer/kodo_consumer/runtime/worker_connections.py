@@ -66,7 +66,7 @@ class WorkerConnections:
             reader.stop()
 
     def close(self) -> None:
-        """Leaves; of a client that does not answer without a word of it."""
+        """Leaves. A client that does not answer is not waited for."""
         if leave({"worker": self._close}, _LEAVE_WITHIN):
             text = "lanes and publisher do not close within %.0f s: they are left behind, what is unacknowledged comes again"
             log.error(text, _LEAVE_WITHIN)
