@@ -158,7 +158,7 @@ class WiredCluster:
     def fill_disk(self) -> Path:
         """Leaves nothing free where bookie-3 stores; answers the file that has to go again."""
         ballast = self._bookie_disk / "ballast"
-        with ballast.open("wb") as file, suppress(OSError):
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(b"\0" * (1 << 16))
         return ballast

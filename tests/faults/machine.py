@@ -83,7 +83,7 @@ class Machine:
     def fill_disk(self) -> Path:
         """Leaves nothing free on its own disk; answers the file that has to go again."""
         ballast = self.folder / "data/ballast"
-        with ballast.open("wb") as file, suppress(OSError):
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(b"\0" * (1 << 16))
         return ballast
