@@ -85,7 +85,8 @@ class InFlightMessage:
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
         """Sets what became of it; `note` says why where it was not sent."""
-        self.outcome, self.receipt, self.note = outcome, receipt, note
+        self.receipt, self.note = receipt, note
+        self.outcome = outcome  # last: who sees it reads the others without a lock
 
 
 @dataclass(slots=True)
