@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -150,7 +150,7 @@ def _plan(action: RecallAction) -> RecallPlan:
         topic="orders", subscription=HOLDER, dead_topic=DEAD, dead_partitions=1, holder=HOLDER, where="true", to=None,
         limit=100, again=False, because="" if sends else "a test", edit=None,
         lanes=tuple(PlanLane(READY, number, True, 2) for number in range(2)) if sends else (),
-        letters=tuple(letters), settle=(Dated(Position(0, 1, OLD), NOW),),
+        letters=tuple(letters), settle=(Dated(Position(0, 1, OLD), NOW),), summary=cast("Any", {}),
     )  # fmt: skip
 
 
