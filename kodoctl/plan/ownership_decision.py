@@ -48,8 +48,8 @@ def decide_declared(owner: str, live: Claim | None, *, formerly: frozenset[str],
             return OwnershipDecision(OwnershipAction.ADOPT, f"{owner} was called {name}", name)
         case Claim(owner=name) if take_over:
             return OwnershipDecision(OwnershipAction.ADOPT, f"taken over from {name}", name)
-        case Claim(owner=name):
-            return OwnershipDecision(OwnershipAction.REFUSE, owned_by=name)
+        case _:
+            return OwnershipDecision(OwnershipAction.REFUSE, owned_by=live.owner)
 
 
 def decide_undeclared(
