@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
-from kodo_consumer.core.broker import Broker, Cluster
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.environment import ConnectionOptions, Environment, reach
-from kodo_consumer.message import Check
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
 from kodo_consumer.running_worker import RunningWorker, started
@@ -36,6 +33,9 @@ from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.message import Check
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])

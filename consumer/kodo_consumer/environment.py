@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.core.policy import Outlet, Policy
 from kodo_consumer.policy_builder import load
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
-from kodoctl.topology.loaded_topology import LoadedTopology
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
+    from kodo_consumer.core.policy import Outlet, Policy
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 
 log = logging.getLogger("kodo.consumer")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from kodo_consumer.core.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
 from kodo_consumer.core.outcomes import InvalidPayloadError
-from kodo_consumer.core.policy import Lane
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
     from typing_extensions import TypeVar
+
+    from kodo_consumer.core.policy import Lane
 
     T = TypeVar("T", default=Any)
 else:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker import Broker, Confirmed, Publisher, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer
 from kodo_consumer.pending_messages import OnStored, PendingMessages, PendingSend
@@ -24,12 +23,13 @@ from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY, ProducerWatermark, new_run
-from kodoctl.protocol.signing import Signer
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.core.message_validation import MessageValidator
+    from kodoctl.protocol.signing import Signer
 
 log = logging.getLogger("kodo.producer")
 RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before

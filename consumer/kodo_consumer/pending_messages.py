@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.core.broker import TOO_BIG, Receipt, Rejected, Unconfirmed
 from kodoctl.errors import ClusterError, error
-from kodoctl.protocol.sequence_numbers import Number
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
+
+    from kodoctl.protocol.sequence_numbers import Number
 
 OnStored = Callable[[Receipt], None]
 MOST: Final = 20_000  # messages without receipt; each partition has an equal part of them

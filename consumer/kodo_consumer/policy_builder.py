@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.payloads.avro_safety import empty_items
@@ -30,11 +30,13 @@ from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits, produced_topic
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
-from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.model.topology import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
 from kodoctl.topology.route_conditions import holds
-from kodoctl.topology.units import Rate as FileRate
+
+if TYPE_CHECKING:
+    from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.units import Rate as FileRate
 
 WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
 _OF_SEVERAL: Final = frozenset({"K302"})  # lint rules that need all files at once

@@ -11,13 +11,12 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.policy import Outlet
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT, NumberedPublisher
 from kodo_consumer.pending_messages import OnStored, not_stored
@@ -25,8 +24,11 @@ from kodo_consumer.policy_builder import outlet_of
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
-from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.connection import Connection
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Outlet
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.pulsar.connection import Connection
 
 
 class Producer:

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import Broker, Cluster
-from kodo_consumer.core.handler_executor import HandlerExecutor
 from kodo_consumer.runtime.lease_refresher import lessee_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
-from kodo_consumer.runtime.topology_reload import Reloader
-from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.settings import Settings
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop as Loop
 
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.handler_executor import HandlerExecutor
+    from kodo_consumer.runtime.topology_reload import Reloader
+    from kodo_consumer.runtime.worker import Worker
+    from kodo_consumer.settings import Settings
 
 log = logging.getLogger("kodo.consumer")
 

@@ -20,20 +20,22 @@ from heapq import heappop, heappush
 from itertools import count
 from math import ceil
 from random import Random
-from typing import Any, Final, NamedTuple, Self, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
-from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
-from kodo_consumer.message import Message
 from kodo_consumer.policy_builder import policy_of
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
 from kodoctl.errors import InvalidFileError, KodoctlError
 from kodoctl.topology.load import load_set, source_of
-from kodoctl.topology.loaded_topology import LoadedTopology
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 PATIENCE: Final = 86_400.0  # seconds behind the last arrival in which everything should have ended
 TOLD: Final = 10  # tenants told one by one

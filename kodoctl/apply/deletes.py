@@ -8,16 +8,19 @@ allowed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import ClusterError
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Delete
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until
 from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
-from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Delete
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 _REFUSED = frozenset({404, 412})
 

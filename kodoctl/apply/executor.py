@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.fenced_admin import LeasedAdmin
@@ -16,15 +16,17 @@ from kodoctl.apply.step_writer import StepWriter
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Change, Create
-from kodoctl.plan.inventory import Live
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.schedule import Step, StepKey, schedule
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.journal import Journal
 from kodoctl.topology.resources import NamespaceResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.journal import Journal
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"

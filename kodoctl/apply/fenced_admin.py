@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount, no_condition
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
 class LeasedAdmin:

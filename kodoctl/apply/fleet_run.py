@@ -8,13 +8,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kodoctl.apply.barrier import ClusterBarrier, Participant
-from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.apply.run import RunOptions, run
 from kodoctl.errors import KodoctlError, LockedError, RefusedError
-from kodoctl.plan.plan import Plan
-from kodoctl.pulsar.session import Session
+
+if TYPE_CHECKING:
+    from kodoctl.apply.report import ApplyReport, Listen
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, OwnerPlan, entries_written
-from kodoctl.plan.plan import Plan
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, wait_until, write
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.plan.plan import Plan
 
 Key = tuple[NamespaceName, str]
 

@@ -7,19 +7,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.apply.topics import write_policy
-from kodoctl.plan.changes import PolicyChange
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
 from kodoctl.pulsar.live_inventory import grants_of
 from kodoctl.pulsar.policy_requests import namespace_writes, new_namespace, read_namespace_policies
-from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import PolicyChange
+    from kodoctl.topology.model.policies import Policies, PolicyValue
+    from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
 
 _FRESH_S: Final = 1.0
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from kodoctl.plan.changes import Change, action_of
-from kodoctl.topology.resources import Address
+
+if TYPE_CHECKING:
+    from kodoctl.topology.resources import Address
 
 
 class ChangeStatus(StrEnum):

@@ -7,31 +7,34 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.fenced_admin import LeasedAdmin
-from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.formatting import time_text
 from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
-from kodoctl.plan.inventory import Live
 from kodoctl.plan.partial_access import refuse_reduced
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
 from kodoctl.planning.planner import judged_now, scope_of_plan
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.broker_info import read_server
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live_inventory import read_live
-from kodoctl.pulsar.session import Session
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import TenantResource
+
+if TYPE_CHECKING:
+    from kodoctl.apply.report import ApplyReport, Listen
+    from kodoctl.plan.inventory import Live
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.apply import deletes, namespaces, subscriptions, topics
-from kodoctl.apply.ledger_writer import LedgerWriter
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.inventory import Live
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
-from kodoctl.plan.schedule import Step
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -27,6 +22,13 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.apply.ledger_writer import LedgerWriter
+    from kodoctl.plan.inventory import Live
+    from kodoctl.plan.plan import Plan
+    from kodoctl.plan.schedule import Step
+    from kodoctl.pulsar.admin import Admin
 
 
 class StepWriter:

@@ -9,13 +9,15 @@ behind any other it is moved there.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import Admin, Reply, must, partition_path, path_part, subscription_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, write
 from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
-from kodoctl.topology.resources import SubscriptionResource
+
+if TYPE_CHECKING:
+    from kodoctl.topology.resources import SubscriptionResource
 
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}

@@ -8,12 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldUpdate, PolicyChange
 from kodoctl.plan.field_diff import same
-from kodoctl.plan.policy_levels import Levels
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
@@ -22,9 +21,12 @@ from kodoctl.pulsar.live_inventory import read_schema
 from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
 from kodoctl.pulsar.topic_policy_reader import is_set
 from kodoctl.pulsar.topic_stats import read_topic
-from kodoctl.topology.model.policies import PolicyValue
-from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.policy_levels import Levels
+    from kodoctl.topology.model.policies import PolicyValue
+    from kodoctl.topology.names import TopicName
 
 _MOMENT_S: Final = 2.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from kodoctl.apply.deletes import what_is_left
 from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
@@ -17,16 +18,18 @@ from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.field_diff import same
 from kodoctl.plan.policy_levels import Levels, validates
 from kodoctl.plan.schedule import Step
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.confirmed_write import wait_until
 from kodoctl.pulsar.live_inventory import list_topics
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.pulsar.topic_stats import TopicReading, read_topic
-from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.topology.model.policies import Policies
 
 Problem = tuple[Step, str]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from kodoctl.dev.instance import Instance
 from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Tell
+
+if TYPE_CHECKING:
+    from kodoctl.dev.instance import Instance
+    from kodoctl.dev.progress import Tell
 
 Launch: TypeAlias = Callable[[], Process | None]
 """Starts what was prepared; the process to remember, if there is one to know it again by."""

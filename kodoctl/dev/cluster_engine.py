@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev import cluster_nodes as nodes
@@ -26,8 +26,10 @@ from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.java import Memory
 from kodoctl.dev.java_engine import token_places
 from kodoctl.dev.ports import HOST, ClusterPorts
-from kodoctl.dev.process import Process
 from kodoctl.dev.progress import ProgressStep, Tell
+
+if TYPE_CHECKING:
+    from kodoctl.dev.process import Process
 
 _ROOM: Final = 500_000_000
 """Bytes free below which a cluster only starts to fail: each bookie sets aside 16 MB at a time, and keeps a journal."""

@@ -7,13 +7,15 @@ import signal
 import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import process
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Folder, make_private, write_private
-from kodoctl.dev.ports import ClusterPorts
 from kodoctl.dev.process import Process
+
+if TYPE_CHECKING:
+    from kodoctl.dev.ports import ClusterPorts
 
 _RECORD: Final = "process.json"
 _HEARD_WITHIN: Final = 5.0

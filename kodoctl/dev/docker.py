@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, java, logs
 from kodoctl.dev.broker_config import TokenPlaces
@@ -15,9 +15,11 @@ from kodoctl.dev.broker_engine import PATIENCE, Launch
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
-from kodoctl.dev.process import Process
 from kodoctl.dev.progress import ProgressStep, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
+
+if TYPE_CHECKING:
+    from kodoctl.dev.process import Process
 
 _ANSWER_SECONDS: Final = 10
 _WORK_SECONDS: Final = 120

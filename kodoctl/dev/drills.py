@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
 from kodoctl.dev.dev_errors import failure, told
-from kodoctl.dev.instance import Homes, Instance
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.typed_command import typed
+
+if TYPE_CHECKING:
+    from kodoctl.dev.instance import Homes, Instance
 
 STOP_WITHIN: Final = 40.0
 """Seconds a broker has to hand over its bundles before it is ended by force."""

@@ -12,7 +12,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import versions
 from kodoctl.dev.broker_config import packaged
@@ -20,7 +20,9 @@ from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain
 from kodoctl.dev.progress import Download, ProgressStep, Tell
-from kodoctl.errors import KodoctlError
+
+if TYPE_CHECKING:
+    from kodoctl.errors import KodoctlError
 
 _MANIFEST: Final = "manifest.json"
 _ROOM: Final = 300_000_000

@@ -7,16 +7,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev.broker_config import TokenPlaces
 from kodoctl.dev.broker_engine import PATIENCE, Launch
 from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
-from kodoctl.dev.process import Process
-from kodoctl.dev.progress import Tell
 from kodoctl.dev.tokens import ADMIN, token_file
+
+if TYPE_CHECKING:
+    from kodoctl.dev.process import Process
+    from kodoctl.dev.progress import Tell
 
 _ROOM: Final = 200_000_000
 """Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""

@@ -9,11 +9,13 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev.broker_config import MARK
 from kodoctl.dev.progress import Tell, WaitProgress
-from kodoctl.pulsar.secret import Secret
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.secret import Secret
 
 DEADLINE: Final = 120.0
 """Seconds: 8 on an idle machine of 2 cores, up to 75 were seen on a busy one."""

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import cluster_nodes as nodes
 from kodoctl.dev import docker, logs, readiness, tokens
 from kodoctl.dev import instance as record
-from kodoctl.dev.broker_engine import BrokerEngine
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeState
 from kodoctl.dev.dev_errors import failure, told
@@ -24,6 +23,9 @@ from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.typed_command import typed
 from kodoctl.errors import KodoctlError
+
+if TYPE_CHECKING:
+    from kodoctl.dev.broker_engine import BrokerEngine
 
 STATUS_PATIENCE: Final = 3.0
 _LOOK_BACK: Final = 300

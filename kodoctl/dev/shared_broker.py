@@ -13,15 +13,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import process, service
 from kodoctl.dev.instance import Homes, all_instances, make_private, take_lock
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import Diagnostic, KodoctlError, Severity
+
+if TYPE_CHECKING:
+    from kodoctl.dev.resolve import UpFlags
 
 _OWNER: Final = "owner.json"
 _OUTCOME: Final = "outcome.json"

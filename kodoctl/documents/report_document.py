@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.documents.rollup_document import TenantCounts
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditDocument
 
 
 class WaitingLane(TypedDict):

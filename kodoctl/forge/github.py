@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qs, quote, urlsplit
 
 import requests
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.secret import Secret
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.secret import Secret
 
 Json = dict[str, Any]
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer

@@ -11,12 +11,14 @@ import re
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.plan import plan_file
-from kodoctl.plan.plan import Plan
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
 
 Json = dict[str, Any]
 TRUSTED_EVENT: Final = "pull_request_target"

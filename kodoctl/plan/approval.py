@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, Create, Update, action_of
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.staleness import MAX_SHOWN, other_cluster
-from kodoctl.topology.resources import Address
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.topology.resources import Address
 
 K544: Final = "not in the approved plan"
 # What explains a change or judges it; the rest is what would be done.

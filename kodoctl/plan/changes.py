@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
-from kodoctl.errors import Diagnostic, Where
-from kodoctl.topology.model.policies import PolicyValue
 from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Diagnostic, Where
+    from kodoctl.topology.model.policies import PolicyValue
 
 
 class Action(StrEnum):

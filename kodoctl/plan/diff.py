@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import (
@@ -27,7 +28,6 @@ from kodoctl.plan.ownership_decision import (
     decide_declared,
     decide_undeclared,
 )
-from kodoctl.plan.targeting import TargetedObjects
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -38,6 +38,9 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.targeting import TargetedObjects
 
 HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it
 

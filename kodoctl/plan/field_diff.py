@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
-from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.policy_levels import Levels, NamespaceChanges, levels_of
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
@@ -17,7 +17,6 @@ from kodoctl.topology.model.policies import (
     Policies,
     PolicyValue,
 )
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -28,6 +27,10 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 from kodoctl.topology.units import UNLIMITED
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
+    from kodoctl.topology.names import NamespaceName
 
 # A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
 NEVER_UNSET = {"schema_validation": False}

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Delete
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import from_json, opened, parsed
 from kodoctl.plan.plan_file import to_json as plan_to_json
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]

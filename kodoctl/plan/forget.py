@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.inventory import Live
-from kodoctl.plan.ledger import Ledger
 from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.plan import Plan, fingerprint
-from kodoctl.topology.resources import Address
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.plan.ledger import Ledger
+    from kodoctl.topology.resources import Address
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:

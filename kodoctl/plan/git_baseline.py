@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldUpdate, Forget, Origin, PolicyChange, Update
 from kodoctl.plan.field_diff import normal
-from kodoctl.plan.inventory import Desired, DesiredObject
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, DesiredObject
 
 K407 = "changes that these edits do not make"
 _SHOWN = 3  # addresses named, the plan shows all

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from kodoctl.errors import Where
-from kodoctl.plan.ledger import Ledger, Source
-from kodoctl.topology.expand import Expansion
-from kodoctl.topology.model.policies import DelayedDelivery, Policies
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Where
+    from kodoctl.plan.ledger import Ledger, Source
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.policies import DelayedDelivery, Policies
+    from kodoctl.topology.names import NamespaceName
 
 
 @dataclass(frozen=True, slots=True)

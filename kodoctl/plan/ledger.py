@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan.packing import pack, unpack
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, place_of
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import NamespaceName
 
 FORMAT_VERSION: Final = 1
 MAX_BYTES: Final = 500_000

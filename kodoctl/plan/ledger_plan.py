@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
-from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.targeting import TargetedObjects
-from kodoctl.topology.expand import Expansion
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.plan.targeting import TargetedObjects
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.names import NamespaceName
 
 ABSENT = "absent"
 # What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner.

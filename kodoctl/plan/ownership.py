@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Where, error, note
-from kodoctl.plan.inventory import Desired, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -18,6 +18,9 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, Live, LiveObject
 
 
 @dataclass(frozen=True, slots=True)

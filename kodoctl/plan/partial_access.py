@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, RefusedError, Where, error, warning
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.plan import Plan
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.topology.names import NamespaceName
 
 K429: Final = "not all could be seen"
 

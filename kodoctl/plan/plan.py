@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
@@ -12,7 +13,6 @@ from kodoctl.plan.danger.blast_radius import large_share
 from kodoctl.plan.danger.broker_settings import surroundings
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.delayed_delivery import undelivered
-from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
@@ -28,10 +28,13 @@ from kodoctl.plan.ledger_plan import (
     partial_owners,
     renamed_in_part,
 )
-from kodoctl.plan.targeting import TargetSummary
 from kodoctl.protocol.overrides import steered_text
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, SubscriptionResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.danger.evidence import Evidence
+    from kodoctl.plan.targeting import TargetSummary
+    from kodoctl.topology.names import NamespaceName
 
 
 @dataclass(frozen=True)

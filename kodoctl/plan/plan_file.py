@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pydantic import ValidationError
 
 from kodoctl import __version__
-from kodoctl.documents.plan_document import PlanDocument, PlanOwner, PlanPart, PlanSummary
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action
@@ -24,6 +23,9 @@ from kodoctl.plan.ledger_plan import ConsumerChange, OwnerPlan
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.targeting import TargetFlags, TargetSummary
 from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import PlanDocument, PlanOwner, PlanPart, PlanSummary
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kodoctl.plan.changes import Change, Create, Effective, PolicyChange, Update
-from kodoctl.plan.inventory import Live
-from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import NamespaceResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.topology.model.policies import Policies, PolicyValue
 
 NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kodoctl.plan.changes import PolicyChange
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.quota_conflicts import quota_conflicts
 from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited, as_limit
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import PolicyChange
 
 Changed = Mapping[str, tuple[PolicyValue | None, PolicyValue | None]]  # policy -> before, after; None is unset
 # What holds where nobody says anything, and the broker's configuration may not be read: Pulsar's own defaults.

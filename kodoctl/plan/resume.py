@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.formatting import many
@@ -25,7 +25,6 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.field_diff import normal, same
-from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
@@ -38,6 +37,9 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live, LiveObject
 
 
 class _ForeignError(Exception):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
-from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
     POLICY_PREFIX,
@@ -35,6 +34,9 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
 
 Json = dict[str, Any]
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
 
 MAX_SHOWN: Final = 20
 

@@ -12,12 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.field_diff import normal
-from kodoctl.plan.inventory import Desired, Live
-from kodoctl.topology.model.policies import PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -28,6 +26,10 @@ from kodoctl.topology.resources import (
     TopicResource,
     topic_address,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.topology.model.policies import PolicyValue
 
 _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is checked against the namespace's of the other
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan import ledger as ledgers
@@ -25,11 +25,7 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.danger.evidence import Evidence
-from kodoctl.plan.diff import Allowances
 from kodoctl.plan.field_diff import normal, same
-from kodoctl.plan.history import Applied
-from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
@@ -46,6 +42,12 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.danger.evidence import Evidence
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.history import Applied
+    from kodoctl.plan.inventory import Live, LiveObject
 
 K422 = "changed since the apply that is to be undone"
 K423 = "a step that cannot be undone"

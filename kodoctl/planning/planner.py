@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
-from kodoctl.plan.git_baseline import Baseline
-from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.partial_access import reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
@@ -21,7 +19,6 @@ from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.pulsar.admin import Admin, must, schema_path
 from kodoctl.pulsar.evidence_reader import read_evidence
 from kodoctl.pulsar.live_inventory import ReadScope, read_live
-from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -33,6 +30,11 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.git_baseline import Baseline
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.pulsar.session import Session
 
 _INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, chosen, read, unpack
-from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.live_inventory import ReadScope, read_live
-from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.resources import Address
 
 
 @dataclass(frozen=True, slots=True)

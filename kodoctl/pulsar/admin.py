@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.topology.names import NamespaceName, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import urllib3
@@ -13,9 +13,11 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
 
 from kodoctl.errors import ClusterError, Diagnostic, error
 from kodoctl.pulsar.admin import LostReplyError
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.peer import Protocol, peer_at
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
 
 _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import urllib3
@@ -21,12 +21,14 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.oauth2 import Presented
-from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.secret import Secret
 
 CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (pulsar-measured §9)
 TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer

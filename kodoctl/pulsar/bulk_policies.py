@@ -11,14 +11,16 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.client_options import PortError
 from kodoctl.pulsar.deadlines import UnansweredError
 from kodoctl.pulsar.message_decoding import content, schema_version
 from kodoctl.topology.names import NamespaceName, whole_topic
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.client import BrokerClient
 
 SYSTEM_TOPIC: Final = "__change_events"
 _READ_S: Final = 10.0

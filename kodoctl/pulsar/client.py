@@ -9,14 +9,16 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, PortError, knock, new_client
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.deadlines import Patience
 from kodoctl.pulsar.message_decoding import as_they_are
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
 
 T = TypeVar("T")
 CALL_S: Final = OPERATION_TIMEOUT_S + 5.0  # of a call that has the client library's own time-out

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.discarded_messages import client_log
 from kodoctl.pulsar.oauth2 import issued
 from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
 
 OPERATION_TIMEOUT_S: Final = 15
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}

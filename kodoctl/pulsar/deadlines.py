@@ -10,10 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.wait_monitor import WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 T = TypeVar("T")
 AFTER_STOP_S: Final = 5.0  # of all waits together, after an interruption: enough for receipts that are on their way

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.danger.evidence import Evidence
-from kodoctl.plan.inventory import Live
 from kodoctl.pulsar.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.topic_stats import Stats, read_stats
-from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Live
+    from kodoctl.topology.names import TopicName
 
 
 def read_evidence(

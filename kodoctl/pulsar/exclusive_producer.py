@@ -14,12 +14,14 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ExitCode, LockedError, error
 from kodoctl.pulsar.client import CLOSE_S
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
-from kodoctl.topology.names import NamespaceName
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import NamespaceName
 
 RECEIPT_S: Final = 90.0
 """Longest wait for the receipt of an entry. A broker's session ends after 30 s, and the client library, whose pauses between tries

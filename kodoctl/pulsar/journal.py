@@ -11,19 +11,21 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan import history
-from kodoctl.plan.changes import Change
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.schedule import resource_of
-from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control_namespace import control_namespace, lease_topic
-from kodoctl.pulsar.lease import Lease
-from kodoctl.topology.names import NamespaceName
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.lease import Lease
+    from kodoctl.topology.names import NamespaceName
 
 Json = dict[str, Any]
 _READ_S = 15.0

@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar.admin import Admin, must
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control_namespace import ensure_lease_topic, lease_topic
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
 from kodoctl.pulsar.exclusive_producer import ExclusiveProducer, UnconfirmedError, unconfirmed
 from kodoctl.pulsar.topic_lock import LockHolder, break_lock, lock_holder, lock_token, take_lock
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
-from kodoctl.topology.names import NamespaceName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25

@@ -11,24 +11,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject
-from kodoctl.plan.ledger import Ledger
 from kodoctl.plan.policy_levels import validates
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.broker_info import Server, read_bookies, read_server
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control_namespace import read_control
 from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.pulsar.topic_stats import TopicReading, read_topic
-from kodoctl.topology.model.policies import DelayedDelivery, Policies
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.resources import (
     Address,
@@ -42,6 +39,11 @@ from kodoctl.topology.resources import (
     place_of,
     topic_address,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.plan.ledger import Ledger
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.topology.model.policies import DelayedDelivery, Policies
 
 _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
-from kodoctl.pulsar.client import BoundedReader, BrokerClient
 from kodoctl.pulsar.message_decoding import content
 from kodoctl.pulsar.undeliverable_entries import (
     QUIET_MS,
@@ -22,6 +21,9 @@ from kodoctl.pulsar.undeliverable_entries import (
     without_message,
 )
 from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.client import BoundedReader, BrokerClient
 
 READ_TIMEOUT_MS: Final = 15_000
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take

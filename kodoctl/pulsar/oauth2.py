@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import OAuth2, checked_issuer
 from kodoctl.pulsar.secret import Secret, checked_secret
 
 if TYPE_CHECKING:
     import requests
+
+    from kodoctl.pulsar.connection import Connection
 
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
 EARLY: Final = 0.2  # of a token's life, at most a minute: by then the next one is asked for

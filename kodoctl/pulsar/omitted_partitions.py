@@ -13,11 +13,13 @@ whichever broker is asked).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, AdminError, Reply, must, partition_path
-from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import TopicName
 
 _NO_ANSWER: Final = frozenset({"K510", "K512", "K513", "K514"})  # a token that is refused is another matter
 _ADVICE: Final = "a broker has ended, or part of the namespace moves to another one: try again in a minute"

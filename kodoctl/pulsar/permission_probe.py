@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.pulsar.admin import Admin, Reply
-from kodoctl.topology.names import NamespaceName
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin, Reply
+    from kodoctl.topology.names import NamespaceName
 
 _DENIED: Final = (401, 403)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.wait_monitor import OnWait, WaitMonitor
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.connection import Connection
 
 
 class Session:

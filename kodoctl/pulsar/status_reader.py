@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kodoctl.protocol.properties import STEER_PROPERTY
-from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence_reader import count_messages
 from kodoctl.pulsar.topic_stats import Stats, read_stats, replications
 from kodoctl.status import LaneStatus, OtherReaders, Replication, TopologyStatus
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin
 
 
 def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> TopologyStatus:

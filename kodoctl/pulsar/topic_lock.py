@@ -12,14 +12,16 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.admin import PARTITIONED, Admin, must
 from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, write
 from kodoctl.pulsar.control_namespace import control_namespace
-from kodoctl.topology.names import NamespaceName
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import NamespaceName
 
 
 @dataclass(frozen=True, slots=True)

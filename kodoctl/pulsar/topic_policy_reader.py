@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.bulk_policies import BulkUnavailableError, read_bulk
-from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.policy_requests import (
     DELAYED_DELIVERY,
     NO_DELETE_ON_TOPIC,
@@ -26,8 +25,11 @@ from kodoctl.pulsar.policy_requests import (
     Codec,
     read_topic_policies,
 )
-from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.topology.model.policies import Policies, PolicyValue
 
 CANARIES: Final = 2  # topics whose bulk-read policies are compared with single requests
 _ALWAYS_CHECKED: Final = ("retention", "ttl")

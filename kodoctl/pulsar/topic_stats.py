@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
 from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.omitted_partitions import ask_each
-from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import TopicName
 
 Stats = dict[str, Any]
 COMPACTION: Final = (

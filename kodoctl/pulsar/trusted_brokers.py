@@ -13,11 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin import Reply
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Reply
 
 ASK_EVERY_S: Final = 5.0  # a host that no broker names is asked for again no sooner
 NAMED_FOR_S: Final = 600.0  # then it has to be named again: an address may be another one's by then

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.formatting import many
-from kodoctl.pulsar.client import BrokerClient
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.client import BrokerClient
 
 UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
 QUIET_MS: Final = 2_000  # without a message, after which it is asked whether one can come

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
-from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.recall_transport import LaneSender, NeverTakenError, RecalledMessage, Receipt
-from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.ledger_entries import line
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
-from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.send_receipts import Receipts
-from kodoctl.recall.sends_in_flight import InFlightMessage, Report, SendBatch, SendOptions
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan_ledger import PlanLedger
+    from kodoctl.recall.sends_in_flight import InFlightMessage, Report, SendBatch, SendOptions
 
 
 class BatchSender:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.control_namespace import read_control
@@ -19,11 +19,13 @@ from kodoctl.pulsar.message_reader import (
     read_stored,
 )
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
-from kodoctl.pulsar.session import Session
-from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
 class LetterSource(Protocol):

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer
-from kodoctl.recall.cluster import LetterSource, RecallCluster
-from kodoctl.recall.recall_plan import RecallPlan
-from kodoctl.recall.sends_in_flight import SendOptions
 from kodoctl.recall.stored_message import Position
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.message_reader import ReadMessage
+    from kodoctl.recall.cluster import LetterSource, RecallCluster
+    from kodoctl.recall.recall_plan import RecallPlan
+    from kodoctl.recall.sends_in_flight import SendOptions
 
 _CURSOR_READS: Final = 10  # after the last acknowledgement
 _PAUSE: Final = 0.5  # seconds between two of them

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
 from kodoctl.topology import defaults
-from kodoctl.topology.loaded_topology import LoadedTopology
-from kodoctl.topology.model.topology import GroundTopic, Subscription
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
+
+if TYPE_CHECKING:
+    from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 
 @dataclass(frozen=True, slots=True)

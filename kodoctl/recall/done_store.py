@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.secret import Secret
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.stores.factory import StorePlace
     from kodo_consumer.adapters.stores.sql_store import SqlStore
+
+    from kodoctl.pulsar.secret import Secret
 
 _CANNOT_OPEN: Final = "store cannot be opened"
 _CANNOT_ASK: Final = "store cannot be asked"

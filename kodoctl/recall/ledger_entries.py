@@ -4,12 +4,14 @@ letter in doubt once that is decided. Pure.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction, RecallPlan
 from kodoctl.recall.recovery import Verdict
-from kodoctl.recall.sends_in_flight import Further, InFlightMessage, SendOptions
+
+if TYPE_CHECKING:
+    from kodoctl.recall.sends_in_flight import Further, InFlightMessage, SendOptions
 
 _DECIDED: Final = {
     Verdict.STORED: (RecallEvent.SENT, "read back from its lane"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.recall_document import PeekedMessage
 from kodoctl.protocol import properties
-from kodoctl.recall.stored_message import DeadLetter
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import PeekedMessage
+    from kodoctl.recall.stored_message import DeadLetter
 
 PREVIEW: Final = 400  # characters of a payload
 Json = dict[str, Any]

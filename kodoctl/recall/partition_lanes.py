@@ -6,17 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
-from kodoctl.pulsar.message_reader import PartitionFacts
-from kodoctl.pulsar.recall_transport import LaneSender
-from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.ledger_entries import decided
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
-from kodoctl.recall.recall_plan import RecallPlan
 from kodoctl.recall.recovery import ReadBack, Verdict, judge
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.message_reader import PartitionFacts
+    from kodoctl.pulsar.recall_transport import LaneSender
+    from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.recall_plan import RecallPlan
 
 
 def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> None:

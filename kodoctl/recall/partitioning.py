@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Container
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kodoctl.recall.recall_plan import RecallPlan
-from kodoctl.recall.stored_message import Position
+if TYPE_CHECKING:
+    from kodoctl.recall.recall_plan import RecallPlan
+    from kodoctl.recall.stored_message import Position
 
 
 def crews(

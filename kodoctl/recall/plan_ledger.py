@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallLedger, standings
-from kodoctl.recall.recall_plan import PlannedLetter
+
+if TYPE_CHECKING:
+    from kodoctl.recall.recall_plan import PlannedLetter
 
 
 class PlanLedger:

@@ -11,10 +11,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodoctl.documents.recall_document import RecallSummary
-from kodoctl.recall.stored_message import Position
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import RecallSummary
+    from kodoctl.recall.stored_message import Position
 
 Json = dict[str, Any]
 MAX_LETTERS: Final = 100_000  # of one plan; more is more plans

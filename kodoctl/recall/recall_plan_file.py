@@ -8,13 +8,15 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl import __version__
-from kodoctl.documents.recall_document import PlannedLetterRow, RecallPlanDocument, RecallTarget, SettledLetter
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.recall_plan import MAX_LETTERS, Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import PlannedLetterRow, RecallPlanDocument, RecallTarget, SettledLetter
 
 FORMAT_VERSION: Final = 1
 HASH: Final = 12  # characters of the seal that people type

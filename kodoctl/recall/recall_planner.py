@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
-from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.partition_lanes import check_deduplication
-from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.recall_ledger import RecallLedger, standings
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction, RecallPlan
 from kodoctl.recall.selection import Done, LetterSelection, SelectionRequest
-from kodoctl.recall.stored_message import DeadLetter
 from kodoctl.topology.names import Level, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.recall.filter.condition import Condition
+    from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.stored_message import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

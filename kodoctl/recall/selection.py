@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.recall_document import LetterSample, RecallSummary
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
-from kodoctl.recall.destinations import RecallSource
-from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import Dated, LeftOut, PlanLane, PlannedLetter, RecallAction, partition_of, recall_id
-from kodoctl.recall.stored_message import DeadLetter, Position
-from kodoctl.topology.names import Level
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import LetterSample, RecallSummary
+    from kodoctl.recall.destinations import RecallSource
+    from kodoctl.recall.filter.condition import Condition
+    from kodoctl.recall.stored_message import DeadLetter, Position
+    from kodoctl.topology.names import Level
 
 SAMPLES: Final = 3
 PREVIEW: Final = 160  # characters of a payload in a sample

@@ -7,13 +7,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.pulsar.exclusive_producer import RECEIPT_S
-from kodoctl.pulsar.recall_transport import Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.recall_ledger import RecallEvent
-from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.recall_transport import Receipt
+    from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after somebody said stop
 SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then

@@ -25,22 +25,24 @@ from __future__ import annotations
 
 from collections.abc import Container
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as control
-from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions
 from kodoctl.recall.ledger_entries import unsent
 from kodoctl.recall.partition_lanes import check_lanes
-from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
 from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.sends_in_flight import Further, InFlightMessage, ParallelSend, Report, SendBatch, SendOptions
-from kodoctl.recall.stored_message import DeadLetter, Position
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.message_reader import ReadMessage
+    from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # messages recorded together by default: a crash leaves twice as many in doubt
 _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a batch; two are held at once

@@ -7,13 +7,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kodoctl.protocol.signing import Signer
-from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import RecallEvent
-from kodoctl.recall.recall_plan import Dated, PlannedLetter
 from kodoctl.recall.stored_message import DeadLetter, Position
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
+    from kodoctl.recall.rate_limit import RateLimit
+    from kodoctl.recall.recall_ledger import RecallEvent
+    from kodoctl.recall.recall_plan import Dated, PlannedLetter
 
 
 @dataclass

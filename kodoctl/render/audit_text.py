@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.audit_document import AuditDocument, AuditFinding
 from kodoctl.formatting import many, time_text
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditDocument, AuditFinding
 
 _SHOWN: Final = 5  # messages named of each fate, cause and topic
 

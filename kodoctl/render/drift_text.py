@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
 from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines, finding_lines
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow
 
 
 def drift_lines(document: DriftDocument, target: str) -> Iterator[Line]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl import __version__
 from kodoctl.diagnostic_codes import CODES
@@ -12,7 +12,9 @@ from kodoctl.errors import Diagnostic, Severity
 from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
-from kodoctl.topology.lint.linter import LintReport
+
+if TYPE_CHECKING:
+    from kodoctl.topology.lint.linter import LintReport
 
 FORMAT_VERSION = 1
 

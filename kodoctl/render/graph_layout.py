@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import networkx as nx
 
@@ -19,7 +19,9 @@ from kodoctl.render.graph_grid import (
 )
 from kodoctl.render.graph_routes import LineRouter
 from kodoctl.render.graph_text import arrows
-from kodoctl.topology.graph import GraphNode
+
+if TYPE_CHECKING:
+    from kodoctl.topology.graph import GraphNode
 
 _MARGIN: Final = 0.5  # at the left, for the names of levels
 _TITLE: Final = 0.42

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from kodoctl.documents.plan_document import ChangeRow
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line, change_lines
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow
 
 Json = dict[str, Any]
 _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}

@@ -5,12 +5,14 @@ views.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.plan_document import FilePosition, PlanDocument
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.github_annotations import annotation
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import FilePosition, PlanDocument
 
 Json = dict[str, Any]
 _LONGEST: Final = 2_000

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
 from kodoctl.render.plan_text import grouped
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 
 Json = dict[str, Any]
 

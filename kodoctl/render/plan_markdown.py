@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 
 Json = dict[str, Any]
 LIMIT: Final = 65_536  # of UTF-8, so that it holds for whoever counts bytes

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument
 from kodoctl.formatting import many
 from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument
 
 Json = dict[str, Any]
 VERBS = {

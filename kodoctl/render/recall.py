@@ -5,18 +5,20 @@ escaped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.recall_document import (
-    LetterSample,
-    PeekDocument,
-    RecallPlanDocument,
-    RecallReportDocument,
-    RecallSummary,
-)
 from kodoctl.formatting import age_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recall_document import (
+        LetterSample,
+        PeekDocument,
+        RecallPlanDocument,
+        RecallReportDocument,
+        RecallSummary,
+    )
 
 _VERBS: Final = {"send": "to send", "discard": "to discard"}
 _LEFT_OUT: Final = {

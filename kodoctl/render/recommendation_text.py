@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.recommendation_document import RecommendationDocument, RecommendedMove, WaitingTenant
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recommendation_document import RecommendationDocument, RecommendedMove, WaitingTenant
 
 _NAME: Final = 24  # characters shown of a tenant in a table
 

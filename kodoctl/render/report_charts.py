@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodoctl.documents.report_document import ReportDocument
 from kodoctl.formatting import duration_text
 from kodoctl.render import report_words as words
 from kodoctl.render.charts import Style, bare, height_of, new_figure, png, scale_times, seen
@@ -16,6 +15,8 @@ from kodoctl.render.charts import Style, bare, height_of, new_figure, png, scale
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from kodoctl.documents.report_document import ReportDocument
 
 _TENANTS: Final = 10
 _SHARES: Final[tuple[Literal["p50", "p95", "p99"], ...]] = ("p50", "p95", "p99")

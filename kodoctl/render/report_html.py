@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl import __version__
-from kodoctl.documents.audit_document import AuditDocument
-from kodoctl.documents.report_document import ReportDocument
 from kodoctl.formatting import duration_text, time_text
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
 from kodoctl.render.escaping import one_line
 from kodoctl.render.html_page import page
 from kodoctl.render.report_charts import CHARTS
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.documents.report_document import ReportDocument
 
 Json = dict[str, Any]
 GLOSSARY: Final = (

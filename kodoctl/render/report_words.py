@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.audit_document import AuditDocument
-from kodoctl.documents.report_document import FailureCount, LaneLatency, ReportDocument, TopicFairness, WaitingLane
 from kodoctl.formatting import age_text, duration_text, many, time_text
 from kodoctl.render.escaping import one_line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.documents.report_document import FailureCount, LaneLatency, ReportDocument, TopicFairness, WaitingLane
 
 NAME: Final = 60  # characters of a tenant or a reason that are shown
 RULES: Final = {

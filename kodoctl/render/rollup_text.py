@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 
 _Count = Literal["arrivals", "done", "failed", "over_limit", "dead"]
 _SCREEN: Final = 80  # columns that a table keeps to

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.simulation_document import SimulatedFigures, SimulationDocument, SimulationTrial
 from kodoctl.formatting import duration_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.render.simulation_charts import Pair, pairs
+
+if TYPE_CHECKING:
+    from kodoctl.documents.simulation_document import SimulatedFigures, SimulationDocument, SimulationTrial
 
 _BAR: Final = 40  # columns of the longest bar
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.formatting import age_text, many
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.status import TopologyStatus
+
+if TYPE_CHECKING:
+    from kodoctl.status import TopologyStatus
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kodoctl.errors import Diagnostic, error
-from kodoctl.topology.yaml.nodes import Node
+
+if TYPE_CHECKING:
+    from kodoctl.topology.yaml.nodes import Node
 
 PRODUCTION = "production"
 _FIXED = ("name", "version", "formerly", "environments")

@@ -8,13 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from kodoctl.errors import Where
 from kodoctl.topology import defaults
-from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
-from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 from kodoctl.topology.names import (
     HOLDER,
     WAITING_STATES,
@@ -38,6 +35,11 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Where
+    from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 
 
 @dataclass(frozen=True, slots=True)

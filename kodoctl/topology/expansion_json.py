@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from kodoctl.errors import Where
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import Policies, PolicyMap, PolicyValue, to_json
 from kodoctl.topology.policy_layers import origins, why_derived
@@ -20,6 +18,10 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Where
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 FORMAT_VERSION: Final = 1
 AUDIT: Final = "audit"  # stands where a topic's state would

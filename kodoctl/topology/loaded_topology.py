@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, Where
-from kodoctl.topology.lint.suppressions import Allow
-from kodoctl.topology.model.topology import Topology
-from kodoctl.topology.payload_schemas import PayloadFile
 from kodoctl.topology.yaml.nodes import Node, node_at
+
+if TYPE_CHECKING:
+    from kodoctl.errors import Diagnostic, Where
+    from kodoctl.topology.lint.suppressions import Allow
+    from kodoctl.topology.model.topology import Topology
+    from kodoctl.topology.payload_schemas import PayloadFile
 
 MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
 

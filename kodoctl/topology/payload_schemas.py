@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kodoctl.topology.model.topology import Topology
 from kodoctl.topology.path_guard import leaves
 from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_DEPTH, Node
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

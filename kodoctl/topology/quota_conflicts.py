@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kodoctl.topology.model.policies import BacklogQuota, Retention
 from kodoctl.topology.units import Duration, Size
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.policies import BacklogQuota, Retention
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.policies import Policies
 
 Address = str
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import Outgoing, identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.policy import AuditTo
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.policy import AuditTo
 
 GATHER: Final = 0.05  # seconds that records are gathered at most
 BUNDLE: Final = 1_000  # records in one message at most: below 1 MiB however long their texts are

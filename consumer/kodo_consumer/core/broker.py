@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.envelope import Delivery, Outgoing
-from kodoctl.topology.model.policies import DelayedDelivery
+if TYPE_CHECKING:
+    from kodo_consumer.core.effects import Alarm
+    from kodo_consumer.core.envelope import Delivery, Outgoing
+    from kodoctl.topology.model.policies import DelayedDelivery
 
 MOST_CONSUMERS: Final = 64
 """Broker consumers by which one lane is read at most: each is a thread."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import Cluster
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.topology.model.policies import DelayedDelivery
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Cluster
+    from kodoctl.topology.model.policies import DelayedDelivery
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ come, first served again. No I/O but the requests to the cluster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
 from kodo_consumer.core.broker_limits import named
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.policy import Lane, Policy
 from kodoctl.errors import Diagnostic, warning
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane, Policy
 
 UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
 

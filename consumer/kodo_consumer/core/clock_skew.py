@@ -7,12 +7,14 @@ difference is added to every delay, or taken from it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.policy import Lane
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneStats
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.policy import Lane
 
 _FAR: Final = 5.0  # seconds; machines that keep time are some ms apart
 _SURE: Final = 2  # readings in a row

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Outgoing
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Outgoing
 
 # Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were told first.
 _MOST: Final = 4_096

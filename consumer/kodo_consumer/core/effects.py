@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.message import Message
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.message import Message
 
 
 @dataclass(frozen=True, slots=True)

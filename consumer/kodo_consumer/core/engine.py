@@ -9,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.audit_recorder import AuditRecorder
-from kodo_consumer.core.broker import Receipt
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.counters import Counts
-from kodo_consumer.core.effects import Effects
 from kodo_consumer.core.engine_context import EngineContext
-from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.handler_runs import HandlerRuns
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
 from kodo_consumer.core.invariants import misplaced
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.message_flow import MessageFlow, Sleeper
-from kodo_consumer.core.observer import DecisionObserver
-from kodo_consumer.core.outcomes import Outcome
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.redelivery import HandOver
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
@@ -34,7 +26,17 @@ from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.timers import TimerQueue
-from kodo_consumer.message import Check, Message
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Receipt
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.counters import Counts
+    from kodo_consumer.core.effects import Effects
+    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.observer import DecisionObserver
+    from kodo_consumer.core.outcomes import Outcome
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.message import Check, Message
 
 _TICK: Final = 1.0  # seconds between two looks at what no event announces
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
-from kodo_consumer.core.policy import Policy
 
 if TYPE_CHECKING:
     from kodo_consumer.core.observer import DecisionObserver
+    from kodo_consumer.core.policy import Policy
 
 
 @dataclass(slots=True)

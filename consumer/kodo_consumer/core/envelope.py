@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties as names
 from kodoctl.protocol.properties import ID, PREFIX
-from kodoctl.protocol.signing import Signer
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.units import Duration, UnitError
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
 
 __all__ = [
     "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",

@@ -5,10 +5,11 @@ comes to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kodo_consumer.core.outcomes import Outcome
-from kodo_consumer.message import Message
+if TYPE_CHECKING:
+    from kodo_consumer.core.outcomes import Outcome
+    from kodo_consumer.message import Message
 
 
 class WorkSource(Protocol):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from kodo_consumer.core.engine_context import EngineContext
+from typing import TYPE_CHECKING
+
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.message_flow import MessageFlow
 from kodo_consumer.core.outcome_validation import OutcomeValidator
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome
-from kodo_consumer.core.scheduling.scheduler import Scheduler
-from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.message import Check, Message
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.message_flow import MessageFlow
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.worker_metrics import Meter
 
 
 class HandlerRuns:

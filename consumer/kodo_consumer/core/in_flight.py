@@ -7,13 +7,15 @@ from collections.abc import Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import FRESH, Control, Delivery, Envelope
-from kodo_consumer.core.limits.limiter_set import Gates
 from kodo_consumer.core.policy import LANE_FLOOR, NOBODY, Lane, Policy
-from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.limiter_set import Gates
+    from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000

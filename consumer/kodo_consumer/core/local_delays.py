@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
 from kodo_consumer.core.state_machine import Delay, Rule
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine_context import EngineContext
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
 

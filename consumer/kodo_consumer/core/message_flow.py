@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from kodo_consumer.core import outcomes
 from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
-from kodo_consumer.core.broker import Receipt
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.due_times import DueTimes
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
 from kodo_consumer.core.limits.limiter_set import LimitKind
@@ -22,11 +19,16 @@ from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY
 from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Published, Refused
 from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
-from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.send_state import PendingPublish
-from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
-from kodo_consumer.core.timers import TimerQueue
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Receipt
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+    from kodo_consumer.core.timers import TimerQueue
 
 Sleeper = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]
 

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodo_consumer.core.envelope import PREFIX, Outgoing, size_on_the_way
 from kodo_consumer.core.outcomes import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import Outlet
-from kodo_consumer.message import Check
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.message import Check
 
 
 def check_of(outlet: Outlet) -> Check | None:

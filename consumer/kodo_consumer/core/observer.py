@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.in_flight import InFlight
-from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.core.state_machine import Decision
 from kodo_consumer.message import Check
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.outcomes import Outcome
+    from kodo_consumer.core.state_machine import Decision
 
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kodo_consumer.core.envelope import PREFIX
-from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.state_machine import obstacle
 from kodoctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.policy import Policy
 
 
 class OutcomeValidator:

@@ -6,14 +6,16 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
 from kodoctl.protocol.overrides import BrokenOrdersError, Order, What, in_force, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneStats
+    from kodo_consumer.core.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
 KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kodo_consumer.core.engine_context import EngineContext
-from kodo_consumer.core.in_flight import InFlight, LookaheadBudget
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.in_flight import InFlight, LookaheadBudget
 
 
 class Parking:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
-from kodoctl.protocol.signing import Signer
+
+if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
 JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State, rewritten, signed, transferred
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.soften_headers import without
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.engine_context import EngineContext
 
 SEND_TIMEOUT: Final = 60.0
 """Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kodo_consumer.core import soften_headers
 from kodo_consumer.core.envelope import BrokenControlError, Control, State, meant_for, read_control
-from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import Adopted, Broken, NotForUs, Outcome, Routed, TooEarly
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.signature_checks import believed
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.policy import Policy
 
 
 def on_arrival(held: InFlight, policy: Policy, wall: int) -> Outcome | None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.engine_context import EngineContext
-from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
-from kodo_consumer.core.message_flow import MessageFlow
 from kodo_consumer.core.scheduling.failover_partitions import VALID, Change
-from kodo_consumer.core.scheduling.scheduler import Scheduler
-from kodo_consumer.core.sequences.gap_monitor import GapMonitor
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.message_flow import MessageFlow
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
+    from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 
 log = logging.getLogger("kodo.consumer")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Outgoing
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Outgoing
 
 _FIRST_BACKOFF: Final = 0.2
 _MOST_BACKOFF: Final = 30.0

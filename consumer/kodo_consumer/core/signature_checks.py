@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kodo_consumer.core.envelope import Delivery, State
-from kodo_consumer.core.policy import Lane
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer, stripped, unmarked
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane
 
 UNSIGNED = "control properties without a valid signature"
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import CONTROL_NAMES, FRESH, MAX_REASON, BrokenControlError, Control, Delivery, State
-from kodo_consumer.core.policy import Lane
 from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane
 
 ORIGIN_ID: Final = "X-ORIGIN-MESSAGE-ID"
 ORIGIN_TOPIC: Final = "X-ORIGIN-TOPIC"

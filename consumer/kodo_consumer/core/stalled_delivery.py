@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.policy import Lane
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneStats
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.due_times import DueTimes
 
 _SURE: Final = 2  # looks in a row that saw nothing come
 _SURER: Final = 6  # the same where nothing is delayed: a dispatch rate, say, is no stand still

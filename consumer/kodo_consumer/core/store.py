@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
-from kodo_consumer.core.poison import CrashMark
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.poison import CrashMark
 
 KEEP_S: Final = 3600.0
 """Seconds that ids of done messages are remembered where nobody says otherwise."""

@@ -7,13 +7,15 @@ they copy, and may be a message behind.
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.duration_histogram import ATTEMPTS, SECONDS, Histogram
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import InFlight
-from kodo_consumer.core.policy import Policy
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.policy import Policy
 
 _SAMPLES: Final = 500  # a second: beyond that, some of the messages stand for all
 _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)

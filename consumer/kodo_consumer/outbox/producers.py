@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import Receipt
-from kodo_consumer.core.policy import Outlet
-from kodo_consumer.outbox.outbox_store import Row
-from kodo_consumer.outbox.target_topics import OutboxTopics
-from kodo_consumer.producer import Producer
 from kodoctl.errors import ClusterError
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Receipt
+    from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.outbox.outbox_store import Row
+    from kodo_consumer.outbox.target_topics import OutboxTopics
+    from kodo_consumer.producer import Producer
 
 
 class Senders:

@@ -14,18 +14,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
 from kodo_consumer.outbox.outbox_store import OutboxStore, Row, RowResult
-from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import ClusterError, UsageError
 from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.outbox.producers import Senders
 
 log = logging.getLogger("kodo.outbox")
 _POLL: Final = 0.2  # seconds between two looks for rows while there are none

@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kodo_consumer.outbox.outbox_store import OutboxStore
-from kodo_consumer.outbox.producers import Senders
-from kodo_consumer.outbox.relay import Relay
+if TYPE_CHECKING:
+    from kodo_consumer.outbox.outbox_store import OutboxStore
+    from kodo_consumer.outbox.producers import Senders
+    from kodo_consumer.outbox.relay import Relay
 
 log = logging.getLogger("kodo.outbox")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from kodo_consumer.core.envelope import Level
 from kodo_consumer.core.message_validation import MessageValidator, check_of
-from kodo_consumer.core.policy import Outlet
 from kodo_consumer.policy_builder import outlet_of
 from kodoctl.topology import defaults
-from kodoctl.topology.loaded_topology import LoadedTopology
 from kodoctl.topology.names import ready_name
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Outlet
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 
 class OutboxTopics:

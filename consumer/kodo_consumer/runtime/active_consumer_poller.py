@@ -7,13 +7,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import Cluster
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Cluster
+    from kodo_consumer.core.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
 _LEAST: Final = 0.1  # seconds between two questions, also where answers are slow

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.effects import Alarm
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.effects import Alarm
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 30.0  # seconds between two alarms of one kind

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
 from kodo_consumer.core.outcomes import DONE, Failed, HandlerSignal, Outcome, asked_by
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.threads import begin
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import HandlerExecutor, WorkSource
+    from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None

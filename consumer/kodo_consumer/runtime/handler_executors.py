@@ -12,15 +12,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import WorkSource
 
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]

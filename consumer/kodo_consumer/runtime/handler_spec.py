@@ -13,11 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Duration, UnitError
-from kodo_consumer.core.handler_executor import HandlerExecutor
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.message import Check
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
 from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
@@ -26,6 +23,9 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.handler_executor import HandlerExecutor
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.message import Check
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
-from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.store import Lender, StoreDownError
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
-from kodo_consumer.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import HandlerExecutor
+    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.limits.limiters import Limiter
+    from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
 _BREATH: Final = 0.01  # seconds between two exchanges: what is wanted meanwhile goes together

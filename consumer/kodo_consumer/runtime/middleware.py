@@ -10,13 +10,15 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import BrokenControlError, Control, Delivery, read_control
-from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
 Around = Literal["receive", "handle", "decide"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.effects import Effects
-from kodo_consumer.core.engine import Engine
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.effects import Effects
+    from kodo_consumer.core.engine import Engine
 
 _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
 _GATHER: Final = 0.005  # seconds they are gathered at most

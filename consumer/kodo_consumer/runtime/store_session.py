@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.poison import MAX_CRASHES, CrashMark, Heartbeats, Judgement, PoisonState, judge
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.store import Exchange, Store, StoreAnswer, StoreDownError
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.policy import Policy
 
 log = logging.getLogger("kodo.consumer")
 PROBE: Final = "kodo: is the store there?"

@@ -7,23 +7,25 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import Cluster, LaneStats
 from kodo_consumer.core.broker_limits import BrokerLimits, allowance, beyond, within
 from kodo_consumer.core.broker_window import UNLIMITED, starved, unacked_limits
 from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.limits.live_workers import LiveWorkerCount
 from kodo_consumer.core.override_state import OverrideListener
-from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
 from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
 from kodo_consumer.runtime.stats_poller import LOOK_EVERY, Listener, StatsReader
 from kodo_consumer.runtime.threads import begin
-from kodo_consumer.runtime.worker import Worker
 from kodoctl.errors import Diagnostic, KodoctlError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Cluster, LaneStats
+    from kodo_consumer.core.policy import Lane, Policy
+    from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
 _WATCH_EVERY: Final = 30.0

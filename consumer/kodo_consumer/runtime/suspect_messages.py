@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from kodo_consumer.core.outcomes import Died, Outcome, Postponed
 from kodo_consumer.core.poison import CrashMark, PoisonState, SoloRun, reason_of
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.runtime.store_session import StoreSession
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.runtime.store_session import StoreSession
 
 log = logging.getLogger("kodo.consumer")
 ELSEWHERE: Final = Postponed("it is being handled already")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
 from kodo_consumer.core.broker_window import request_of
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.runtime.pending_actions import Actions
 from kodo_consumer.runtime.threads import leave
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.runtime.pending_actions import Actions
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who waits for the end of a process sees one

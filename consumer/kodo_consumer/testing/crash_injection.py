@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import clear_frames
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.consumer import Consumer
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batch
 from kodo_consumer.testing.harness import Harness
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
+
+if TYPE_CHECKING:
+    from kodo_consumer.consumer import Consumer
+    from kodo_consumer.message import Message
 
 _MOST_LEAPS: Final = 10_000  # of virtual time: a run that takes more never ends
 

@@ -8,19 +8,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.consumer import Consumer
-from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
-from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
+
+if TYPE_CHECKING:
+    from kodo_consumer.consumer import Consumer
+    from kodo_consumer.core.counters import Counts
+    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
 
 _MAX_STEPS: Final = 1_000_000
 Around = Callable[[Any, Callable[[], Any]], Any]

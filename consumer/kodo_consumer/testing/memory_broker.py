@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.clock import Clock
-from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.effects import Alarm
+    from kodo_consumer.core.envelope import Outgoing
+    from kodo_consumer.core.policy import Policy
 
 _ANY_SIZE: Final = 1 << 62
 

@@ -6,9 +6,12 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.core.envelope import Delivery, Outgoing
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneRequest, LaneSink
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,25 +9,26 @@ from contextlib import AbstractContextManager
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, judging
-from kodoctl.pipeline.audit.partition_history import Key
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
-from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.secret import Secret
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEvent, standings
 from kodoctl.recall.stored_message import Position
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.topology.expand import Expansion
 
 _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodoctl.documents.audit_document import AuditDocument
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import (
     contradictions,
@@ -28,11 +27,13 @@ from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import AuditEvidence, Gap, MessageStatus, Misaddressed, SubscriptionTotals, judge
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.pulsar.secret import Secret
-from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.topology.expand import Expansion
 
 _FATES: Final = tuple(MessageStatus)
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import continues, kept
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
@@ -17,10 +17,12 @@ from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.model.topology import Subscription
 from kodoctl.topology.names import HOLDER, Level, State
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.topology import Subscription
 
 GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
 NAMELESS: Final = ""  # of the row of cursors that each partition has, whatever subscriptions it has: what is stored

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding
 
 FORMAT_VERSION: Final = 1
 SAMPLES: Final = 20  # places named of each fate

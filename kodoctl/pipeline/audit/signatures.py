@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.secret import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+    from kodoctl.pulsar.secret import Secret
 
 
 def genuine(keys: Secret) -> Column:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.audit.readings import NAMELESS, mode_of
 from kodoctl.pipeline.ingest.landing_store import Landing, read_at
@@ -16,8 +16,10 @@ from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories
 from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.message_reader import cursor_of
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]

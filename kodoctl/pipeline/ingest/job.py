@@ -18,12 +18,13 @@ from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
 _STARTS: Final = 10

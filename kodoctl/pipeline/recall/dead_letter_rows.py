@@ -6,7 +6,7 @@ The condition runs as Spark SQL. Only for rows where Spark's functions may mean 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -16,14 +16,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as control
-from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.filter.ast import named
-from kodoctl.recall.filter.condition import Condition
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 from kodoctl.recall.filter.spark_fallback import doubt_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.recall.recall_plan import RECALL_ID
 from kodoctl.recall.stored_message import DIGEST, DeadLetter, Position, tenant_of
+
+if TYPE_CHECKING:
+    from kodoctl.recall.destinations import RecallSource
+    from kodoctl.recall.filter.condition import Condition
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
 _RAW: Final = (

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.recall.unacknowledged import held, rows
 from kodoctl.pipeline.source.options import addressed
@@ -20,15 +19,17 @@ from kodoctl.pipeline.source.splits import part_name, stored
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.protocol import properties as control
 from kodoctl.pulsar.message_reader import cursor_of
-from kodoctl.pulsar.session import Session
-from kodoctl.recall.destinations import RecallSource
 from kodoctl.recall.recall_planner import no_holder
-from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.destinations import RecallSource
+    from kodoctl.recall.selection import LetterSelection, SelectionRequest
 
 _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last bigint"
 

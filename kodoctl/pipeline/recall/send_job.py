@@ -23,22 +23,23 @@ from kodoctl.errors import error
 from kodoctl.formatting import many
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.partitioning import crews
-from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_plan import RecallPlan
 from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import Report, SendOptions
-from kodoctl.recall.stored_message import Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.recall_plan import RecallPlan
+    from kodoctl.recall.stored_message import Position
 
 AT_ONCE: Final = 10_000  # letters that a task books at once: two commits of the ledger are worth that many sends
 _REPORTS: Final = "crew bigint, report string"

@@ -5,11 +5,13 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.pipeline.source.splits import LedgerRange, clip
-from kodoctl.pulsar.message_reader import Cursor
 from kodoctl.pulsar.undeliverable_entries import EntryRun
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.message_reader import Cursor
 
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
 

@@ -15,15 +15,16 @@ from kodoctl.pipeline.recommend.noisy_neighbours import CALM, RECENT, Case, Leve
 from kodoctl.pipeline.recommend.report import Victim
 from kodoctl.pipeline.recommend.yaml_patch import Ours, others, ours
 from kodoctl.pipeline.rollup.histogram import BASE, percentiles
-from kodoctl.pipeline.rollup.job import CountedTables
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.defaults import active_levels
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.pipeline.rollup.job import CountedTables
+    from kodoctl.topology.expand import Expansion
 
 HORIZON: Final = 3 * RECENT  # windows that are read
 VICTIMS: Final = 3  # named of each move

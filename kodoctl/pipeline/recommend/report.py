@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kodoctl.documents.recommendation_document import RecommendationDocument, WaitingTenant
 from kodoctl.pipeline.recommend.noisy_neighbours import CALM, LevelMove
+
+if TYPE_CHECKING:
+    from kodoctl.documents.recommendation_document import RecommendationDocument, WaitingTenant
 
 FORMAT_VERSION: Final = 1
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, Severity, Where, error
-from kodoctl.pipeline.recommend.job import SubscriptionRoutes
-from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, Text, moved, rewritten
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.fmt.tree import CannotFormatError, Path
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.subscription import Route
-from kodoctl.topology.model.topology import Topology
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.recommend.job import SubscriptionRoutes
+    from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import Topology
 
 _BOM = "\ufeff"
 

@@ -10,13 +10,15 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
 from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, canonical_keys, read_tree
-from kodoctl.topology.model.subscription import Route
 from kodoctl.topology.route_conditions import as_property
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.subscription import Route
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE_ENDS: Final = "\x85\u2028\u2029"

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodoctl.documents.audit_document import AuditDocument
-from kodoctl.documents.report_document import (
-    FailureCount,
-    LaneLatency,
-    ReportDocument,
-    ReportTenant,
-    TenantGroup,
-    TopicFairness,
-    TrafficPoint,
-    WaitingLane,
-)
-from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 from kodoctl.pipeline.report.next_steps import advice
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.documents.report_document import (
+        FailureCount,
+        LaneLatency,
+        ReportDocument,
+        ReportTenant,
+        TenantGroup,
+        TopicFairness,
+        TrafficPoint,
+        WaitingLane,
+    )
+    from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 
 FORMAT_VERSION: Final = 1
 FAILURES: Final = 12  # reasons told; the rest is added up

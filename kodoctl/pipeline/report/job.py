@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_inputs import documented, judged_landing
 from kodoctl.pipeline.audit.deduplicate import once
-from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
 from kodoctl.pipeline.rollup.job import RollupManifest, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
-from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.secret import Secret
-from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.topology.expand import Expansion
 
 
 class RollupTables(NamedTuple):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 from kodoctl.formatting import many
+
+if TYPE_CHECKING:
+    from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
 _LONGEST: Final = 120  # characters of a reason that a condition names
 _MOST: Final = 3  # letters and lanes named one by one

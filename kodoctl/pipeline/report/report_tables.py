@@ -4,18 +4,20 @@ tenants, and traffic over time.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
-from kodoctl.documents.report_document import FailureCount, TrafficPoint
 from kodoctl.pipeline.audit.deduplicate import once
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import FAILED
 from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from kodoctl.documents.report_document import FailureCount, TrafficPoint
 
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 REASONS: Final = 50  # told one by one

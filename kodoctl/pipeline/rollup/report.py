@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 
 FORMAT_VERSION: Final = 1
 DAY: Final = 86_400_000  # ms

@@ -4,15 +4,17 @@ never listed.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
-from kodoctl.documents.rollup_document import RollupDocument
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
 from kodoctl.pipeline.rollup.transforms import COUNTS
+
+if TYPE_CHECKING:
+    from kodoctl.documents.rollup_document import RollupDocument
 
 _LANE: Final = ("topic", "subscription", "level", "state")
 _TENANT: Final = ("topic", "tenant")

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.documents.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
+
+if TYPE_CHECKING:
+    from kodoctl.documents.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
 
 FORMAT_VERSION: Final = 1
 WINDOW: Final = 10_000  # ms in which ends are counted

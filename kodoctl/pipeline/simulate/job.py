@@ -16,20 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from kodoctl.documents.simulation_document import SimulatedRun
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
 from kodoctl.pipeline.audit.deduplicate import once
-from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
 from kodoctl.pipeline.simulate.arrivals import arrivals
 from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from kodoctl.documents.simulation_document import SimulatedRun
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.topology.expand import Expansion
 
 _COMMAND: Final = (
     sys.executable,

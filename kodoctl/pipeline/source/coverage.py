@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import many
-from kodoctl.pipeline.source.splits import Place, Split
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.source.splits import Place, Split
 
 COMPLETE: Final = "complete"
 TIMEOUT: Final = "timeout"

@@ -34,11 +34,12 @@ from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import LedgerRange, Split, StoredPartition, clip, part_name, splits_each, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kodoctl.pulsar.connection import Connection
 
 
 class PulsarSource(DataSource):

@@ -15,7 +15,6 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
-from kodoctl.pipeline.source.options import Options
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import START, Place, Split
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -35,6 +34,8 @@ from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kodoctl.pipeline.source.options import Options
 
 _LOOK_MS: Final = 3_000  # without a message, at the end of a partition
 _NO_CONTENT: Final[Content] = (None, {}, "", "", 0, 0, UNREAD)

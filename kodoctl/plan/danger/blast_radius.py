@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.plan.changes import Change, Delete, Update
-from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.topology.resources import Address
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.topology.resources import Address
 
 LARGEST: Final = 0.2  # of the owned topics and subscriptions, without --allow-share
 FEWEST: Final = 10  # objects; below, a share says little

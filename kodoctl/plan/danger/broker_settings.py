@@ -7,16 +7,18 @@ Only a cluster can show that a value is of the second kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.changes import Change
-from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
 from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence
-from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Change
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.topology.names import NamespaceName, TopicName
 
 K210: Final = "the broker makes or deletes topics by itself"
 K207: Final = "a value Pulsar accepts but cannot handle well"

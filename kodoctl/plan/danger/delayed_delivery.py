@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.inventory import Desired, Live
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import WAITING_STATES, State
 from kodoctl.topology.units import Duration
+
+if TYPE_CHECKING:
+    from kodoctl.plan.inventory import Desired, Live
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _DELAYED: Final = ("shared", "key_shared")  # to readers of other types all comes at once, in order
 _SUMMARY: Final = "the broker does not keep messages until they are due"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.changes import Update
 from kodoctl.topology.model.policies import Persistence
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Update
 
 K406 = "durability or replication lowered"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import (
     WAITING_STATES,
     Level,
@@ -17,7 +17,10 @@ from kodoctl.topology.names import (
     state_name,
     why_not_pulsar_name,
 )
-from kodoctl.topology.resources import TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.policies import Policies
+    from kodoctl.topology.resources import TopicResource
 
 
 @dataclass(frozen=True, slots=True)

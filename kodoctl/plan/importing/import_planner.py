@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Update
@@ -17,7 +18,6 @@ from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expe
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import Live, desired
 from kodoctl.plan.ownership import claim
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
@@ -30,6 +30,9 @@ from kodoctl.topology.names import (
     why_not_pulsar_name,
 )
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.field_diff import ALWAYS_SET, same
-from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
 from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merged
-from kodoctl.topology.resources import Address, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
+    from kodoctl.topology.resources import Address, TopicResource
 
 Json = dict[str, Any]
 _SHORT = 100  # characters that still read well on one line

@@ -14,11 +14,14 @@ SQL is `to_spark_sql`. Semantics (tests hold both to it):
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kodoctl.recall.filter.ast import Node
 from kodoctl.recall.filter.evaluator import evaluate
 from kodoctl.recall.filter.parser import read
-from kodoctl.recall.stored_message import DeadLetter
+
+if TYPE_CHECKING:
+    from kodoctl.recall.filter.ast import Node
+    from kodoctl.recall.stored_message import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.recall.filter.ast import (
     Arithmetic,
@@ -33,7 +33,9 @@ from kodoctl.recall.filter.ast import (
 )
 from kodoctl.recall.filter.coercion import cast, finite
 from kodoctl.recall.filter.fields import FACTS
-from kodoctl.recall.stored_message import DeadLetter
+
+if TYPE_CHECKING:
+    from kodoctl.recall.stored_message import DeadLetter
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.ast import Value, ValueKind
-from kodoctl.recall.stored_message import DeadLetter
 from kodoctl.topology.units import LATEST
+
+if TYPE_CHECKING:
+    from kodoctl.recall.stored_message import DeadLetter
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, Where
-from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.model.policies import PolicyValue
-from kodoctl.topology.model.topology import GroundTopic, Subscription
-from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.payload_schemas import PayloadFile
 from kodoctl.topology.policy_layers import origins
 from kodoctl.topology.resources import NamespaceResource
-from kodoctl.topology.yaml.nodes import Path
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.policies import PolicyValue
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
+    from kodoctl.topology.names import NamespaceName, TopicName
+    from kodoctl.topology.payload_schemas import PayloadFile
+    from kodoctl.topology.yaml.nodes import Path
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Where, error, warning
 from kodoctl.topology.yaml.comments import find_comments
-from kodoctl.topology.yaml.nodes import Node
+
+if TYPE_CHECKING:
+    from kodoctl.topology.yaml.nodes import Node
 
 MAX_ALLOWS: Final = 1_000  # of one file: each finding is compared with each
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -16,12 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read, counter, gauge, of_lane, plain
 from kodo_consumer.adapters.metrics.tenant_fairness import label
-from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.duration_histogram import Histogram
 from kodo_consumer.core.in_flight import OTHER
-from kodo_consumer.core.policy import Lane
-from kodo_consumer.core.worker_metrics import Timings
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.worker_view import WorkerView
+    from kodo_consumer.core.broker import LaneStats
+    from kodo_consumer.core.duration_histogram import Histogram
+    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.core.worker_metrics import Timings
 
 
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:

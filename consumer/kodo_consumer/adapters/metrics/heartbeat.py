@@ -9,12 +9,14 @@ import time
 from collections import Counter
 from contextlib import suppress
 from threading import Event, get_native_id
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.adapters.metrics.cpu_pressure import ThreadTimes, load, spent
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
-from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
-from kodo_consumer.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
+    from kodo_consumer.runtime.worker import Worker
 
 _BEAT: Final = 0.1  # seconds
 _SILENT: Final = 1.0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
-from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.override_state import paused_tenants
 from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
 from kodoctl.protocol.overrides import What
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.metrics.worker_view import WorkerView
+    from kodo_consumer.core.counters import Counts
 
 
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
-from kodo_consumer.core.in_flight import LaneState
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import LaneState
 
 BASE: Final = ("namespace", "topic", "subscription", "worker")
 """Labels of every series. `worker` numbers the consumers of one subscription in one process, from 0."""

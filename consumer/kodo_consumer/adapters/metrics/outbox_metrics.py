@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.outbox.outbox_store import OutboxStore
-from kodo_consumer.outbox.relay import Relay
+if TYPE_CHECKING:
+    from kodo_consumer.outbox.outbox_store import OutboxStore
+    from kodo_consumer.outbox.relay import Relay
 
 _SILENT: Final = 90.0  # seconds without a turn: three times the longest pause
 _READ_EVERY: Final = 15.0  # seconds between two looks at the table

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.heartbeat import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.in_flight import LaneState
-from kodo_consumer.core.policy import Lane
 from kodo_consumer.core.worker_metrics import Meter
-from kodo_consumer.runtime.supervisor import WorkerSupervisor
-from kodo_consumer.runtime.worker import Worker
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import LaneState
+    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.runtime.supervisor import WorkerSupervisor
+    from kodo_consumer.runtime.worker import Worker
 
 _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
 

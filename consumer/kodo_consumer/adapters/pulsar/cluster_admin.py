@@ -6,19 +6,21 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
 from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.message_limit import largest_message
 from kodoctl.pulsar.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.topology.model.policies import DelayedDelivery
 from kodoctl.topology.names import TopicName
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.topology.model.policies import DelayedDelivery
 
 log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")

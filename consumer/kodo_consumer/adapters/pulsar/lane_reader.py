@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_consumer import Arrival, PartitionConsumer
-from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import SCHEMA
 from kodoctl.pulsar.message_decoding import content, schema_version, unreturned
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneRequest, LaneSink
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends

@@ -14,13 +14,15 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of
 from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
-from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _AGAIN: Final = 15.0  # seconds between two tries, after one that failed

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
-from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.pulsar.message_decoding import as_they_are
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneRequest, LaneSink
 
 log = logging.getLogger("kodo.consumer")
 MUCH: Final = 32  # messages there at once: a backlog

@@ -13,21 +13,23 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
 from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
-from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
 from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings, close
 from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
-from kodo_consumer.adapters.pulsar.schema_passthrough import Key
 from kodo_consumer.adapters.pulsar.send_queue import SendQueue
 from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing, size_on_the_way
 from kodo_consumer.core.sequences.sequencer import Router
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Key
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before

@@ -6,16 +6,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
-from kodo_consumer.core.broker import OnReceipts, Receipt
-from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import OnReceipts, Receipt
+    from kodo_consumer.core.envelope import Outgoing
 
 _GATHER: Final = 0.003  # seconds a receipt waits for others
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
@@ -15,17 +15,19 @@ from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupW
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
-from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 from kodoctl.pulsar.client_options import new_client
-from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.discarded_messages import client_log
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
+    from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
+    from kodoctl.pulsar.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Outgoing
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Outgoing
 
 BREAKS: Final = 2  # connections lost without a receipt between them: a broker's death, or an unload, costs one
 LONG: Final = 2.0  # seconds without a receipt after which a lost connection says that nothing could be stored

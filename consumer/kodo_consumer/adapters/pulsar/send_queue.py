@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Outgoing
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Outgoing
 
 
 class SendQueue:

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.limits.lease_allocator import LimitAccount
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import Exchange, StoreAnswer
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 
 MOST: Final = 1_000_000
 """Done messages to remember: 140 MB of ids."""

@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -41,9 +41,11 @@ from kodo_consumer.adapters.stores.sql_tables import (
     upsert,
 )
 from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
-from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError, name_of
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 
 T = TypeVar("T")
 PATIENCE: Final = 2.0

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
@@ -19,7 +19,6 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
 from kodo_consumer.core.envelope import Control, Delivery, identity
-from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
@@ -32,9 +31,12 @@ from kodo_consumer.core.outcomes import (
     Refused,
     failure,
 )
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
 from kodo_consumer.message import Message, parts_of
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.policy import Policy
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}

@@ -8,7 +8,6 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
-from kodo_consumer.core.policy import Policy
 from kodoctl import __version__
 from kodoctl.errors import UsageError, error
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.adapters.tracing.producer_spans import Sends
+    from kodo_consumer.core.policy import Policy
 
 Wanted = Literal["auto", "on", "off"]
 CHOICES: Final[tuple[Wanted, ...]] = ("auto", "on", "off")

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.policy import NOBODY
 from kodo_consumer.core.store import name_of
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.limits.limiters import Limiter
 
 MOST: Final = 100_000
 """Values of one limit that have a gate of their own, some 50 MB; those that the file names come on top."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kodo_consumer.core.broker import Cluster
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.policy import Policy
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import Cluster
+    from kodo_consumer.core.policy import Policy
 
 
 class SchemaVersions:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.outcomes import Outcome, in_trouble
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
-from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
 
 class ConcurrencyControl:

@@ -20,10 +20,11 @@ comes again. That is so for each partition: an answer leaves out those of a brok
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.policy import Policy
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.policy import Policy
 
 ASK_EVERY: Final = 0.5  # seconds: less than a broker waits (1 s, if not set otherwise) before it sends to a new one
 VALID: Final = 2.0  # seconds

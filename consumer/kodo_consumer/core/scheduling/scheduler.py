@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import UNSTARTED, InFlight, LaneState, Stage
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, SlotReservation
 from kodo_consumer.core.scheduling.turn_queues import TurnQueues
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 

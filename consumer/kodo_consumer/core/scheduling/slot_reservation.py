@@ -17,9 +17,10 @@ The law, for n tenants with slow handlers and C slots:
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.in_flight import InFlight
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
 
 _SHARE: Final = 0.75  # of the slots, for one tenant while others wait
 _TIMES_FREE: Final = 3  # slots of a slow tenant for each that stays free: 3/4 of all when it is the only one

@@ -16,15 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, LaneState, LookaheadBudget, Stage
-from kodo_consumer.core.message_flow import MessageFlow
 from kodo_consumer.core.policy import IsolationPolicy, Policy
-from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.state_machine import ISOLATED_MOST
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.message_flow import MessageFlow
+    from kodo_consumer.core.scheduling.scheduler import Scheduler
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
-from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Policy
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 

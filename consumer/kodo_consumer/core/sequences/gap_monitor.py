@@ -6,14 +6,16 @@ expected worker.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Delivery, State
-from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.sequences.gap_detector import Gaps
 from kodoctl.formatting import many
 from kodoctl.protocol.properties import HOP, RECALL, SEQ
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.counters import Counts
+    from kodo_consumer.core.policy import Lane, Policy
 
 _TOLD: Final = 10  # holes that are told one by one
 

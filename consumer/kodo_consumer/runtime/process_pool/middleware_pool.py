@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome, raised_for
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
-from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
 _LET_GO: Final = Failed("the worker has left")

@@ -11,17 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
 from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
-from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
+    from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler

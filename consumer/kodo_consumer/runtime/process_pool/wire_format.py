@@ -9,7 +9,7 @@ from __future__ import annotations
 import marshal
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
 from kodo_consumer.core.outcomes import (
@@ -24,8 +24,10 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Check, Message, parts_of
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane
 
 _LENGTH: Final = struct.Struct(">I")
 _KINDS: Final[dict[str, Callable[..., Outcome]]] = {

@@ -18,17 +18,19 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.payloads.codec import Payloads, model_of
-from kodo_consumer.core.policy import Lane
-from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_import import import_failure
 from kodo_consumer.runtime.handler_results import SingleResult, checked
 from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcome, read_frame, unpacked
 from kodo_consumer.runtime.threads import begin
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Lane
+    from kodo_consumer.message import Check, Message
 
 BEGAN, STARTED, FINISHED, RECALLED, SPENT = range(5)
 """Cells: monotonic ns at which the message at work began; how many were started; how many finished; the last bundle whose

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
-from kodoctl.topology.yaml.nodes import Node
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.yaml.nodes import Node
 
 _TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.errors import Severity
 from kodoctl.topology.compat import compatibility
-from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.names import Level, State
-from kodoctl.topology.payload_schemas import PayloadFile
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.payload_schemas import PayloadFile
 
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, Persistence, Retention, what_is_missing
-from kodoctl.topology.model.topology import GroundTopic
 from kodoctl.topology.names import WAITING_STATES, State
 from kodoctl.topology.quota_conflicts import quota_conflicts
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.model.topology import GroundTopic
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
