@@ -15,12 +15,12 @@ from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue,
 from kodoctl.topology.names import (
     HOLDER,
     WAITING_STATES,
-    InvalidNameError,
     Level,
     NamespaceName,
     State,
     TopicName,
     audit_name,
+    produced_topic,
     ready_name,
     state_name,
 )
@@ -286,16 +286,6 @@ def declared_limits(topology: LoadedTopology) -> dict[str, int]:
     """Bytes that a message may have, by full topic, where declared."""
     sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
-
-
-def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
-    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
-    if "/" in target:
-        try:
-            return TopicName.parse(target)
-        except InvalidNameError:
-            pass
-    return TopicName(namespace, target)
 
 
 def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:

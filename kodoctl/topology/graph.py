@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion, FamilyTopic, produced_topic
 from kodoctl.topology.model.topology import GroundTopic, QuotaLimit, RateLimit, Subscription
-from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName
+from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, produced_topic
 from kodoctl.topology.route_conditions import in_words
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 
 class MoveReason(StrEnum):

@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
 from kodoctl.topology import defaults
 from kodoctl.topology import environments as overlay
+from kodoctl.topology.json_schema.file_schema import topology_schema
 from kodoctl.topology.lint.suppressions import Allow, find_allows
 from kodoctl.topology.loaded_topology import MAX_ENVIRONMENTS, LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.model.topology import VERSION, Topology
@@ -153,7 +154,8 @@ def _load(
     if environment is None:
         findings += _bad_environments(root)
     spec, invalid = validate(merged, root, base)
-    findings += from_validation(invalid, merged)
+    if invalid:
+        findings += from_validation(invalid, merged, topology_schema())
     if spec is None or findings or file.findings:
         return None, findings
     if (many := defaults.number_of_topics(spec)) > MAX_TOPICS:

@@ -162,6 +162,16 @@ def whole_topic(name: str) -> str:
     return _LAST_PARTITION.sub("", name)
 
 
+def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
+    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
+    if "/" in target:
+        try:
+            return TopicName.parse(target)
+        except InvalidNameError:
+            pass
+    return TopicName(namespace, target)
+
+
 def ready_name(ground: str, level: Level) -> str:
     """Local name of a ready topic: every subscription of the ground topic reads it."""
     return f"{ground}{level.suffix}"

@@ -9,11 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import produced_topic
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
-from kodoctl.topology.names import State, TopicName
+from kodoctl.topology.names import State, TopicName, produced_topic
 
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
