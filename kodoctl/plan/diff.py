@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, error
+from kodoctl.errors import Diagnostic, Remedy, error
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -153,11 +153,13 @@ class _Diff:
         self._changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
         risky = [change.label for change in fields if change.name not in HEALING]
         if adopting and risky and found.resource.address not in self._allowances.adopt:
+            address = found.resource.address
             detail = (
-                f"{found.resource.address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
-                f" Write the live values into the file, or --adopt {found.resource.address}"
+                f"{address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
+                f" Write the live values into the file, or --adopt {address}"
             )
-            self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
+            remedy = Remedy("--adopt", address)
+            self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
     def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
@@ -256,7 +258,7 @@ def _conflict(address: Address, wanted: DesiredObject, decision: OwnershipDecisi
         f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
         f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
     )
-    return error("K410", "another topology owns it", detail, wanted.where)
+    return error("K410", "another topology owns it", detail, wanted.where, Remedy("--take-over"))
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, Where, error, note
+from kodoctl.errors import Diagnostic, Remedy, Where, error, note
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -135,15 +135,16 @@ def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterato
 
 def _not_ours(where: Where | None, desired: Desired, namespace: NamespaceName, ledger: Ledger) -> Iterator[Diagnostic]:
     way = "or --take-over" if where else "or `destroy --name` without the file"
+    remedy = Remedy("--take-over") if where else None
     if ledger.environment != desired.environment:
         here, there = desired.environment or "base", ledger.environment or "base"
         detail = f"{namespace} holds {ledger.name!r} in environment {there}, this is {here}: use --env {there}, {way}"
-        yield error("K414", "applied in another environment", detail, where)
+        yield error("K414", "applied in another environment", detail, where, remedy)
     ours = desired.sources.get(ledger.name, Source())
     if ours.origin is None or ledger.source.origin is None:
         return
     if ours.origin.lower() != ledger.source.origin.lower():  # forges ignore case, and so do older entries
         detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, {way}"
-        yield error("K415", "applied from another source", detail, where)
+        yield error("K415", "applied from another source", detail, where, remedy)
     elif ours.path != ledger.source.path:
         yield note("K416", "the file moved", f"{ledger.source.path} is now {ours.path}", where)
