@@ -21,7 +21,7 @@ K544: Final = "not in the approved plan"
 _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 
-def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
+def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
 
     A change counts as approved with the very values it had then, before and after. What is done already may be

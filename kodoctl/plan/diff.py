@@ -18,7 +18,7 @@ from kodoctl.plan.changes import (
     Forget,
     Update,
 )
-from kodoctl.plan.field_diff import FieldDiff, grant_fields, impossible, schema_fields
+from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsupported_changes
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ownership import OwnershipRecords, foreign_ledgers
@@ -83,7 +83,7 @@ class _Diff:
     def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: TargetedObjects | None) -> None:
         self._desired, self._live, self._allowances, self._chosen = desired, live, allowances, chosen
         self._records = OwnershipRecords(desired, live)
-        self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._takes)
+        self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._includes)
         self._changes: list[Change] = []
         self._conflicts: list[Diagnostic] = []
         self._unchanged = 0
@@ -91,10 +91,10 @@ class _Diff:
     def run(self) -> Difference:
         self._conflicts += foreign_ledgers(self._desired, self._live, take_over=self._allowances.take_over)
         for address, wanted in self._desired.objects.items():
-            if self._takes(address):
+            if self._includes(address):
                 self._declared(address, wanted, self._live.objects.get(address))
         for ledger in self._records.ours:
-            self._no_longer_declared(ledger)
+            self._undeclared(ledger)
         self._conflicts += self._field_diff.unsupported()
         return Difference(
             tuple(self._changes),
@@ -105,8 +105,8 @@ class _Diff:
             self._chosen,
         )
 
-    def _takes(self, address: Address) -> bool:
-        return self._chosen is None or self._chosen.takes(address)
+    def _includes(self, address: Address) -> bool:
+        return self._chosen is None or self._chosen.includes(address)
 
     # --- declared objects
 
@@ -115,7 +115,7 @@ class _Diff:
             case GrantResource() as grant if found is not None:
                 self._grant(wanted, grant, found)
             case SchemaResource() | TenantResource() if found is not None:
-                self._shared(wanted, found)
+                self._unowned(wanted, found)
             case NamespaceResource(name=name, managed=None) if found and not self._records.namespace_keys(name):
                 self._unchanged += 1  # needed, and there: whose it is does not matter
             case _:
@@ -130,7 +130,7 @@ class _Diff:
             resource = self._field_diff.supported(wanted.resource)
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
-        problems = list(impossible(wanted, found))
+        problems = list(unsupported_changes(wanted, found))
         if decision.action is OwnershipAction.REFUSE:
             problems.append(_conflict(address, wanted, decision))
         if problems:
@@ -161,7 +161,7 @@ class _Diff:
             remedy = Remedy("--adopt", address)
             self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
-    def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
+    def _unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
@@ -183,21 +183,21 @@ class _Diff:
 
     # --- ours, and no longer declared
 
-    def _no_longer_declared(self, ledger: Ledger) -> None:
+    def _undeclared(self, ledger: Ledger) -> None:
         owner = self._records.lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
             if address.startswith("namespace."):
-                if owner is None and all(map(self._takes, ledger.addresses)):
+                if owner is None and all(map(self._includes, ledger.addresses)):
                     found = self._live.objects.get(address)
                     about = ChangeContext(ledger.name, "nothing of ours is left in it")
                     self._changes.append(Forget(address, found.resource if found else None, about))
-            elif address not in self._desired.objects and self._takes(address):
-                self._leave(address, holding, ledger, owner or ledger.name)
+            elif address not in self._desired.objects and self._includes(address):
+                self._delete_or_forget(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
-            if address not in self._desired.objects and self._takes(address):
+            if address not in self._desired.objects and self._includes(address):
                 self._revoke(address, actions, owner or ledger.name)
 
-    def _leave(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
+    def _delete_or_forget(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
         found = self._live.objects.get(address)
         decision = decide_undeclared(
             ledger.name,
@@ -241,7 +241,7 @@ class _Diff:
     def _unmanaged(self) -> Iterator[Address]:
         touched = {change.address for change in self._changes}
         for address, found in self._live.objects.items():
-            if address in self._desired.objects or address in touched or not self._takes(address):
+            if address in self._desired.objects or address in touched or not self._includes(address):
                 continue
             if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
                 owned = self._records.claim(address, found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, ledger_fingerprints
 from kodoctl.plan.plan import Plan, fingerprint
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
     """Forgets single objects, and everything of the topologies in `names`. What nobody owns is a finding."""
     wanted = frozenset(addresses)
     entries = [entry for ledgers in live.ledgers.values() for entry in ledgers.values()]
-    owners: list[OwnerPlan] = []
+    owners: list[LedgerPlan] = []
     changes: list[Forget] = []
     for entry in entries:
         whole = entry.name in names
@@ -53,9 +53,9 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
     return Forget(address, found.resource if found else None, about)
 
 
-def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> OwnerPlan:
+def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
-    return OwnerPlan(
+    return LedgerPlan(
         entry.name,
         entry.namespace,
         entry.source,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldUpdate, Forget, Origin, PolicyChange, Update
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject
         return Origin.DRIFT
     if isinstance(field.before, frozenset):  # a role may have more from others
         return Origin.EDIT if (before or frozenset()) <= field.before else Origin.BOTH
-    return Origin.EDIT if before == normal(field.before) else Origin.BOTH
+    return Origin.EDIT if before == normalize(field.before) else Origin.BOTH
 
 
 def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
@@ -103,7 +103,7 @@ def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
     """
     match wanted.resource if wanted else None:
         case TopicResource() | NamespaceResource() as resource if isinstance(field, PolicyChange):
-            return normal(resource.policies.get(field.policy))
+            return normalize(resource.policies.get(field.policy))
         case TopicResource(partitions=partitions) if field.name == "partitions":
             return partitions
         case GrantResource(actions=actions):

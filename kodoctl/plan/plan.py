@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, action_of
-from kodoctl.plan.danger.blast_radius import large_share
-from kodoctl.plan.danger.broker_settings import surroundings
+from kodoctl.plan.danger.blast_radius import blast_radius
+from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.danger.delayed_delivery import undelivered
+from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
@@ -20,7 +20,7 @@ from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionF
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
-    OwnerPlan,
+    LedgerPlan,
     consumer_changes,
     ledger_fingerprints,
     ledgers_fit,
@@ -46,7 +46,7 @@ class Plan:
     digest: str
     namespaces: tuple[NamespaceName, ...]
     changes: tuple[Change, ...]
-    owners: tuple[OwnerPlan, ...] = field(repr=False)
+    owners: tuple[LedgerPlan, ...] = field(repr=False)
     findings: tuple[Diagnostic, ...] = ()
     unchanged: int = 0
     unmanaged: tuple[Address, ...] = ()
@@ -102,7 +102,7 @@ def make_plan(  # the parts of a plan are what they are
     changes = tuple(sorted(judged, key=reading_order))
     owners, part, chosen = tuple(owner_plans(desired, live)), desired, difference.chosen
     if chosen is not None:
-        owners, part = partial_owners(owners, changes, desired, live, chosen), chosen.narrowed(desired, live)
+        owners, part = partial_owners(owners, changes, desired, live, chosen), chosen.restrict(desired, live)
     return Plan(
         identity=live.identity,
         environment=desired.environment,
@@ -115,10 +115,10 @@ def make_plan(  # the parts of a plan are what they are
             *_absent_tenants(part, live),
             *renamed_in_part(owners, desired),
             *ledgers_fit(part, owners, live),
-            *large_share(desired, live, changes, allowances.share),
+            *blast_radius(desired, live, changes, allowances.share),
             *(unedited(changes, against) if against is not None else ()),
-            *undelivered(part, live),
-            *surroundings(part, live, changes),
+            *delayed_delivery_findings(part, live),
+            *broker_config_findings(part, live, changes),
             *active_override_notes(live, now),
         ),
         unchanged=difference.unchanged,

@@ -19,7 +19,7 @@ from kodoctl.plan.changes import Action
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
-from kodoctl.plan.ledger_plan import ConsumerChange, OwnerPlan
+from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.targeting import TargetFlags, TargetSummary
 from kodoctl.topology.names import InvalidNameError, NamespaceName
@@ -195,7 +195,7 @@ def _portion_from_json(document: Json | None) -> TargetSummary | None:
     )
 
 
-def _owner_to_json(owner: OwnerPlan) -> PlanOwner:
+def _owner_to_json(owner: LedgerPlan) -> PlanOwner:
     return {
         "name": owner.name,
         "namespace": str(owner.namespace),
@@ -211,8 +211,8 @@ def _owner_to_json(owner: OwnerPlan) -> PlanOwner:
     }
 
 
-def _owner_from_json(document: Json) -> OwnerPlan:
-    return OwnerPlan(
+def _owner_from_json(document: Json) -> LedgerPlan:
+    return LedgerPlan(
         serialization.text(document["name"]),
         NamespaceName.parse(document["namespace"]),
         Source(*document["source"]),

@@ -18,7 +18,7 @@ NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
+class PolicyLevels:
     """Where a topic's value comes from when it has none of its own: before and after the plan."""
 
     namespace_before: Policies
@@ -44,13 +44,13 @@ def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
     }
 
 
-def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> Levels:
+def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> PolicyLevels:
     """The levels under the topics of a namespace, before and after these changes."""
     before = live.namespace_policies.get(namespace, {})
-    return Levels(before, overlaid(before, changes.get(namespace, ())), live.broker_defaults)
+    return PolicyLevels(before, with_changes(before, changes.get(namespace, ())), live.broker_defaults)
 
 
-def overlaid(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
+def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
     """Policies once these changes are written."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}

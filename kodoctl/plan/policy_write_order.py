@@ -87,7 +87,7 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
     )
 
 
-def between(change: PolicyChange) -> PolicyValue | None:
+def intermediate_value(change: PolicyChange) -> PolicyValue | None:
     """The value a namespace has while its topics change: it keeps at least as much as before and after, and its quota is
     the one that refuses less, so that every topic's own write is accepted as it will be in the end. None is unset.
     """

@@ -24,7 +24,7 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import normal, same
+from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
@@ -127,7 +127,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
                 yield FieldChange("missing_partitions", now.missing, ())
             for name in sorted({*after.policies, *now.policies}):
                 there, wanted = now.policies.get(name), after.policies.get(name)
-                if not same(name, there, wanted):
+                if not is_equal(name, there, wanted):
                     if there is not None:
                         raise _ForeignError(f"{name} is {there}, {wanted} was planned")
                     yield PolicyChange(name, None, wanted)
@@ -161,7 +161,7 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
     """A field's value before, now, and after."""
     if isinstance(field, PolicyChange):
         assert isinstance(now, TopicResource | NamespaceResource)
-        return normal(field.before), normal(now.policies.get(field.policy)), normal(field.after)
+        return normalize(field.before), normalize(now.policies.get(field.policy)), normalize(field.after)
     there: object
     match now:
         case TopicResource() if field.name == "partitions":

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, PolicyChange, Update
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.policy_write_order import between
+from kodoctl.plan.policy_write_order import intermediate_value
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -191,9 +191,9 @@ def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ..
         case UpdatePhase.ALL:
             return policies
         case UpdatePhase.EARLY:
-            return tuple(replace(p, after=m) for p in policies if (m := between(p)) != p.before)
+            return tuple(replace(p, after=m) for p in policies if (m := intermediate_value(p)) != p.before)
         case UpdatePhase.LATE:
-            return tuple(replace(p, before=m) for p in policies if (m := between(p)) != p.after)
+            return tuple(replace(p, before=m) for p in policies if (m := intermediate_value(p)) != p.after)
         case _:
             assert_never(part)
 

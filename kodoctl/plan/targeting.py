@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -75,11 +75,11 @@ class TargetedObjects:
     known: frozenset[Address]
     portion: TargetSummary
 
-    def takes(self, address: Address) -> bool:
+    def includes(self, address: Address) -> bool:
         """Whether the part is about an object; of those that are nobody's, the flags decide."""
         return address in self.addresses if address in self.known else self.portion.selection.names(address)
 
-    def narrowed(self, desired: Desired, live: Live) -> Desired:
+    def restrict(self, desired: Desired, live: Live) -> Desired:
         """What the files declare in this part. Subscriptions that are there count on, whoever asks who reads a topic."""
         objects = {
             address: wanted
@@ -243,4 +243,4 @@ class _Needs:
 
 
 def _differs(before: Mapping[str, PolicyValue | None], after: Mapping[str, PolicyValue | None]) -> bool:
-    return any(normal(before.get(name)) != normal(after.get(name)) for name in _PAIR)
+    return any(normalize(before.get(name)) != normalize(after.get(name)) for name in _PAIR)

@@ -25,12 +25,12 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.field_diff import normal, same
+from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
-from kodoctl.plan.policy_levels import overlaid
+from kodoctl.plan.policy_levels import with_changes
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -158,7 +158,7 @@ def _differs(after: TopicResource, now: Resource) -> bool:
     assert isinstance(now, TopicResource)
     names = {*after.policies, *now.policies}
     return after.partitions != now.partitions or any(
-        not same(name, now.policies.get(name), after.policies.get(name)) for name in names
+        not is_equal(name, now.policies.get(name), after.policies.get(name)) for name in names
     )
 
 
@@ -193,7 +193,7 @@ def _unmoved(resource: Resource, one: FieldUpdate) -> bool:
     """Whether a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
-        return bool(normal(resource.policies.get(one.policy)) == normal(one.before))
+        return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
     assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
     return resource.actions == frozenset(one.before)
 
@@ -204,7 +204,7 @@ def _with(resource: Resource, fields: tuple[FieldUpdate, ...]) -> Resource:
         assert isinstance(actions, FieldChange)
         return replace(resource, actions=actions.after)
     assert isinstance(resource, TopicResource | NamespaceResource)
-    policies = overlaid(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
+    policies = with_changes(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
     return replace(resource, policies=policies)
 
 
@@ -242,7 +242,7 @@ def undo_plan(
     )
 
 
-def _owners(applied: Applied, live: Live) -> Iterator[OwnerPlan]:
+def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
     """What the ledgers say of themselves, as before: nothing, where the apply was a topology's first."""
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
@@ -251,9 +251,9 @@ def _owners(applied: Applied, live: Live) -> Iterator[OwnerPlan]:
         if entry is None:
             continue
         if text is None:
-            yield OwnerPlan(name, namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True)
+            yield LedgerPlan(name, namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True)
         else:
-            yield OwnerPlan(
+            yield LedgerPlan(
                 name,
                 namespace,
                 entry.source,

@@ -65,7 +65,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Read
     )
 
 
-def prepare(
+def plan_live(
     session: Session,
     desired: Desired,
     allowances: Allowances,
@@ -82,7 +82,7 @@ def prepare(
     live = read_live(session.admin, session.client, scope)
     if live.unseen:
         desired, live = reduced(desired, live)
-    return PlannedRun(plan_against(session.admin, desired, live, allowances, against, selection), live)
+    return PlannedRun(plan_inventory(session.admin, desired, live, allowances, against, selection), live)
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
@@ -121,7 +121,7 @@ def topic_of(resource: Resource | None) -> TopicName | None:
             return None
 
 
-def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
     clients that it does not name may not be cut off.
     """
@@ -144,7 +144,7 @@ def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping
     return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
 
 
-def plan_against(
+def plan_inventory(
     admin: Admin,
     desired: Desired,
     live: Live,

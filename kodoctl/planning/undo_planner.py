@@ -11,7 +11,7 @@ from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, chosen, read, unpack
 from kodoctl.plan.undo import backwards, undo_plan
-from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
+from kodoctl.planning.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName
@@ -78,7 +78,7 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
     _refuse_other_places(places, applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
-    return judged_now(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
+    return rejudge(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
 
 
 def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:

@@ -184,7 +184,7 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
     return Duration(max(spans))
 
 
-def longest_life(ground: GroundTopic, subscription: Subscription) -> Duration:
+def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
     """The longest a message can stay undecided (K212): all waits of all states and backup levels, limits counted."""
     total = 0
     for state in read_states(subscription):

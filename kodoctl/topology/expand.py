@@ -24,7 +24,14 @@ from kodoctl.topology.names import (
     ready_name,
     state_name,
 )
-from kodoctl.topology.policy_layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
+from kodoctl.topology.policy_layers import (
+    DERIVED,
+    Layer,
+    derived_audit,
+    derived_dead_letter,
+    merge_layers,
+    policy_layer,
+)
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -124,54 +131,54 @@ def expand(topology: LoadedTopology) -> Expansion:
     """Every object of the topology. Names and merged policies are as the file gives them: lint judges them, not expand."""
     spec = topology.spec
     namespace = NamespaceName(spec.tenant, spec.namespace)
-    base = layer(spec.defaults.policies, "defaults", "policies")
-    on_states = layer(spec.defaults.state_policies, "defaults", "state_policies")
+    base = policy_layer(spec.defaults.policies, "defaults", "policies")
+    on_states = policy_layer(spec.defaults.state_policies, "defaults", "state_policies")
     topics = (
         topic
         for name, ground in spec.topics.items()
-        for topic in _family(_Group(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
+        for topic in _family(_TopicGroup(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
     )
     return Expansion(topology, namespace, tuple(topics))
 
 
 def _family(
-    group: _Group, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
+    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
 ) -> Iterator[FamilyTopic]:
     """Ready topics by level, then each subscription's states, dead letters and audit."""
     name = group.ground
     replication = {"replication": ground.replication} if ground.replication else {}
-    common = (base, layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
-    on_states = (base_on_states, layer(ground.state_policies, "topics", name, "state_policies"))
+    common = (base, policy_layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
+    on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
-    group.begin(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
+    group.start(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.begin(sub, parts, (*common, _derived_state(*budget, state), *on_states))
+            group.start(sub, parts, (*common, _derived_state(*budget, state), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            group.begin(sub, dead.partitions, (*common, derived_dead_letter(), layer(dead, *own, "dead_letter")))
+            group.start(sub, dead.partitions, (*common, derived_dead_letter(), policy_layer(dead, *own, "dead_letter")))
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
-            group.begin(sub, parts, (*common, derived_audit(), layer(audit, *own, "audit")))
+            group.start(sub, parts, (*common, derived_audit(), policy_layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
 
-class _Group:
+class _TopicGroup:
     """Builds topics that differ only in level: they share their layers and merged policies."""
 
     def __init__(self, namespace: NamespaceName, ground: str, ignore: frozenset[str]) -> None:
         self.namespace, self.ground, self.ignore = namespace, ground, ignore
 
-    def begin(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
+    def start(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
         self.subscription, self.partitions, self.layers = subscription, partitions, layers
-        policies = merged(layers)
+        policies = merge_layers(layers)
         self.policies = {name: policies[name] for name in policies if name not in self.ignore}
 
     def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.topology.load import BASE
 from kodoctl.topology.model.policies import Policies, PolicyMap, PolicyValue, to_json
-from kodoctl.topology.policy_layers import origins, why_derived
+from kodoctl.topology.policy_layers import value_origins, why_derived
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
@@ -155,7 +155,7 @@ def _members(value: PolicyValue) -> list[str]:
 
 
 def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) -> Json:
-    found = origins(topic.layers, name)
+    found = value_origins(topic.layers, name)
     path = found.get(member)
     if path is None:
         return _default_within(name)

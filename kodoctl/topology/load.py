@@ -9,10 +9,10 @@ from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, erro
 from kodoctl.topology import defaults
 from kodoctl.topology import environments as overlay
 from kodoctl.topology.json_schema.file_schema import topology_schema
-from kodoctl.topology.lint.suppressions import Allow, find_allows
+from kodoctl.topology.lint.suppressions import Suppression, find_allows
 from kodoctl.topology.loaded_topology import MAX_ENVIRONMENTS, LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.model.topology import VERSION, Topology
-from kodoctl.topology.path_guard import leaves
+from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.payload_schemas import read_payloads
 from kodoctl.topology.validate import validate
 from kodoctl.topology.yaml.nodes import MAX_BYTES, Node, parse
@@ -53,7 +53,7 @@ def _no_files(folder: FilePath) -> str:
 def _read(path: FilePath) -> SourceFile:
     name = str(path)
     try:
-        if stray := leaves(path.parent, path):
+        if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
         if not path.is_file():
             return _unread(path, "K016", "cannot read file", "it is not a regular file")
@@ -75,7 +75,7 @@ def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:
 def source_of(data: bytes, name: str) -> SourceFile:
     """A file's bytes as read: `name` is what findings call it, and what paths in it are relative to."""
     root, findings = parse(data, name)
-    allows: list[Allow] = []
+    allows: list[Suppression] = []
     if root is not None:
         allows, more = find_allows(data.decode("utf-8-sig"), root, name)
         findings += more

@@ -11,7 +11,7 @@ from kodoctl.topology.yaml.nodes import Node, node_at
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic, Where
-    from kodoctl.topology.lint.suppressions import Allow
+    from kodoctl.topology.lint.suppressions import Suppression
     from kodoctl.topology.model.topology import Topology
     from kodoctl.topology.payload_schemas import PayloadFile
 
@@ -25,7 +25,7 @@ class SourceFile:
     path: FilePath
     name: str
     root: Node | None
-    allows: tuple[Allow, ...]
+    allows: tuple[Suppression, ...]
     findings: tuple[Diagnostic, ...]
 
     @property

@@ -37,7 +37,7 @@ class Layer:
     why: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def layer(policies: TopicPolicies, *origin: str) -> Layer:
+def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
     """The policies that a map of the file mentions."""
     return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
 
@@ -45,7 +45,7 @@ def layer(policies: TopicPolicies, *origin: str) -> Layer:
 _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
-def merged(layers: Iterable[Layer]) -> Policies:
+def merge_layers(layers: Iterable[Layer]) -> Policies:
     """The values that remain set once every layer lies over the ones before it; `inherit` removes."""
     values: dict[str, Any] = {}
     for one in layers:
@@ -54,7 +54,7 @@ def merged(layers: Iterable[Layer]) -> Policies:
     return {name: values[name] for name in sorted(values) if is_set(values[name])}
 
 
-def origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
+def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
     """Member (or "" for a policy without members) -> the path that gave it; () = derived."""
     found: dict[str, Origin] = {}
     for one in layers:

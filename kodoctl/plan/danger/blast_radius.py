@@ -20,7 +20,7 @@ K403 = "a large share of what is owned would go or be weakened"
 _COUNTED = ("topic.", "subscription.")
 
 
-def large_share(
+def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
     """Refused above the share that is allowed (0 to 1). A destroy names everything itself: it is not asked again."""

@@ -18,7 +18,7 @@ _DELAYED: Final = ("shared", "key_shared")  # to readers of other types all come
 _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
-def undelivered(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
     """A warning for each namespace whose broker delivers at once what is to wait, or cuts off whoever asks for such a
     wait (more-measured.md: the client connects again, for ever). Nothing is said where the broker's configuration is
     unknown.

@@ -54,7 +54,7 @@ class UnownedObjects:
     cluster: str
 
 
-def recognise(seen: UnownedObjects) -> dict[str, ImportedFamily]:
+def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
     """Every topic whose name is no level's or state's begins a family."""
     return {
         local: _family(local, seen)

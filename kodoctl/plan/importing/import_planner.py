@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
-from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise
+from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import Live, desired
 from kodoctl.plan.ownership import claim
@@ -51,7 +51,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
     excluded: set[str] = set()
     while True:
         seen = _seen(live, namespace, excluded)
-        families = recognise(seen)
+        families = recognise_families(seen)
         expansions, findings = _load(render(document(name, seen, families), {}))
         changes = diff(desired(expansions, None), live).changes
         wrong = dict(_not_adopted(changes))

@@ -6,10 +6,10 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.plan.field_diff import ALWAYS_SET, same
+from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
-from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merged
+from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merge_layers
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
@@ -49,7 +49,7 @@ def _ground(ground: str, family: ImportedFamily) -> Json:
     if family.topic.partitions != 1:
         found["partitions"] = family.topic.partitions
     found |= _levels(family.levels)
-    policies = {name: value for name, value in family.topic.policies.items() if not same(name, value, None)}
+    policies = {name: value for name, value in family.topic.policies.items() if not is_equal(name, value, None)}
     if policies:
         found["policies"] = {name: to_json(policies[name]) for name in sorted(policies)}
     states = {
@@ -87,10 +87,10 @@ def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
-            (topic.policies.get(name), merged([Layer((), dict(ground)), _derived(state)]).get(name))
+            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), _derived(state)]).get(name))
             for state, topic in members
         ]
-        if all(same(name, value, base) for value, base in live):
+        if all(is_equal(name, value, base) for value, base in live):
             continue
         values = [value for value, _ in live]
         usual = max(values, key=values.count)
@@ -124,11 +124,11 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
 
 def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
     """What a dead letter or audit map must say: the live value where merging gives another, `inherit` where it is unset."""
-    base = merged([Layer((), dict(ground)), derived])
+    base = merge_layers([Layer((), dict(ground)), derived])
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = topic.policies.get(name)
-        if not same(name, live, base.get(name)):
+        if not is_equal(name, live, base.get(name)):
             found[name] = "inherit" if live is None else to_json(live)
     return found
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, Where
-from kodoctl.topology.policy_layers import origins
+from kodoctl.topology.policy_layers import value_origins
 from kodoctl.topology.resources import NamespaceResource
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LintScope:
 
     def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
         """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
-        found = origins(topic.layers, policy)
+        found = value_origins(topic.layers, policy)
         if path := found.get(member):
             return expansion.topology.where(*path)
         if path := next((path for path in found.values() if path), None):

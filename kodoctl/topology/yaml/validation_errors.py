@@ -8,7 +8,7 @@ from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.names import Level
-from kodoctl.topology.yaml.error_hints import glued
+from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import Node, Path, node_at
 from kodoctl.topology.yaml.schema_hints import SchemaHints, VariantStep
 
@@ -105,7 +105,7 @@ def _with_kinds(path: Path, root: Node) -> Path:
 
 def _quotes(value: object, expected: str) -> str:
     """A word on quotes, or on a space after a colon, where they are the mistake."""
-    if isinstance(value, str) and "a map" in expected and (pair := glued(value)):
+    if isinstance(value, str) and "a map" in expected and (pair := split_glued_key(value)):
         return f" (a space is missing after the colon: `{pair[0]}: {pair[1]}`)"
     if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:
         return " (without quotes)"

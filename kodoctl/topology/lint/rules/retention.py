@@ -202,7 +202,7 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
         if topic.state is not None or topic.subscription is None:
             continue
         ground = expansion.topology.spec.topics[topic.ground]
-        life = defaults.longest_life(ground, ground.subscriptions[topic.subscription])
+        life = defaults.max_lifetime(ground, ground.subscriptions[topic.subscription])
         needed = Duration(-(-(life + DAY) // HOUR) * HOUR)  # in whole hours, for people
         retention = scope.effective(topic, "retention")
         if isinstance(retention, Retention) and retention.time is not None and as_limit(retention.time) < needed:
