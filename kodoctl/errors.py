@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
+    """Severity of a finding. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -67,7 +67,7 @@ def error(
 
 
 def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, told: str) -> Diagnostic:
-    """A finding that stops the command unless a flag allows it; `told` is the remedy as people write it."""
+    """A finding that stops the command unless a flag allows it; `told`: the remedy as people write it."""
     return error(code, summary, f"{detail}\nif that is meant: {told}", remedy=remedy)
 
 
@@ -82,7 +82,7 @@ def note(code: str, summary: str, detail: str = "", where: Where | None = None) 
 
 
 def has_errors(findings: Iterable[Diagnostic]) -> bool:
-    """Whether any finding stops the command (allowed ones do not)."""
+    """True if any finding stops the command (allowed ones do not)."""
     return any(f.severity is Severity.ERROR and f.allowed_because is None for f in findings)
 
 

@@ -175,7 +175,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A live object that nobody owns, or that is taken over, becomes ours: marker and ledger only."""
+    """A live object without an owner, or one that is taken over, becomes ours: marker and ledger only."""
 
     before: Resource
     about: ChangeContext

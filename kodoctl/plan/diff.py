@@ -47,7 +47,7 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """What people allowed by flags and by lists in the files."""
+    """Allowances by flags and by lists in the files."""
 
     adopt: frozenset[Address] = frozenset()
     destroy: frozenset[Address] = frozenset()
@@ -58,7 +58,7 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All changes, what stands in their way, and what was seen but is nobody's business of ours."""
+    """All changes, their conflicts, and the live objects that the files do not manage."""
 
     changes: tuple[Change, ...]
     conflicts: tuple[Diagnostic, ...]
@@ -71,8 +71,8 @@ class Difference:
 def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
-    """What would make the live objects what the files declare, and whose business everything else is. `chosen`: a part;
-    of the rest nothing is said.
+    """The changes that make the live objects equal to the declared ones, with conflicts and the objects of other owners.
+    `chosen`: a part; the rest is not compared.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -262,7 +262,7 @@ def _conflict(address: Address, wanted: DesiredObject, decision: OwnershipDecisi
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
-    """A destroy also deletes namespaces that we created and nobody else lives in; the Pulsar tenant never."""
+    """The changes of a destroy with the namespaces that we created and no other topology uses; never the Pulsar tenant."""
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
     for namespace, ledgers in live.ledgers.items():

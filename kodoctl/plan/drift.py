@@ -24,7 +24,7 @@ _BEYOND_REPAIR = frozenset({"K411", "K412"})
 @dataclass(frozen=True, slots=True)
 class Drift:
     """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied
-    since it changed, so that a differing value can be the file's or somebody's. `beyond_repair`: differs, and apply
+    since it changed, so that a differing value can be an edit or drift. `beyond_repair`: differs, and apply
     cannot help.
     """
 

@@ -138,7 +138,7 @@ def topic_fields(
 
 
 def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
-    """What Pulsar cannot do: shrink, or turn a plain topic into a partitioned one."""
+    """Errors for changes that Pulsar cannot make: fewer partitions, a plain topic turned into a partitioned one."""
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
@@ -186,7 +186,7 @@ def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]
 def grant_fields(
     after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
 ) -> tuple[FieldChange, ...]:
-    """Actions to add, and those that our own ledger gave, nobody else's did, and the file no longer asks for."""
+    """Actions to add, and actions to revoke: those of our own ledger alone that the file no longer asks for."""
     revoked = granted_by_us - after.actions - granted_by_others
     actions = (before.actions | after.actions) - revoked
     return (FieldChange("actions", before.actions, actions),) if actions != before.actions else ()
@@ -199,7 +199,7 @@ def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldC
 
 
 def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
-    """Whether the broker shows what was wanted; a value that cannot be unset is as good as unset at its default."""
+    """True if the broker shows the wanted value; a value that cannot be unset counts as unset at its default."""
     return normalize(shown) == normalize(wanted) or (
         wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name]
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
-    """Forgets single objects, and everything of the topologies in `names`. What nobody owns is a finding."""
+    """A plan that forgets single objects, and all of the topologies in `names`. An object without an owner is a finding."""
     wanted = frozenset(addresses)
     entries = [entry for ledgers in live.ledgers.values() for entry in ledgers.values()]
     owners: list[LedgerPlan] = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
-    """A declared object: who declares it, where, and which of its policies are somebody else's."""
+    """A declared object: the topology that declares it, the place, and its policies that the topology leaves alone."""
 
     resource: Resource
     owner: str
@@ -72,7 +72,7 @@ class Desired:
 def desired(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
-    """What the expansions stand for together; a namespace that no file owns is needed bare."""
+    """The desired inventory of all expansions together; a namespace that no file owns is needed bare."""
     all_expansions = tuple(expansions)
     objects: dict[Address, DesiredObject] = {}
     for expansion in all_expansions:
@@ -110,7 +110,7 @@ def _ordered_topics(expansion: Expansion) -> frozenset[Address]:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """What a subscription holds and who uses it, summed over partitions. Backlog counts entries (batches), not messages."""
+    """Backlog and use of a subscription, summed over partitions. The backlog counts entries (batches), not messages."""
 
     backlog_entries: int = 0
     backlog_bytes: int = 0
@@ -121,7 +121,7 @@ class SubscriptionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a topic holds and who uses it, summed over partitions. Times are ms since the epoch, 0 = never."""
+    """Stored data and use of a topic, summed over partitions. Times are ms since the epoch, 0 = never."""
 
     storage_bytes: int = 0
     backlog_bytes: int = 0
@@ -148,7 +148,7 @@ class LiveObject:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
+    """Identity of a cluster: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
 
     cluster: str
     uuids: Mapping[str, str | None] = field(default_factory=dict)

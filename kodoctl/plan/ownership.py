@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The owner's name, and how the ledger says it came to own the object (None: only the marker speaks)."""
+    """The owner's name, and the kind of its ownership by the ledger (None: there is only the marker)."""
 
     owner: str | None
     holding: OwnershipKind | None = None
@@ -48,7 +48,7 @@ def claim(address: Address, found: LiveObject, ledgers: Mapping[str, Ledger], *,
     """Ownership of a live object.
 
     On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
-    topic in a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent
+    topic in a ledger without its marker is a new one of another owner. On the rest the ledger decides, an intent
     only with marker. `asking`: the topology that declares it.
     """
     holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """Frozen: made once, shown, stored, carried out."""
+    """A plan: made once, then shown, stored and carried out as it is."""
 
     identity: ClusterIdentity
     environment: str | None
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def refused(self) -> bool:
-        """Whether a finding or a danger forbids to carry it out."""
+        """True if a finding or a danger forbids to carry it out."""
         return any(finding.severity is Severity.ERROR for finding in self.all_findings())
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write on the cluster."""
+        """True if there is nothing to write on the cluster."""
         return not self.changes
 
     def all_findings(self) -> Iterator[Diagnostic]:
@@ -153,7 +153,7 @@ def desired_digest(desired: Desired) -> str:
 
 
 def fingerprint(address: Address, live: Live) -> str:
-    """What a live object is, in one text; it changes with anything a plan could have looked at, use and data apart."""
+    """Digest of a live object: changes with everything that a plan depends on, apart from use and data."""
     found = live.objects.get(address)
     if found is None:
         return ABSENT

@@ -1,7 +1,7 @@
 """The plan's JSON form (`--out`, `--format json`): every view is drawn from it, and apply carries out exactly it.
 
 The format is public API: `format_version` changes with every incompatible change, and an unknown one is refused, never
-guessed at. The file is data: its own digest tells an edited one.
+guessed at. The file is data: its own digest shows an edit.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def opened(text: str, file: str) -> Json:
 
 
 def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
-    """What `read` makes of a document. Raises InvalidFileError where that is nothing."""
+    """The result of `read` on a document. Raises InvalidFileError if `read` fails."""
     try:
         return read(document)
     except (

@@ -19,7 +19,7 @@ NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PolicyLevels:
-    """Where a topic's value comes from when it has none of its own: before and after the plan."""
+    """Policies that count for topics without a value of their own: of the namespace before and after the plan, of the broker."""
 
     namespace_before: Policies
     namespace_after: Policies
@@ -57,5 +57,5 @@ def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policie
 
 
 def validates(namespace: Policies, broker: Policies) -> bool:
-    """Whether schemas are enforced on topics that say nothing themselves."""
+    """True if schemas are enforced on topics without a value of their own."""
     return namespace.get("schema_validation", broker.get("schema_validation")) is True

@@ -1,7 +1,7 @@
 """The rest of an apply that was cut off: its own plan, without what is done by now. Pure.
 
-Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Anything else was changed by
-somebody else, and refuses all of it.
+Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Any other state is a change
+from outside, and refuses all of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _ForeignError(Exception):
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """The plan with only what is left to do, bound to what is live now; objects that somebody else changed are findings."""
+    """The plan with only what is left to do, bound to what is live now; objects that were changed from outside are findings."""
     left: list[Change] = []
     foreign: list[Diagnostic] = []
     for change in plan.changes:
@@ -70,7 +70,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
 
 
 def _held(change: Change, live: Live) -> bool:
-    """Whether an adoption that writes nothing on its object is in the ledger already."""
+    """True if an adoption that writes nothing on its object is in the ledger already."""
     return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
         OwnershipKind.ADOPTED,
         OwnershipKind.CREATED,
@@ -148,7 +148,7 @@ def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
 
 
 def _written(field: FieldUpdate, now: Resource) -> bool:
-    """Whether a field has its new value; one that has neither is somebody else's."""
+    """True if a field has its new value. Raises _ForeignError for a value that is neither the old nor the new one."""
     before, there, after = _values(field, now)
     if there == after:
         return True
@@ -190,7 +190,7 @@ def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live
 
 
 def _listed(address: Address, owner: str, live: Live) -> bool:
-    """Whether a ledger of the owner still has it."""
+    """True if a ledger of the owner still lists the address."""
     return any(
         address in entry.owned or address in entry.grants
         for entries in live.ledgers.values()

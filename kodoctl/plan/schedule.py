@@ -29,7 +29,7 @@ from kodoctl.topology.resources import (
 
 
 class UpdatePhase(Enum):
-    """Which policies of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
+    """The part of a change's policies that a step writes. A namespace's are written before and after its topics'."""
 
     ALL = "all"
     EARLY = "early"

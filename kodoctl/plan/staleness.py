@@ -43,9 +43,8 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its
-    seal has no key, so that whoever can write the file says what he likes, and who owns an object may change after a
-    plan was made.
+    """An error for each change of an object that belongs to a topology outside of the plan. The content of the plan does
+    not matter, because its seal has no key, and the owner of an object may change after a plan was made.
     """
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:

@@ -140,8 +140,8 @@ _MADE: Final = frozenset({OwnershipKind.CREATED, OwnershipKind.INTENT})
 
 
 def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, how: frozenset[OwnershipKind]) -> str:
-    """Why an object is not the one that an apply of this topology made or adopted (`how`), or is nobody's by now; "" where
-    marker and ledger both say that it is. What was forgotten since, and what somebody made anew or took over, stays.
+    """Reason why an object is not the one that an apply of this topology made or adopted (`how`), or has no owner by now;
+    "" where marker and ledger agree that it is. An object that was forgotten, replaced or taken over since stays.
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
@@ -190,7 +190,7 @@ def _back(one: FieldUpdate) -> FieldUpdate:
 
 
 def _unmoved(resource: Resource, one: FieldUpdate) -> bool:
-    """Whether a field is still as the apply left it."""
+    """True if a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
         return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
@@ -243,7 +243,7 @@ def undo_plan(
 
 
 def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
-    """What the ledgers say of themselves, as before: nothing, where the apply was a topology's first."""
+    """Ledger entries as before the apply: none, where the apply was the first of a topology."""
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
         namespace = NamespaceName.parse(place)

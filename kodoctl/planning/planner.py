@@ -48,7 +48,7 @@ class PlannedRun:
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """What must be read to plan for `desired`."""
+    """The scope to read for a plan of `desired`."""
     resources = [wanted.resource for wanted in desired.objects.values()]
     own = {*desired.namespaces, *namespaces}
     foreign = {
@@ -86,14 +86,14 @@ def plan_live(
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
-    """What must be read again before a plan is carried out."""
+    """The scope to read again before a plan is carried out."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     return scope_of_changes(plan.changes, own, names)
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """What must be read to know the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
+    """The scope with the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
     read whole only where something that counts for all its topics changes.
     """
     touched = [resource_of(change) for change in changes]

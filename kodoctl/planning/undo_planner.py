@@ -31,8 +31,8 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: whoever may write into one
-    cannot name another. Raises UsageError for an unknown name, RefusedError where one of them does not know it.
+    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: a writer of one journal
+    cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
     """
     entries = list(read_journal(session.admin, session.client, namespace))
     first = chosen(read(entries).applies, name)
@@ -57,8 +57,8 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
-    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be
-    destroyed, for what the journal says was allowed is not believed. Raises UsageError, RefusedError.
+    """The rest of the latest apply of a namespace, which must have been cut off. `destroy`: addresses that may be
+    destroyed; allowances in the journal do not count. Raises UsageError, RefusedError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

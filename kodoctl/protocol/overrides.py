@@ -36,7 +36,7 @@ class InvalidOverridesError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One order. `since` and `until` are ms since the epoch.
+    """A live order. `since` and `until` are ms since the epoch.
 
     pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
     limit: the limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is

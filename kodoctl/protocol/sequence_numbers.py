@@ -6,7 +6,7 @@ partition itself, so that the count is its own. A message carries
 
     RUN:PARTITION:NUMBER                         7f3a9c2e41b00a12:3:1841
 
-A *mark* is a message without payload, meant for nobody (`kodo-for`), that says how far the count has come and which
+A *mark* is a message without payload and recipient (`kodo-for`) that says how far the count has come and which
 numbers were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
 
     RUN:PARTITION:high=NUMBER[:void=RANGES][:end]   7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end
@@ -62,7 +62,7 @@ class ProducerWatermark(NamedTuple):
 
 
 def new_run(now: int, token: str) -> str:
-    """A run that begins now (ms since the epoch). `token`: hex digits nobody else has."""
+    """A run that begins now (ms since the epoch). `token`: unique hex digits."""
     return f"{now:011x}{token}"
 
 

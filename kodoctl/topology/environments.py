@@ -67,7 +67,7 @@ def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, lis
 
 
 def changes_nothing(root: Node | None, environment: str) -> bool:
-    """Whether the environment is there and its overlay is empty: what holds for the base holds for it."""
+    """True if the environment exists and its overlay is empty: findings of the base are its findings."""
     environments = root.value.get("environments") if root and isinstance(root.value, dict) else None
     patch = environments.value.get(environment) if environments and isinstance(environments.value, dict) else None
     return patch is not None and patch.value == {}

@@ -69,7 +69,7 @@ class FamilyTopic:
 
 @dataclass(frozen=True)
 class Expansion:
-    """What one topology stands for: its topics with their roles, and (made when asked for) all its resources."""
+    """Expansion of one topology: its topics with their roles, and (made on demand) all its resources."""
 
     topology: LoadedTopology = field(repr=False)
     namespace: NamespaceName
@@ -89,7 +89,7 @@ class Expansion:
 
     @property
     def frame(self) -> Iterator[TenantResource | NamespaceResource]:
-        """What the topics stand in: the tenant and the namespace object, where the file declares them."""
+        """The tenant and the namespace object of the topics, where the file declares them."""
         return _tenant_and_namespace(self.topology, self.namespace)
 
     @cached_property
@@ -115,7 +115,7 @@ class Expansion:
         return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
-        """Where the file gives a topic's number of partitions, or would."""
+        """Path of a topic's number of partitions in the file, whether the file gives one or not."""
         if topic.state is State.DEAD and topic.subscription is not None:
             return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
         own = self.topology.spec.topics[topic.ground].partitions is not None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class MoveReason(StrEnum):
-    """Why a message moves from one lane to another."""
+    """Reason for the move of a message from one lane to another."""
 
     FAILED = "failed"
     OVER_RATE = "over rate"
@@ -149,7 +149,7 @@ class _Family:
             yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), MoveReason.FAILED)
 
     def last_stop(self, level: Level) -> GraphNode | None:
-        """Where a message goes when nothing else is left to try: B1 if it is below, else the dead letters."""
+        """The lane after all others were tried: B1 if it is below, else the dead letters."""
         backup = self.open(Level.B1, State.READY)
         return backup if backup is not None and level.rank < Level.B1.rank else self.dead
 

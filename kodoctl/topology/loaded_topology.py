@@ -53,7 +53,7 @@ class LoadedTopology:
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 
     def says(self, *path: str | int) -> bool:
-        """Whether the file (overlay included) has a value at `path`."""
+        """True if the file (overlay included) has a value at `path`."""
         return node_at(self.root, path)[1] == path
 
     def where_key(self, *path: str | int) -> Where:

@@ -66,7 +66,7 @@ def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
-    """Whether a JSON value is nested deeper, without recursion."""
+    """True if a JSON value is nested deeper; found without recursion."""
     level = [value]
     for _ in range(depth + 1):
         level = [child for one in level if isinstance(one, dict | list) for child in _members(one)]

@@ -72,7 +72,7 @@ def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
 
 
 def why_derived(layers: Iterable[Layer], name: str) -> str:
-    """Why expand set a policy itself."""
+    """Reason why expand set a policy itself."""
     return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
 
 

@@ -10,7 +10,7 @@ from kodoctl.topology.model.topology import RouteCondition
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
-    """Whether every message that `later` matches is matched by `earlier` (sure cases only)."""
+    """True if every message that `later` matches is matched by `earlier` (sure cases only)."""
     if earlier.property != later.property:
         return False
     if earlier == later or earlier.exists:
@@ -47,7 +47,7 @@ def as_property(value: object) -> str:
 
 
 def holds(condition: RouteCondition, value: str | None) -> bool:
-    """Whether a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
+    """True if a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
     if value is None:
         return False
     number = _number(value)

@@ -25,7 +25,7 @@ K207: Final = "a value Pulsar accepts but cannot handle well"
 
 
 def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Warnings, one for each namespace and matter; nothing is said where the broker's configuration is unknown."""
+    """Warnings, one for each namespace and matter; none where the broker's configuration is unknown."""
     set_by_plan = namespace_changes(changes)
     subscribed = {
         wanted.resource.topic

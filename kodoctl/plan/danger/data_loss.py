@@ -1,7 +1,7 @@
-"""The danger rules: what a change would destroy, and whether somebody allowed it. Pure: evidence and clock are passed in.
+"""The danger rules: losses by a change, and whether they are allowed. Pure: evidence and clock are passed in.
 
 A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it stays as a WARNING, so that the
-reviewer still reads what goes.
+reviewer still reads of the loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ K405 = "partitions grown under an ordered subscription"
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
-    """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
+    """The other changes of a plan: objects it deletes, and (topic, policy) that it changes on the topic itself."""
 
     gone: frozenset[Address]
     own: frozenset[tuple[Address, str]]
@@ -100,7 +100,7 @@ class DangerRules:
         }
 
     def _of_another_tenant(self, change: Delete | Update) -> Iterator[Diagnostic]:
-        """What only a ledger of another tenant says was given: whoever administers that tenant writes there what he likes."""
+        """A refusal of a grant that only ledgers of another tenant list: the administrators of that tenant can write any entry."""
         if not takes_away(change):
             return
         ours = [
@@ -171,7 +171,7 @@ class DangerRules:
                 yield address
 
     def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
-        """What of a topic's stored data would go; "" when nothing would. An upper bound, in whole ledgers."""
+        """Loss of a topic's stored data; "" for none. An upper bound, in whole ledgers."""
         found = self.live.objects.get(address)
         facts = found.facts if found else None
         if not isinstance(facts, TopicFacts):
@@ -222,7 +222,7 @@ def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
 
 
 def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
-    """What a quota that evicts would drop at once: all beyond its size, and, if the oldest is too old, who knows how much."""
+    """Loss by a quota that evicts: all beyond its size; up to all, if the oldest message is older than it allows."""
     over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
     age = now - evidence.oldest if evidence.oldest else float("inf")
     if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):

@@ -1,4 +1,4 @@
-"""Grant changes of a plan (K404): a role gains or loses rights while somebody may be connected with it."""
+"""Grant changes of a plan (K404): a role gains or loses rights while clients may be connected with it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """What nobody owns in a namespace: partitioned topics and the subscriptions on them, by local name."""
+    """Objects of a namespace without an owner: partitioned topics and the subscriptions on them, by local name."""
 
     namespace: NamespaceName
     topics: Mapping[str, TopicResource]

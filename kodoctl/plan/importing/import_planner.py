@@ -46,7 +46,7 @@ class Import:
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
-    """The file for everything in a namespace that nobody owns and the format can say."""
+    """The file for all objects of a namespace that have no owner and fit the format."""
     left_out: dict[Address, str] = dict(_unfit(live, namespace))
     excluded: set[str] = set()
     while True:
@@ -72,7 +72,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
 
 
 def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
-    """The file's expansion, and line -> codes of what lint finds in it: allowed there, because nobody wrote it."""
+    """The file's expansion, and line -> codes of lint's findings there, which the file allows."""
     expansions, findings = check_set([source_of(text.encode(), "import")], None)
     if not expansions:
         raise KodoctlError(*findings)

@@ -83,7 +83,7 @@ def _levels(levels: Iterable[Level]) -> Json:
 
 
 def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]) -> Json:
-    """What must stand in `state_policies` so that merging gives the live values: the common case, others leave the file."""
+    """`state_policies` with which merging gives the live values of all state topics; a topic that differs leaves the file."""
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
@@ -123,7 +123,7 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
 
 
 def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
-    """What a dead letter or audit map must say: the live value where merging gives another, `inherit` where it is unset."""
+    """Content of a dead letter or audit map: the live value where merging gives another, `inherit` where it is unset."""
     base = merge_layers([Layer((), dict(ground)), derived])
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:

@@ -86,7 +86,7 @@ class _Match:
                 yield f"{_at(path)}{_show(writer)} cannot be read as {_show(reader)}"
 
     def _fits(self, reader: Definition, writer: Definition) -> bool:
-        """Whether one branch of a union takes the writer: tried apart, so that a failed try leaves no trace."""
+        """True if one branch of a union takes the writer: tried apart, so that a failed try leaves no trace."""
         return not any(_Match(self.reader, self.writer, set(self.seen)).check(reader, writer, ""))
 
     def _records(self, reader: Definition, writer: Definition, path: str) -> Iterator[str]:

@@ -58,7 +58,7 @@ class _Layout:
         return [*result, *_shift(below, target - column, column)]
 
     def column(self, item: Item) -> int:
-        """Where the entries of a block collection begin: its first key, or its dashes."""
+        """Column of the entries of a block collection: of its first key, or of its dashes."""
         line, column = item.entries[0].start
         if not item.is_list:
             return column
@@ -134,7 +134,7 @@ def _last_line(item: Item, lines: list[str], at_least: int = 0) -> int:
 
 
 def _tail(gap: list[str], column: int) -> int:
-    """How many lines of a gap belong to the entry before it: up to the last comment indented deeper than the entry."""
+    """Number of lines of a gap that belong to the entry before it: up to the last comment indented deeper than the entry."""
     count = 0
     for number, line in enumerate(gap, 1):
         if line and _indent(line) <= column:

@@ -41,7 +41,7 @@ def _arranged(text: str) -> str:
 
 
 def _changes(before: str, after: str) -> list[str]:
-    """What a new layout would change that it must not."""
+    """Forbidden changes of a new layout, in words."""
     old, new = parse(before.encode(), "before")[0], parse(after.encode(), "after")[0]
     if old is None or new is None:
         return ["an alias would come before its anchor: move the anchor up"]

@@ -1,4 +1,4 @@
-"""The registry of lint rules and what they are given to look at."""
+"""The registry of lint rules, and their input."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LintScope:
-    """All expansions of one environment, with what several rules want to know about them.
+    """All expansions of one environment, with views that several rules share.
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review, where somebody looked it up.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, where it is known.
     """
 
     expansions: tuple[Expansion, ...]
@@ -67,7 +67,7 @@ class LintScope:
         return owner[1].policies.get(policy) if owner else None
 
     def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
-        """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
+        """The place that gives the effective value; the family's entry when expand derived it or none is set."""
         found = value_origins(topic.layers, policy)
         if path := found.get(member):
             return expansion.topology.where(*path)

@@ -34,7 +34,7 @@ class Suppression:
     where: Where
 
     def covers(self, finding: Diagnostic) -> bool:
-        """Whether a finding of the same file is one this comment allows."""
+        """True if this comment allows a finding of the same file."""
         return finding.where is not None and finding.code == self.code and self.first <= finding.where.line <= self.last
 
 

@@ -45,7 +45,7 @@ class FileModel(BaseModel):
 
 
 def wrong_unit(message: str) -> PydanticCustomError:
-    """A finding K005. The message is text of ours: braces in it must not be read as a template."""
+    """A finding K005. Braces in the message must not be read as a template."""
     return PydanticCustomError("unit", "{text}", {"text": message})
 
 

@@ -210,8 +210,8 @@ class NamespacePolicies(SharedPolicies):
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then;
-    `longest`: ms that it keeps them at most, and it cuts the connection of whoever asks for more, again and again
+    """Delayed delivery of a broker; no file declares it. `on`: it keeps messages until they are due;
+    `longest`: ms that it keeps them at most; it cuts the connection of a client that asks for more, again and again
     (more-measured.md); 0: any time.
     """
 
@@ -238,7 +238,7 @@ ONLY_WHERE_NAMED: Final = frozenset({"replication"})  # not "owned whole": left 
 
 
 def is_set(value: object) -> bool:
-    """Whether a merged value is one to write (neither left out nor `inherit`)."""
+    """True if a merged value is one to write (neither left out nor `inherit`)."""
     return value is not None and value != "inherit"
 
 
@@ -268,7 +268,7 @@ def from_json(name: str, value: Any) -> PolicyValue:
 
 
 def what_is_missing(value: PolicyValue) -> str | None:
-    """What a merged policy still lacks before Pulsar would take it, in one sentence; None if nothing."""
+    """Reason why Pulsar would not take a merged policy, in one sentence; None if it is complete."""
     match value:
         case Retention(time=time, size=size) if time is None or size is None:
             return (

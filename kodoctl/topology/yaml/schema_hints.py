@@ -26,7 +26,7 @@ _LONGEST_EXAMPLE: Final = 60
 
 @dataclass(frozen=True)
 class SchemaHints:
-    """What a JSON Schema says of a place of the file that it describes; places are paths of keys and list positions."""
+    """Hints from the JSON Schema of the file on one of its places; places are paths of keys and list positions."""
 
     schema: JsonObject = field(repr=False)
 

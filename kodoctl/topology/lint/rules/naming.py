@@ -22,7 +22,7 @@ _TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
 def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no suffix of ours."""
+    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no reserved suffix."""
     for expansion in scope.expansions:
         yield from _head(expansion)
         where = expansion.topology.where_key

@@ -149,7 +149,7 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
 def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """Where a client's word is enough for a topic, a misspelt name loses messages, and a deleted topic comes back."""
+    """With automatic topics a misspelt name loses messages, and a deleted topic comes back."""
     told = set()
     for expansion in scope.expansions:
         owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
