@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never
 
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
@@ -16,6 +18,7 @@ from kodoctl.plan.changes import (
     Delete,
     Effective,
     FieldChange,
+    FieldName,
     FieldUpdate,
     Forget,
     Origin,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def digest(document: Any) -> str:
@@ -57,85 +61,39 @@ def policies_from_json(document: Json) -> Policies:
     return {name: from_json(name, value) for name, value in document.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """JSON form of a kind of value. `read` is the inverse of `write` and raises TypeError or ValueError on anything else."""
+
+    write: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+
+
+Forms = Mapping[str, Form]  # by the names of a class's fields
+
+
+def record_to_json(record: object, forms: Forms) -> Json:
+    """The fields of a value, by name."""
+    return {name: form.write(getattr(record, name)) for name, form in forms.items()}
+
+
+def record_from_json(cls: type[T], document: Json, forms: Forms) -> T:
+    """The inverse of record_to_json. Raises KeyError for a missing field, and what its forms raise."""
+    return cls(**{name: form.read(document[name]) for name, form in forms.items()})
+
+
 def resource_to_json(resource: Resource) -> Json:
-    """One resource; `kind` tells which."""
-    match resource:
-        case TenantResource():
-            return {
-                "kind": "tenant",
-                "name": resource.name,
-                "clusters": sorted(resource.clusters),
-                "admin_roles": sorted(resource.admin_roles),
-            }
-        case NamespaceResource():
-            managed = None if resource.managed is None else sorted(resource.managed)
-            return {
-                "kind": "namespace",
-                "name": str(resource.name),
-                "policies": policies_to_json(resource.policies),
-                "managed": managed,
-            }
-        case TopicResource():
-            policies = policies_to_json(resource.policies)
-            return {
-                "kind": "topic",
-                "name": resource.name.full,
-                "partitions": resource.partitions,
-                "policies": policies,
-                "missing": list(resource.missing),
-            }
-        case SubscriptionResource():
-            return {
-                "kind": "subscription",
-                "topic": resource.topic.full,
-                "name": resource.name,
-                "start": resource.start,
-                "missing_on": list(resource.missing_on),
-            }
-        case GrantResource():
-            return {
-                "kind": "grant",
-                "target": str(resource.target),
-                "role": resource.role,
-                "actions": sorted(resource.actions),
-            }
-        case SchemaResource():
-            return {
-                "kind": "schema",
-                "topic": resource.topic.full,
-                "type": resource.type,
-                "definition": resource.definition,
-            }
-        case _:
-            assert_never(resource)
+    """One resource; `kind` is its kind."""
+    kind = next(kind for kind, (cls, _) in _RESOURCES.items() if isinstance(resource, cls))
+    return {"kind": kind, **record_to_json(resource, _RESOURCES[kind][1])}
 
 
 def resource_from_json(document: Json) -> Resource:
     """The inverse of resource_to_json. Raises KeyError, TypeError, ValueError or pydantic's ValidationError on anything else."""
-    match document["kind"]:
-        case "tenant":
-            return TenantResource(text(document["name"]), _texts(document["clusters"]), _texts(document["admin_roles"]))
-        case "namespace":
-            managed = None if document["managed"] is None else _texts(document["managed"])
-            return NamespaceResource(
-                NamespaceName.parse(text(document["name"])), policies_from_json(document["policies"]), managed
-            )
-        case "topic":
-            policies = policies_from_json(document["policies"])
-            name, lacking = TopicName.parse(text(document["name"])), _numbers(document["missing"])
-            return TopicResource(name, _number(document["partitions"]), policies, lacking)
-        case "subscription":
-            topic, missing = TopicName.parse(text(document["topic"])), _numbers(document["missing_on"])
-            return SubscriptionResource(topic, text(document["name"]), document["start"], missing)
-        case "grant":
-            target = text(document["target"])
-            parsed = TopicName.parse(target) if "://" in target else NamespaceName.parse(target)
-            return GrantResource(parsed, text(document["role"]), _texts(document["actions"]))
-        case "schema":
-            topic = TopicName.parse(text(document["topic"]))
-            return SchemaResource(topic, document["type"], text(document["definition"]))
-        case _:
-            raise ValueError(f"unknown kind of resource: {document['kind']!r}")
+    kind = document["kind"]
+    if kind not in _RESOURCES:
+        raise ValueError(f"unknown kind of resource: {kind!r}")
+    return record_from_json(_RESOURCES[kind][0], document, _RESOURCES[kind][1])
 
 
 def text(value: Any) -> str:
@@ -157,6 +115,39 @@ def _number(value: Any) -> int:
 
 def _numbers(values: Any) -> tuple[int, ...]:
     return tuple(map(_number, values))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _topic_or_namespace(value: Any) -> TopicName | NamespaceName:
+    return TopicName.parse(text(value)) if "://" in text(value) else NamespaceName.parse(value)
+
+
+PLAIN: Final = Form(_as_it_is, _as_it_is)
+TEXT: Final = Form(_as_it_is, text)
+TEXTS: Final = Form(sorted, _texts)
+NAMESPACE: Final = Form(str, lambda value: NamespaceName.parse(text(value)))
+_TOPIC: Final = Form(str, lambda value: TopicName.parse(text(value)))
+_NUMBER: Final = Form(_as_it_is, _number)
+_NUMBERS: Final = Form(list, _numbers)
+_POLICIES: Final = Form(policies_to_json, policies_from_json)
+_TEXTS_OR_NONE: Final = Form(
+    lambda value: None if value is None else sorted(value), lambda value: None if value is None else _texts(value)
+)
+_RESOURCES: Final[Mapping[str, tuple[type[Resource], Forms]]] = {
+    "tenant": (TenantResource, {"name": TEXT, "clusters": TEXTS, "admin_roles": TEXTS}),
+    "namespace": (NamespaceResource, {"name": NAMESPACE, "policies": _POLICIES, "managed": _TEXTS_OR_NONE}),
+    "topic": (TopicResource, {"name": _TOPIC, "partitions": _NUMBER, "policies": _POLICIES, "missing": _NUMBERS}),
+    "subscription": (SubscriptionResource, {"topic": _TOPIC, "name": TEXT, "start": PLAIN, "missing_on": _NUMBERS}),
+    "grant": (GrantResource, {"target": Form(str, _topic_or_namespace), "role": TEXT, "actions": TEXTS}),
+    "schema": (SchemaResource, {"topic": _TOPIC, "type": PLAIN, "definition": TEXT}),
+}
+_FIELDS: Final[Mapping[FieldName, Form]] = {
+    "partitions": _NUMBER, "missing_partitions": _NUMBERS, "missing_on": _NUMBERS, "actions": TEXTS,
+    "definition": PLAIN, "delayed_delivery": PLAIN,
+}  # fmt: skip
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
@@ -182,20 +173,13 @@ def _value(value: Any) -> Any:
 
 def field_from_json(document: Json) -> FieldUpdate:
     """The inverse of field_to_json. Raises ValueError for a field that there is not."""
-    name, before, after = text(document["name"]), document["before"], document["after"]
+    name = text(document["name"])
     if name.startswith(POLICY_PREFIX):
         return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
-    match name:
-        case "actions":
-            return FieldChange(name, _texts(before), _texts(after))
-        case "missing_on" | "missing_partitions":
-            return FieldChange(name, _numbers(before), _numbers(after))
-        case "partitions":
-            return FieldChange(name, _number(before), _number(after))
-        case "definition" | "delayed_delivery":
-            return FieldChange(name, before, after)
-        case _:
-            raise ValueError(f"unknown field: {name!r}"[:200])
+    for known, form in _FIELDS.items():
+        if known == name:
+            return FieldChange(known, form.read(document["before"]), form.read(document["after"]))
+    raise ValueError(f"unknown field: {name!r}"[:200])
 
 
 def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:
