@@ -12,6 +12,7 @@ from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def expansion_digest(expansion: Expansion) -> str:
     applied yet* from drift.
     """
     return serialization.digest(
-        {address: serialization.resource_to_json(resource) for address, resource in expansion.resources.items()}
+        {address: resource_to_json(resource) for address, resource in expansion.resources.items()}
     )
 
 

@@ -29,6 +29,7 @@ from kodoctl.plan.ledger_plan import (
     renamed_in_part,
 )
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, SubscriptionResource
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def desired_digest(desired: Desired) -> str:
             "environment": desired.environment,
             "destroyed": sorted(desired.destroyed),
             "objects": {
-                address: [wanted.owner, serialization.resource_to_json(wanted.resource)]
+                address: [wanted.owner, resource_to_json(wanted.resource)]
                 for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
@@ -158,7 +159,7 @@ def fingerprint(address: Address, live: Live) -> str:
     if found is None:
         return ABSENT
     document = {
-        "resource": serialization.resource_to_json(found.resource),
+        "resource": resource_to_json(found.resource),
         "marker": found.marker,
         "stalls": found.stalls_delivery,
     }

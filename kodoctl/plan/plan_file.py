@@ -21,9 +21,18 @@ from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
 from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan
-from kodoctl.plan.serialization import NAMESPACE, PLAIN, TEXT, TEXTS, Form
 from kodoctl.plan.targeting import TargetFlags, TargetSummary
 from kodoctl.topology.names import InvalidNameError, NamespaceName
+from kodoctl.topology.resource_json import (
+    NAMESPACE,
+    PLAIN,
+    TEXT,
+    TEXTS,
+    Form,
+    record_from_json,
+    record_to_json,
+    text,
+)
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import PlanAllowances, PlanDocument, PlanOwner, PlanPart, PlanSummary
@@ -44,7 +53,7 @@ _OWNER: Final = {
         lambda value: {address: frozenset(actions) for address, actions in value.items()},
     ),
     "consumers": PLAIN,
-    "replaces": Form(list, lambda value: tuple(map(serialization.text, value))),
+    "replaces": Form(list, lambda value: tuple(map(text, value))),
     "leaves": PLAIN,
     "partial": PLAIN,
 }
@@ -75,8 +84,8 @@ def to_json(plan: Plan) -> PlanDocument:
             {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
             for change in plan.consumer_changes
         ],
-        "allowances": cast("PlanAllowances", serialization.record_to_json(plan.allowances, _ALLOWANCES)),
-        "owners": [cast("PlanOwner", serialization.record_to_json(owner, _OWNER)) for owner in plan.owners],
+        "allowances": cast("PlanAllowances", record_to_json(plan.allowances, _ALLOWANCES)),
+        "owners": [cast("PlanOwner", record_to_json(owner, _OWNER)) for owner in plan.owners],
         "fingerprints": dict(plan.fingerprints),
         "ledger_fingerprints": dict(plan.ledger_fingerprints),
     }
@@ -153,7 +162,7 @@ def from_json(document: Json) -> Plan:
         digest=document["digest"],
         namespaces=tuple(NamespaceName.parse(name) for name in document["namespaces"]),
         changes=tuple(serialization.change_from_json(change) for change in document["changes"]),
-        owners=tuple(serialization.record_from_json(LedgerPlan, owner, _OWNER) for owner in document["owners"]),
+        owners=tuple(record_from_json(LedgerPlan, owner, _OWNER) for owner in document["owners"]),
         findings=tuple(serialization.diagnostic_from_json(finding) for finding in document["findings"]),
         unchanged=document["summary"]["unchanged"],
         unmanaged=tuple(document["unmanaged"]),
@@ -166,7 +175,7 @@ def from_json(document: Json) -> Plan:
         ),
         fingerprints=document["fingerprints"],
         ledger_fingerprints=document["ledger_fingerprints"],
-        allowances=serialization.record_from_json(Allowances, document["allowances"], _ALLOWANCES),
+        allowances=record_from_json(Allowances, document["allowances"], _ALLOWANCES),
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
         portion=_portion_from_json(document["part"]),

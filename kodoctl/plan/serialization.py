@@ -1,12 +1,11 @@
-"""Resources and changes as JSON and back: what plan files, fingerprints and digests are made of."""
+"""Changes and findings as JSON and back, for plan files and journals; digests of documents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar, assert_never
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
@@ -26,23 +25,23 @@ from kodoctl.plan.changes import (
     Update,
     action_of,
 )
-from kodoctl.topology.model.policies import Policies, from_json, to_json
-from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import (
-    GrantResource,
-    NamespaceResource,
-    Resource,
-    SchemaResource,
-    SubscriptionResource,
-    TenantResource,
-    TopicResource,
+from kodoctl.topology.model.policies import from_json, to_json
+from kodoctl.topology.resource_json import (
+    NUMBER,
+    NUMBERS,
+    PLAIN,
+    TEXTS,
+    Form,
+    resource_from_json,
+    resource_to_json,
+    text,
 )
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
+    from kodoctl.topology.resources import Resource
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 def digest(document: Any) -> str:
@@ -51,101 +50,8 @@ def digest(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def policies_to_json(policies: Policies) -> Json:
-    """Policies as the file would write them."""
-    return {name: to_json(policies[name]) for name in sorted(policies)}
-
-
-def policies_from_json(document: Json) -> Policies:
-    """The inverse of policies_to_json."""
-    return {name: from_json(name, value) for name, value in document.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """JSON form of a kind of value. `read` is the inverse of `write` and raises TypeError or ValueError on anything else."""
-
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-Forms = Mapping[str, Form]  # by the names of a class's fields
-
-
-def record_to_json(record: object, forms: Forms) -> Json:
-    """The fields of a value, by name."""
-    return {name: form.write(getattr(record, name)) for name, form in forms.items()}
-
-
-def record_from_json(cls: type[T], document: Json, forms: Forms) -> T:
-    """The inverse of record_to_json. Raises KeyError for a missing field, and what its forms raise."""
-    return cls(**{name: form.read(document[name]) for name, form in forms.items()})
-
-
-def resource_to_json(resource: Resource) -> Json:
-    """One resource; `kind` is its kind."""
-    kind = next(kind for kind, (cls, _) in _RESOURCES.items() if isinstance(resource, cls))
-    return {"kind": kind, **record_to_json(resource, _RESOURCES[kind][1])}
-
-
-def resource_from_json(document: Json) -> Resource:
-    """The inverse of resource_to_json. Raises KeyError, TypeError, ValueError or pydantic's ValidationError on anything else."""
-    kind = document["kind"]
-    if kind not in _RESOURCES:
-        raise ValueError(f"unknown kind of resource: {kind!r}")
-    return record_from_json(_RESOURCES[kind][0], document, _RESOURCES[kind][1])
-
-
-def text(value: Any) -> str:
-    """A value that must be text. Raises TypeError."""
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text"[:200])
-    return value
-
-
-def _texts(values: Any) -> frozenset[str]:
-    return frozenset(map(text, values))
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no number"[:200])
-    return value
-
-
-def _numbers(values: Any) -> tuple[int, ...]:
-    return tuple(map(_number, values))
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _topic_or_namespace(value: Any) -> TopicName | NamespaceName:
-    return TopicName.parse(text(value)) if "://" in text(value) else NamespaceName.parse(value)
-
-
-PLAIN: Final = Form(_as_it_is, _as_it_is)
-TEXT: Final = Form(_as_it_is, text)
-TEXTS: Final = Form(sorted, _texts)
-NAMESPACE: Final = Form(str, lambda value: NamespaceName.parse(text(value)))
-_TOPIC: Final = Form(str, lambda value: TopicName.parse(text(value)))
-_NUMBER: Final = Form(_as_it_is, _number)
-_NUMBERS: Final = Form(list, _numbers)
-_POLICIES: Final = Form(policies_to_json, policies_from_json)
-_TEXTS_OR_NONE: Final = Form(
-    lambda value: None if value is None else sorted(value), lambda value: None if value is None else _texts(value)
-)
-_RESOURCES: Final[Mapping[str, tuple[type[Resource], Forms]]] = {
-    "tenant": (TenantResource, {"name": TEXT, "clusters": TEXTS, "admin_roles": TEXTS}),
-    "namespace": (NamespaceResource, {"name": NAMESPACE, "policies": _POLICIES, "managed": _TEXTS_OR_NONE}),
-    "topic": (TopicResource, {"name": _TOPIC, "partitions": _NUMBER, "policies": _POLICIES, "missing": _NUMBERS}),
-    "subscription": (SubscriptionResource, {"topic": _TOPIC, "name": TEXT, "start": PLAIN, "missing_on": _NUMBERS}),
-    "grant": (GrantResource, {"target": Form(str, _topic_or_namespace), "role": TEXT, "actions": TEXTS}),
-    "schema": (SchemaResource, {"topic": _TOPIC, "type": PLAIN, "definition": TEXT}),
-}
 _FIELDS: Final[Mapping[FieldName, Form]] = {
-    "partitions": _NUMBER, "missing_partitions": _NUMBERS, "missing_on": _NUMBERS, "actions": TEXTS,
+    "partitions": NUMBER, "missing_partitions": NUMBERS, "missing_on": NUMBERS, "actions": TEXTS,
     "definition": PLAIN, "delayed_delivery": PLAIN,
 }  # fmt: skip
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.topology.load import BASE
-from kodoctl.topology.model.policies import Policies, PolicyMap, PolicyValue, to_json
+from kodoctl.topology.model.policies import PolicyMap, PolicyValue, to_json
 from kodoctl.topology.policy_layers import value_origins, why_derived
-from kodoctl.topology.resources import (
-    GrantResource,
-    NamespaceResource,
-    Resource,
-    SchemaResource,
-    SubscriptionResource,
-    TenantResource,
-    TopicResource,
-)
+from kodoctl.topology.resource_json import resource_to_json
+from kodoctl.topology.resources import NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
     from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.resources import Resource
 
 FORMAT_VERSION: Final = 1
 AUDIT: Final = "audit"  # stands where a topic's state would
+_OF_PLANS: Final = ("managed", "missing", "missing_on")  # fields of resources that a file does not give
 Json = dict[str, Any]
 
 
@@ -66,50 +61,15 @@ def _topology(expansion: Expansion) -> Json:
 
 
 def _resource(resource: Resource) -> Json:
+    document = {name: value for name, value in resource_to_json(resource).items() if name not in _OF_PLANS}
     match resource:
-        case TenantResource():
-            roles = sorted(resource.admin_roles)
-            return {
-                "kind": "tenant",
-                "name": resource.name,
-                "clusters": sorted(resource.clusters),
-                "admin_roles": roles,
-            }
-        case NamespaceResource():
-            return {"kind": "namespace", "name": str(resource.name), "policies": _policies(resource.policies)}
-        case TopicResource():
-            policies = _policies(resource.policies)
-            return {
-                "kind": "topic",
-                "name": resource.name.full,
-                "namespace": str(resource.name.namespace),
-                "topic": resource.name.local,
-                "partitions": resource.partitions,
-                "policies": policies,
-            }
-        case SubscriptionResource():
-            return {
-                "kind": "subscription",
-                "topic": resource.topic.full,
-                "name": resource.name,
-                "start": resource.start,
-            }
-        case GrantResource():
-            actions = sorted(resource.actions)
-            return {"kind": "grant", "target": str(resource.target), "role": resource.role, "actions": actions}
-        case SchemaResource():
-            return {
-                "kind": "schema",
-                "topic": resource.topic.full,
-                "type": resource.type,
-                "definition": json.loads(resource.definition),
-            }
+        case TopicResource(name=name):
+            parts = {"kind": "topic", "name": name.full, "namespace": str(name.namespace), "topic": name.local}
+            return {**parts, **document}
+        case SchemaResource(definition=definition):
+            return {**document, "definition": json.loads(definition)}
         case _:
-            assert_never(resource)
-
-
-def _policies(policies: Policies) -> Json:
-    return {name: to_json(policies[name]) for name in sorted(policies)}
+            return document
 
 
 def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
