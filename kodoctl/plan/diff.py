@@ -21,7 +21,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsupported_changes
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
-from kodoctl.plan.ownership import OwnershipRecords, foreign_ledgers
+from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
     OwnershipAction,
     OwnershipDecision,
@@ -124,7 +124,7 @@ class _Diff:
     def _owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
         """A declared object that belongs to one topology: first whose it is, then its fields."""
         formerly = self._desired.formerly(wanted.owner)
-        live = self._records.claim(address, found, wanted.owner) if found else None
+        live = claim(address, found, self._live, asking=wanted.owner) if found else None
         decision = decide_declared(wanted.owner, live, formerly=formerly, take_over=self._allowances.take_over)
         if found is None or live is None:
             resource = self._field_diff.supported(wanted.resource)
@@ -202,7 +202,7 @@ class _Diff:
         decision = decide_undeclared(
             ledger.name,
             holding,
-            self._records.claim(address, found) if found else None,
+            claim(address, found, self._live) if found else None,
             forget=address in self._allowances.forget,
             destroy=address in self._allowances.destroy,
         )
@@ -244,7 +244,7 @@ class _Diff:
             if address in self._desired.objects or address in touched or not self._includes(address):
                 continue
             if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
-                owned = self._records.claim(address, found)
+                owned = claim(address, found, self._live)
                 if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
 
@@ -268,8 +268,7 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
-        topics = [f.resource for f in live.objects.values() if isinstance(f.resource, TopicResource)]
-        left = {topic.address for topic in topics if topic.name.namespace == namespace}
+        left = {topic for topic, _ in live.topics_in(namespace)}
         found = live.objects.get(address)
         if holders and found and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]

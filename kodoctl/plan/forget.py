@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import LedgerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, ledger_fingerprints
 from kodoctl.plan.plan import Plan, fingerprint
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
     """A plan that forgets single objects, and all of the topologies in `names`. An object without an owner is a finding."""
     wanted = frozenset(addresses)
-    entries = [entry for ledgers in live.ledgers.values() for entry in ledgers.values()]
+    entries = list(live.entries)
     owners: list[LedgerPlan] = []
     changes: list[Forget] = []
     for entry in entries:
@@ -55,16 +55,17 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
 
 def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
+    if whole:
+        return leaving(entry)
     return LedgerPlan(
         entry.name,
         entry.namespace,
         entry.source,
         entry.environment,
         "",
-        frozenset() if whole else entry.namespace_keys,
-        {} if whole else {address: actions for address, actions in entry.grants.items() if address not in going},
-        {} if whole else entry.consumers,
-        leaves=whole,
+        entry.namespace_keys,
+        {address: actions for address, actions in entry.grants.items() if address not in going},
+        entry.consumers,
     )
 
 

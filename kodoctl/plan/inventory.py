@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -170,3 +170,19 @@ class Live:
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+
+    @property
+    def entries(self) -> Iterator[Ledger]:
+        """All ledger entries."""
+        for entries in self.ledgers.values():
+            yield from entries.values()
+
+    def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
+        """The ledger entry of a topology in a namespace; None if it has none there."""
+        return self.ledgers.get(namespace, {}).get(name) if namespace else None
+
+    def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
+        """The topics of a namespace, by address."""
+        for address, found in self.objects.items():
+            if isinstance(found.resource, TopicResource) and found.resource.name.namespace == namespace:
+                yield address, found.resource

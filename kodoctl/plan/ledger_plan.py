@@ -73,7 +73,7 @@ def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change],
     """`namespace/name` -> digest of the ledger entry that the plan read, for each entry it would write."""
     found: dict[str, str] = {}
     for namespace, name in entries_written(owners, changes):
-        ledger = live.ledgers.get(namespace, {}).get(name)
+        ledger = live.entry(namespace, name)
         found[f"{namespace}/{name}"] = ABSENT if ledger is None else serialization.digest(ledger_document(ledger))
     return found
 
@@ -104,7 +104,7 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
         yield LedgerPlan(
             expansion.name,
             expansion.namespace,
-            _source(desired, live.ledgers.get(expansion.namespace, {}).get(expansion.name), expansion.name),
+            _source(desired, live.entry(expansion.namespace, expansion.name), expansion.name),
             desired.environment,
             expansion_digest(expansion),
             frozenset(keys),
@@ -112,12 +112,16 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
             consumer_settings(expansion),
             earlier,
         )
-    for namespace, entries in live.ledgers.items():
-        for name, ledger in entries.items():
-            if name in names and (namespace, name) not in written:
-                yield LedgerPlan(
-                    name, namespace, ledger.source, ledger.environment, "", frozenset(), {}, {}, leaves=True
-                )
+    for ledger in live.entries:
+        if ledger.name in names and (ledger.namespace, ledger.name) not in written:
+            yield leaving(ledger)
+
+
+def leaving(entry: Ledger) -> LedgerPlan:
+    """The removal of an entry."""
+    return LedgerPlan(
+        entry.name, entry.namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True
+    )
 
 
 def partial_owners(
@@ -129,7 +133,7 @@ def partial_owners(
     changing = tuple(changes)
     found = []
     for owner in owners:
-        entry = live.ledgers.get(owner.namespace, {}).get(owner.name)
+        entry = live.entry(owner.namespace, owner.name)
         if _addresses_of(owner, desired, live) <= chosen.addresses:
             found.append(owner)
         elif any(_concerns(change, owner, entry, live) for change in changing):
@@ -156,8 +160,8 @@ def _concerns(change: Change, owner: LedgerPlan, entry: Ledger | None, live: Liv
         return False
     if owner.leaves:
         return entry is not None and change.address in entry.addresses
-    elsewhere = (there.get(owner.name) for place, there in live.ledgers.items() if place != owner.namespace)
-    return not any(other is not None and change.address in other.addresses for other in elsewhere)
+    elsewhere = (one for one in live.entries if one.name == owner.name and one.namespace != owner.namespace)
+    return not any(change.address in other.addresses for other in elsewhere)
 
 
 def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -> LedgerPlan:
@@ -206,7 +210,7 @@ def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:
     """True if an entry differs from the one after this plan, although no object changes: consumer settings, the
     location of the file, or an apply that was cut off before its last line.
     """
-    return any(_differs(owner, live.ledgers.get(owner.namespace, {}).get(owner.name)) for owner in owners)
+    return any(_differs(owner, live.entry(owner.namespace, owner.name)) for owner in owners)
 
 
 def _differs(owner: LedgerPlan, ledger: Ledger | None) -> bool:
@@ -240,7 +244,7 @@ def consumer_changes(desired: Desired, live: Live, owners: Iterable[LedgerPlan])
     """Changes of consumer settings since the last apply, of the topologies whose entry will record them."""
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
-        ledger = live.ledgers.get(expansion.namespace, {}).get(expansion.name)
+        ledger = live.entry(expansion.namespace, expansion.name)
         if ledger is None or (expansion.namespace, expansion.name) not in telling:
             continue
         for key, after in consumer_settings(expansion).items():
@@ -257,7 +261,7 @@ def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> Iterator[Diagnostic]:
     """All entries of a namespace stay below what metadata stores can hold: said before anything is written."""
-    entries = {(namespace, name): entry for namespace, there in live.ledgers.items() for name, entry in there.items()}
+    entries = {(entry.namespace, entry.name): entry for entry in live.entries}
     for owner in owners:
         held = {
             a: OwnershipKind.CREATED

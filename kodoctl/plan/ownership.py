@@ -44,13 +44,15 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             return None
 
 
-def claim(address: Address, found: LiveObject, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
+def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:
     """Ownership of a live object.
 
     On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
     topic in a ledger without its marker is a new one of another owner. On the rest the ledger decides, an intent
     only with marker. `asking`: the topology that declares it.
     """
+    namespace = namespace_of(found.resource)
+    ledgers = live.ledgers.get(namespace, {}) if namespace else {}
     holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}
     match found.resource:
         case TopicResource():
@@ -81,15 +83,10 @@ class OwnershipRecords:
     """Markers and ledgers of a cluster as the topologies of some files read them."""
 
     def __init__(self, desired: Desired, live: Live) -> None:
-        self._desired, self._live = desired, live
+        self._desired = desired
         entries = [entry for ledgers in live.ledgers.values() for _, entry in sorted(ledgers.items())]
         self.ours = tuple(entry for entry in entries if entry.name in desired.all_names)
         self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
-
-    def claim(self, address: Address, found: LiveObject, asking: str | None = None) -> Claim:
-        """The claim on a live object; `asking`: the topology that declares it."""
-        namespace = namespace_of(found.resource)
-        return claim(address, found, self._live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
 
     def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
         """Policies of the namespace that we set earlier."""

@@ -78,8 +78,7 @@ def _held(change: Change, live: Live) -> bool:
 
 
 def _holding(resource: Resource, owner: str, live: Live) -> OwnershipKind | None:
-    namespace = namespace_of(resource)
-    entry = live.ledgers.get(namespace, {}).get(owner) if namespace else None
+    entry = live.entry(namespace_of(resource), owner)
     return entry.owned.get(resource.address) if entry else None
 
 
@@ -191,9 +190,4 @@ def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live
 
 def _listed(address: Address, owner: str, live: Live) -> bool:
     """True if a ledger of the owner still lists the address."""
-    return any(
-        address in entry.owned or address in entry.grants
-        for entries in live.ledgers.values()
-        for name, entry in entries.items()
-        if name == owner
-    )
+    return any(entry.name == owner and address in entry.addresses for entry in live.entries)

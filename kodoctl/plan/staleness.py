@@ -51,10 +51,8 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
         found = live.objects.get(change.address)
         if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource):
             continue
-        space = namespace_of(found.resource)
-        assert space is not None
-        owner = claim(change.address, found, live.ledgers.get(space, {})).owner
-        if (space, owner) not in about and not _may_touch(change, owner):
+        owner = claim(change.address, found, live).owner
+        if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
             detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
             yield error("K410", "another topology owns it", detail)
 

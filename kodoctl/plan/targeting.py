@@ -122,10 +122,8 @@ def _fits(pattern: str, address: Address) -> bool:
 
 def _known(desired: Desired, live: Live) -> frozenset[Address]:
     """Everything a plan of these files could be about."""
-    entries = [
-        entry for entries in live.ledgers.values() for name, entry in entries.items() if name in desired.all_names
-    ]
-    return frozenset(desired.objects).union(*(entry.addresses for entry in entries))
+    entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
+    return frozenset(desired.objects).union(*entries)
 
 
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:

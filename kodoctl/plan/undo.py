@@ -27,7 +27,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.plan.ledger_plan import LedgerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
 from kodoctl.plan.policy_levels import with_changes
@@ -128,8 +128,7 @@ def _take_back(way: _Backwards, change: Forget, address: Address) -> None:
     found = way.live.objects.get(address)
     if found is None:
         return
-    space = namespace_of(found.resource)
-    owner = claim(address, found, way.live.ledgers.get(space, {})).owner if space else None
+    owner = claim(address, found, way.live).owner
     if owner not in (None, change.about.owner):
         way.since(address, f"it belongs to {owner!r} by now")
     else:
@@ -145,8 +144,7 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
-    space = namespace_of(after)
-    entry = live.ledgers.get(space, {}).get(owner) if space else None
+    entry = live.entry(namespace_of(after), owner)
     if entry is not None and isinstance(after, GrantResource):
         return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
     held = entry is not None and entry.owned.get(after.address) in how
@@ -247,11 +245,11 @@ def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
         namespace = NamespaceName.parse(place)
-        entry = ledgers.decode(name, namespace, text) if text else live.ledgers.get(namespace, {}).get(name)
+        entry = ledgers.decode(name, namespace, text) if text else live.entry(namespace, name)
         if entry is None:
             continue
         if text is None:
-            yield LedgerPlan(name, namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True)
+            yield leaving(entry)
         else:
             yield LedgerPlan(
                 name,

@@ -42,9 +42,8 @@ def blast_radius(
 def _owned(desired: Desired, live: Live) -> frozenset[Address]:
     return frozenset(
         address
-        for entries in live.ledgers.values()
-        for name, entry in entries.items()
-        if name in desired.all_names
+        for entry in live.entries
+        if entry.name in desired.all_names
         for address, holding in entry.owned.items()
         if holding is not OwnershipKind.INTENT and address.startswith(_COUNTED)
     )

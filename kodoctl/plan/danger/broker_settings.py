@@ -102,12 +102,9 @@ def _ensemble(topic: TopicResource, levels: PolicyLevels) -> int:
 
 def _stalled(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:
     stalled = [
-        found.resource.name.local
-        for address, found in live.objects.items()
-        if found.stalls_delivery
-        and isinstance(found.resource, TopicResource)
-        and found.resource.name.namespace == namespace
-        and address in desired.objects
+        topic.name.local
+        for address, topic in live.topics_in(namespace)
+        if live.objects[address].stalls_delivery and address in desired.objects
     ]
     if stalled:
         others = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""

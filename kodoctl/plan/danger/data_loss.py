@@ -103,11 +103,7 @@ class DangerRules:
         """A refusal of a grant that only ledgers of another tenant list: the administrators of that tenant can write any entry."""
         if not takes_away(change):
             return
-        ours = [
-            namespace
-            for namespace, entries in self.live.ledgers.items()
-            if any(change.address in entry.grants for entry in entries.values())
-        ]
+        ours = {entry.namespace for entry in self.live.entries if change.address in entry.grants}
         if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
             told = ", ".join(map(str, sorted(ours))) or "none"
             stake = f"it is another tenant's, and the ledger that says it was given is that of {told}"
@@ -160,14 +156,8 @@ class DangerRules:
             yield change.address
             return
         assert isinstance(change.before, NamespaceResource)
-        for address, found in self.live.objects.items():
-            topic = found.resource
-            if (
-                isinstance(topic, TopicResource)
-                and topic.name.namespace == change.before.name
-                and policy not in topic.policies
-                and (address, policy) not in rest.own
-            ):
+        for address, topic in self.live.topics_in(change.before.name):
+            if policy not in topic.policies and (address, policy) not in rest.own:
                 yield address
 
     def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:

@@ -92,10 +92,7 @@ def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]
 
 
 def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
-    for address, found in live.objects.items():
-        topic = found.resource
-        if not isinstance(topic, TopicResource) or topic.name.namespace != namespace:
-            continue
+    for address, topic in live.topics_in(namespace):
         foreign = sorted(name for name, value in topic.policies.items() if isinstance(value, Foreign))
         if not topic.partitions:
             yield address, "a plain topic; the format knows partitioned ones"
@@ -104,7 +101,6 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
 
 
 def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
-    ledgers = dict(live.ledgers.get(namespace, {}))
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
     grants: dict[str, tuple[str, ...]] = {}
@@ -113,7 +109,7 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedOb
         match found.resource:
             case TopicResource(name=name, partitions=count) as topic if name.namespace == namespace and count:
                 odd = any(isinstance(value, Foreign) for value in topic.policies.values())
-                if name.local not in excluded and not odd and claim(address, found, ledgers).owner is None:
+                if name.local not in excluded and not odd and claim(address, found, live).owner is None:
                     topics[name.local] = topic
             case SubscriptionResource(topic=name, name=subscription) if name.namespace == namespace:
                 subscriptions.setdefault(name.local, set()).add(subscription)

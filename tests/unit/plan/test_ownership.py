@@ -152,10 +152,10 @@ def test_an_intent_is_ours_only_with_the_marker() -> None:
     side = wanted(PLAIN)
     before = applied(side)
     address = "subscription.persistent://acme/ns/J/s"
-    ledgers = {"trade": before.ledgers[HERE]["trade"].with_holdings({address: OwnershipKind.INTENT})}
-    sub = SubscriptionResource(J, "s")
-    assert claim(address, LiveObject(sub, "trade"), ledgers).owner == "trade"
-    assert claim(address, LiveObject(sub, None), ledgers).owner is None
+    ledger = before.ledgers[HERE]["trade"].with_holdings({address: OwnershipKind.INTENT})
+    now, sub = with_ledger(before, HERE, ledger), SubscriptionResource(J, "s")
+    assert claim(address, LiveObject(sub, "trade"), now).owner == "trade"
+    assert claim(address, LiveObject(sub, None), now).owner is None
 
 
 def test_an_intent_for_the_namespace_itself_is_ours_because_only_the_creating_request_writes_it() -> None:
