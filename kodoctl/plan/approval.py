@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, Create, Update, action_of
-from kodoctl.plan.staleness import MAX_SHOWN, other_cluster
+from kodoctl.plan.staleness import other_cluster, shortened
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -36,10 +36,8 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
         findings.append(error("K544", K544, detail))
     lines = [*_changes(fresh, approved), *_owners(fresh, approved)]
     if lines:
-        shown = lines[:MAX_SHOWN]
-        shown += [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
         advice = "nothing was written: plan again in a pull request, and have that approved"
-        findings.append(error("K544", K544, "\n".join([*shown, advice])))
+        findings.append(error("K544", K544, "\n".join([*shortened(lines), advice])))
     return tuple(findings)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import LedgerPlan, leaving, ledger_fingerprints
-from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving
+from kodoctl.plan.plan import Plan, plan_without_files
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Live
@@ -31,18 +31,8 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
             owners.append(_owner(entry, going, whole=whole))
             changes += [_forget(entry.name, address, live) for address in sorted(going)]
     known = {change.address for change in changes}
-    return Plan(
-        identity=live.identity,
-        environment=None,
-        digest="",
-        namespaces=tuple(sorted({owner.namespace for owner in owners})),
-        changes=tuple(changes),
-        owners=tuple(owners),
-        findings=tuple(_nobodys(wanted - known, names - {entry.name for entry in entries})),
-        fingerprints={address: fingerprint(address, live) for address in known},
-        ledger_fingerprints=ledger_fingerprints(owners, changes, live),
-        allowances=Allowances(forget=wanted),
-    )
+    findings = _unowned(wanted - known, names - {entry.name for entry in entries})
+    return plan_without_files(live, tuple(changes), owners, findings=findings, allowances=Allowances(forget=wanted))
 
 
 def _forget(owner: str, address: Address, live: Live) -> Forget:
@@ -69,7 +59,7 @@ def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     )
 
 
-def _nobodys(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
+def _unowned(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
     for address in sorted(addresses):
         yield error("K419", "nothing to forget", f"{address} is in no topology's ledger on this cluster")
     for name in sorted(names):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -133,6 +133,30 @@ def make_plan(  # the parts of a plan are what they are
         against=(against.ref, against.commit) if against is not None else None,
         portion=chosen.portion if chosen is not None else None,
         unseen=tuple(sorted(live.unseen)),
+    )
+
+
+def plan_without_files(
+    live: Live,
+    changes: tuple[Change, ...],
+    owners: Iterable[LedgerPlan],
+    *,
+    findings: Iterable[Diagnostic],
+    allowances: Allowances,
+) -> Plan:
+    """The plan of changes that follow from no file: of an undo, or of objects that are forgotten."""
+    entries = tuple(owners)
+    return Plan(
+        identity=live.identity,
+        environment=None,
+        digest="",
+        namespaces=tuple(sorted({entry.namespace for entry in entries})),
+        changes=changes,
+        owners=entries,
+        findings=tuple(findings),
+        fingerprints={change.address: fingerprint(change.address, live) for change in changes},
+        ledger_fingerprints=ledger_fingerprints(entries, changes, live),
+        allowances=allowances,
     )
 
 

@@ -101,17 +101,20 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
     """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
     findings = []
     if objects := list(stale_objects(plan, live)):
-        lines = [f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects[:MAX_SHOWN]]
-        lines += [f"and {len(objects) - MAX_SHOWN} more"] if len(objects) > MAX_SHOWN else []
-        findings.append(
-            error("K533", "the cluster changed since the plan", "\n".join([*lines, "nothing was written: plan again"]))
-        )
+        lines = shortened([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])
+        detail = "\n".join([*lines, "nothing was written: plan again"])
+        findings.append(error("K533", "the cluster changed since the plan", detail))
     now = ledger_fingerprints(plan.owners, plan.changes, live)
     for entry, was in plan.ledger_fingerprints.items():
         if now.get(entry) != was:
             detail = f"the ledger of {entry} was written by another apply: plan again"
             findings.append(error("K533", "the cluster changed since the plan", detail))
     return tuple(findings)
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """The first MAX_SHOWN lines, and the number of the others."""
+    return [*lines[:MAX_SHOWN], *([f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else [])]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:

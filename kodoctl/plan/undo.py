@@ -27,9 +27,9 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.plan.ledger_plan import LedgerPlan, leaving, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving
 from kodoctl.plan.ownership import claim, namespace_of
-from kodoctl.plan.plan import Plan, fingerprint, reading_order
+from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -222,22 +222,9 @@ def undo_plan(
 ) -> Plan:
     """The plan backwards with its dangers judged; `now` is ms since the epoch."""
     changes, findings = backwards(applied, live)
-    judged = tuple(
-        sorted(DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes), key=reading_order)
-    )
-    owners = tuple(_owners(applied, live))
-    return Plan(
-        identity=live.identity,
-        environment=None,
-        digest="",
-        namespaces=tuple(sorted({owner.namespace for owner in owners})),
-        changes=judged,
-        owners=owners,
-        findings=findings,
-        fingerprints={change.address: fingerprint(change.address, live) for change in judged},
-        ledger_fingerprints=ledger_fingerprints(owners, judged, live),
-        allowances=allowances,
-    )
+    judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
+    ordered = tuple(sorted(judged, key=reading_order))
+    return plan_without_files(live, ordered, _owners(applied, live), findings=findings, allowances=allowances)
 
 
 def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:

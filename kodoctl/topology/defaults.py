@@ -209,6 +209,3 @@ def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:
     consumer = max((s.lookahead.messages for s in subscriptions), default=0)
     together = max((s.lookahead.messages * 2 * s.expected_workers for s in subscriptions), default=0)
     return max(BROKER_UNACKED_PER_CONSUMER, consumer), max(BROKER_UNACKED_PER_SUBSCRIPTION, together)
-
-
-__all__ = ["ResolvedWaits", "active_levels", "audit", "dead_letter", "horizon", "isolation", "level_weight", "waits"]

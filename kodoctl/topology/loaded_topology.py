@@ -31,9 +31,7 @@ class SourceFile:
     @property
     def environments(self) -> tuple[str, ...]:
         """Names of the environments the file declares, in its order (too many are a finding, and not looked at)."""
-        environments = self.root.value.get("environments") if self.root and isinstance(self.root.value, dict) else None
-        names = tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
-        return names[:MAX_ENVIRONMENTS]
+        return tuple(self.root.members("environments") if self.root else ())[:MAX_ENVIRONMENTS]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ Addresses print as `kind.name`; they are public (files, plans and `allow_destroy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -108,7 +107,6 @@ class SchemaResource:
 
 
 Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionResource | GrantResource | SchemaResource
-Inventory = Mapping[Address, Resource]
 
 
 def place_of(address: Address) -> NamespaceName:

@@ -135,6 +135,3 @@ def rule(
         return check
 
     return register
-
-
-__all__ = ["RULES", "LintFinding", "LintScope", "Rule", "RuleMatch", "rule"]

@@ -6,7 +6,7 @@ show. Defaults that depend on other fields are resolved in kodoctl.topology.defa
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -100,8 +100,12 @@ class Audit(TopicPolicies):
     """wait: acknowledge only after the record's receipt. best_effort: do not wait (the pipeline's verdict stays inconclusive)."""
 
 
-def _kind(raw: Any) -> str:
-    return "map" if isinstance(raw, dict | FileModel) else "word"
+Word = TypeVar("Word")
+Map = TypeVar("Map")
+WordOrMap = Annotated[
+    Annotated[Word, Tag("word")] | Annotated[Map, Tag("map")],
+    Discriminator(lambda raw: "map" if isinstance(raw, dict | FileModel) else "word"),
+]
 
 
 class Subscription(FileModel):
@@ -115,9 +119,9 @@ class Subscription(FileModel):
         default=(State.RETRYING, State.PENDING, State.BLOCKING), examples=[["retrying", "pending", "blocking"]]
     )
     """States that have topics. [] = none."""
-    dead_letter: Annotated[
-        Annotated[StrictBool, Tag("word")] | Annotated[DeadLetter, Tag("map")], Discriminator(_kind)
-    ] = Field(default=True, examples=[{"ttl": "unlimited", "partitions": 1}])
+    dead_letter: WordOrMap[StrictBool, DeadLetter] = Field(
+        default=True, examples=[{"ttl": "unlimited", "partitions": 1}]
+    )
     """true = with defaults, false = none, or a map of topic policies and partitions."""
     draining: tuple[WaitingState, ...] = Field(default=(), examples=[["blocking"]])
     """States that are still read but no longer written: the way to remove one without losing messages."""
@@ -138,15 +142,13 @@ class Subscription(FileModel):
     """A handler that runs longer has failed."""
     on_failure: Literal["park", "block", "leave"] | None = Field(default=None, examples=["park"])
     """For key_shared, failover and exclusive. park: the key waits, then its message dies. block: waits without end. leave: as shared."""
-    isolate: Annotated[
-        Annotated[Literal["off"], Tag("word")] | Annotated[Isolate, Tag("map")], Discriminator(_kind)
-    ] = Field(default_factory=Isolate, examples=[{"share": "25%", "min": 1000}])
+    isolate: WordOrMap[Literal["off"], Isolate] = Field(
+        default_factory=Isolate, examples=[{"share": "25%", "min": 1000}]
+    )
     """How a tenant that fills the look-ahead is moved aside, or off."""
     lookahead: Lookahead = Field(default_factory=Lookahead, examples=[{"messages": 50_000, "size": "128MiB"}])
     """What a worker may hold unacknowledged to be fair."""
-    audit: Annotated[
-        Annotated[StrictBool | Literal["best_effort"], Tag("word")] | Annotated[Audit, Tag("map")], Discriminator(_kind)
-    ] = Field(default=False, examples=[True])
+    audit: WordOrMap[StrictBool | Literal["best_effort"], Audit] = Field(default=False, examples=[True])
     """Whether workers record every transition on an audit topic."""
     tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
     """Shares of single tenants within a lane; others have 1."""

@@ -79,6 +79,11 @@ class Node:
         elif isinstance(self.value, list):
             yield from self.value
 
+    def members(self, *path: str) -> dict[str, Node]:
+        """The members of the map at `path` below this value; {} where there is no map."""
+        node, walked = node_at(self, path)
+        return node.value if walked == path and isinstance(node.value, dict) else {}
+
     def plain(self) -> Plain:
         """The value without places."""
         value = self.value
