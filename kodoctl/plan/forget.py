@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import LedgerPlan, leaving
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.plan import Plan, plan_without_files
 
 if TYPE_CHECKING:
@@ -47,16 +48,8 @@ def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
     if whole:
         return leaving(entry)
-    return LedgerPlan(
-        entry.name,
-        entry.namespace,
-        entry.source,
-        entry.environment,
-        "",
-        entry.namespace_keys,
-        {address: actions for address, actions in entry.grants.items() if address not in going},
-        entry.consumers,
-    )
+    grants = {address: actions for address, actions in entry.grants.items() if address not in going}
+    return replace(with_entry(entry), digest="", grants=grants)
 
 
 def _unowned(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
@@ -27,17 +27,9 @@ HELD = (TopicResource, SubscriptionResource, NamespaceResource)
 
 
 @dataclass(frozen=True)
-class LedgerPlan:
-    """Ledger entry of one topology after the plan is carried out (holdings follow from the changes)."""
+class LedgerPlan(Ledger):
+    """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes."""
 
-    name: str
-    namespace: NamespaceName
-    source: Source
-    environment: str | None
-    digest: str
-    namespace_keys: frozenset[str]
-    grants: Mapping[Address, frozenset[str]] = field(repr=False)
-    consumers: Mapping[str, Any] = field(repr=False)
     replaces: tuple[str, ...] = ()  # earlier names, whose entries end with this apply
     leaves: bool = False  # nothing is left: the entry is removed
     partial: bool = False  # only some of its objects are in the plan: of the others the entry says what it said
@@ -107,10 +99,10 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
             _source(desired, live.entry(expansion.namespace, expansion.name), expansion.name),
             desired.environment,
             expansion_digest(expansion),
-            frozenset(keys),
-            {a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
-            consumer_settings(expansion),
-            earlier,
+            namespace_keys=frozenset(keys),
+            grants={a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
+            consumers=consumer_settings(expansion),
+            replaces=earlier,
         )
     for ledger in live.entries:
         if ledger.name in names and (ledger.namespace, ledger.name) not in written:
@@ -119,9 +111,12 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
 
 def leaving(entry: Ledger) -> LedgerPlan:
     """The removal of an entry."""
-    return LedgerPlan(
-        entry.name, entry.namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True
-    )
+    return LedgerPlan(entry.name, entry.namespace, entry.source, entry.environment, leaves=True)
+
+
+def with_entry(entry: Ledger) -> LedgerPlan:
+    """A plan after which an entry is as it is here, apart from the objects that it owns."""
+    return LedgerPlan(**{**vars(entry), "owned": {}})
 
 
 def partial_owners(
@@ -281,14 +276,4 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
 
 def ledger_after(owner: LedgerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
     """The entry that a complete apply leaves behind."""
-    return Ledger(
-        owner.name,
-        owner.namespace,
-        owner.source,
-        owner.environment,
-        owner.digest,
-        owned,
-        owner.namespace_keys,
-        owner.grants,
-        owner.consumers,
-    )
+    return Ledger(**{**{one.name: getattr(owner, one.name) for one in fields(Ledger)}, "owned": owned})

@@ -27,7 +27,7 @@ from kodoctl.plan.changes import (
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.plan.ledger_plan import LedgerPlan, leaving
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, plan_without_files, reading_order
 from kodoctl.plan.policy_levels import with_changes
@@ -235,16 +235,4 @@ def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
         entry = ledgers.decode(name, namespace, text) if text else live.entry(namespace, name)
         if entry is None:
             continue
-        if text is None:
-            yield leaving(entry)
-        else:
-            yield LedgerPlan(
-                name,
-                namespace,
-                entry.source,
-                entry.environment,
-                entry.digest,
-                entry.namespace_keys,
-                entry.grants,
-                entry.consumers,
-            )
+        yield leaving(entry) if text is None else with_entry(entry)
