@@ -115,7 +115,6 @@ class SubscriptionFacts:
     backlog_entries: int = 0
     backlog_bytes: int = 0
     consumers: int = 0
-    durable: bool = True
     steered: str | None = None  # live orders to workers (`kodo-steer`), kept by every apply
 
 

@@ -36,6 +36,7 @@ from kodoctl.topology.resources import (
     Resource,
     SubscriptionResource,
     TopicResource,
+    without_gaps,
 )
 
 if TYPE_CHECKING:
@@ -181,9 +182,7 @@ def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live
         if _listed(change.address, change.about.owner, live):
             yield Forget(change.address, None, change.about)
         return
-    half = replace(found.resource, missing=()) if isinstance(found.resource, TopicResource) else found.resource
-    half = replace(half, missing_on=()) if isinstance(half, SubscriptionResource) else half
-    if half != before:
+    if without_gaps(found.resource) != before:
         raise _ForeignError(f"it is {serialization.describe(found.resource)} by now")
     yield Delete(found.resource, change.about)
 

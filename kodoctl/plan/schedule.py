@@ -162,18 +162,10 @@ def _after_topics(
 
 
 def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
-    topics = {
-        s.change.before.name: s
-        for s in steps
-        if isinstance(s.change, Delete) and isinstance(s.change.before, TopicResource)
-    }
-    namespaces = {
-        s.change.before.name: s
-        for s in steps
-        if isinstance(s.change, Delete) and isinstance(s.change.before, NamespaceResource)
-    }
-    for step in steps:
-        resource = resource_of(step.change)
+    resources = [(step, resource_of(step.change)) for step in steps]
+    topics = {resource.name: step for step, resource in resources if isinstance(resource, TopicResource)}
+    namespaces = {resource.name: step for step, resource in resources if isinstance(resource, NamespaceResource)}
+    for step, resource in resources:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -39,7 +39,7 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
             continue  # create-if-absent, made before the lease can be taken: somebody else's will do
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
-            yield Stale(address, _planned(change), *_was_and_now(change, live))
+            yield Stale(address, action_of(change).value, *_was_and_now(change, live))
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
@@ -74,10 +74,6 @@ def _may_touch(change: Change, owner: str | None) -> bool:
             return False
         case _:
             assert_never(change)
-
-
-def _planned(change: Change) -> str:
-    return type(change).__name__.lower()
 
 
 def _was_and_now(change: Change, live: Live) -> tuple[str, str]:

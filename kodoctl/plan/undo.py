@@ -41,6 +41,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    without_gaps,
 )
 
 if TYPE_CHECKING:
@@ -212,9 +213,7 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
         return
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")
-    whole = replace(before, missing=()) if isinstance(before, TopicResource) else before
-    whole = replace(whole, missing_on=()) if isinstance(whole, SubscriptionResource) else whole
-    way.changes.append(Create(whole, way.about(change)))
+    way.changes.append(Create(without_gaps(before), way.about(change)))
 
 
 def undo_plan(

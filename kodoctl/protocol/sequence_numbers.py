@@ -24,8 +24,9 @@ NOBODY: Final = (
     "(mark)"  # `kodo-for` of marks: no subscription has this name, so every worker acknowledges them unhandled
 )
 MAX_RANGES: Final = 500  # of void numbers in a mark: some 10 kB
-_MAX: Final = 10**15
-_RUN: Final = re.compile(r"[0-9a-f]{11}[0-9a-f]{4,32}")
+_VALUE: Final = re.compile(
+    r"([0-9a-f]{15,43}):(\d{1,15}):(?:(\d{1,15})|high=(\d{1,15})(?::void=([\d,-]+))?(:end)?)", re.ASCII
+)
 _RANGE: Final = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 
 Ranges = tuple[tuple[int, int], ...]
@@ -73,28 +74,13 @@ def begun(run: str) -> int:
 
 def read_number(text: str) -> Number | ProducerWatermark:
     """A value of `kodo-seq`. Raises BrokenNumberError."""
-    run, _, rest = text.partition(":")
-    partition, _, said = rest.partition(":")
-    if not _RUN.fullmatch(run) or not _is_number(partition):
+    match = _VALUE.fullmatch(text)
+    if match is None:
         raise BrokenNumberError(text[:100])
-    if _is_number(said):
-        return Number(run, int(partition), int(said))
-    return _mark(run, int(partition), said)
-
-
-def _mark(run: str, partition: int, said: str) -> ProducerWatermark:
-    parts = said.split(":")
-    end = parts[-1] == "end"
-    values = dict(part.split("=", 1) for part in parts[: len(parts) - end] if "=" in part)
-    if (
-        len(values) != len(parts) - end
-        or not values.keys() <= {"high", "void"}
-        or not _is_number(values.get("high", ""))
-    ):
-        raise BrokenNumberError(said[:100])
-    return ProducerWatermark(
-        run, partition, int(values["high"]), _ranges(values["void"]) if "void" in values else (), end
-    )
+    run, partition, number, high, void, end = match.groups()
+    if number is not None:
+        return Number(run, int(partition), int(number))
+    return ProducerWatermark(run, int(partition), int(high), _ranges(void) if void else (), end is not None)
 
 
 def _ranges(text: str) -> Ranges:
@@ -109,7 +95,3 @@ def _ranges(text: str) -> Ranges:
         found.append((first, last))
         before = last
     return tuple(found)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:16]) < _MAX and len(text) <= 15

@@ -5,7 +5,7 @@ Addresses print as `kind.name`; they are public (files, plans and `allow_destroy
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
@@ -119,6 +119,17 @@ def place_of(address: Address) -> NamespaceName:
     if len(parts) < least:
         raise InvalidNameError(f"{address[:200]!r} is no address of a {kind}")
     return NamespaceName.parse("/".join(parts[:2]))
+
+
+def without_gaps(resource: Resource) -> Resource:
+    """A live resource as it is once all its partitions exist and have it."""
+    match resource:
+        case TopicResource():
+            return replace(resource, missing=())
+        case SubscriptionResource():
+            return replace(resource, missing_on=())
+        case _:
+            return resource
 
 
 def topic_address(name: TopicName) -> Address:
