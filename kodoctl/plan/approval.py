@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action, Change, Create, Update, action_of
+from kodoctl.plan.changes import Action, Change, Create, Update, action_of, with_context
 from kodoctl.plan.staleness import other_cluster, shortened
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
 def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
     """The plan with the evidence that was reviewed: clients that it does not name may not be cut off."""
     known = {_key(change): change.about.evidence for change in approved.changes}
-    changes = tuple(
-        replace(change, about=replace(change.about, evidence=known[_key(change)])) for change in fresh.changes
-    )
+    changes = tuple(with_context(change, evidence=known[_key(change)]) for change in fresh.changes)
     return replace(fresh, changes=changes)
 
 

@@ -5,7 +5,7 @@ Use `match` with `assert_never` on `Change`; never compare action names as text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
@@ -197,6 +197,11 @@ class Forget:
 
 
 Change = Create | Update | Delete | Adopt | Forget
+
+
+def with_context(change: Change, **attributes: Any) -> Change:
+    """The change with other attributes of its context."""
+    return replace(change, about=replace(change.about, **attributes))
 
 
 def action_of(change: Change) -> Action:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import Change, Update
+from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
@@ -50,18 +50,23 @@ class PlannedRun:
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
     """The scope to read for a plan of `desired`."""
     resources = [wanted.resource for wanted in desired.objects.values()]
-    own = {*desired.namespaces, *namespaces}
-    foreign = {
-        r.target.namespace for r in resources if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
-    } - own
+    return replace(
+        _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
+        declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
+        bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
+    )
+
+
+def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
+    """The scope with these namespaces, and with the tenants, schemas and grants among the resources."""
+    found = tuple(resources)
+    grants = {r.target for r in found if isinstance(r, GrantResource)}
     return ReadScope(
         namespaces=tuple(sorted(own)),
-        names=desired.all_names,
-        declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
-        schemas=frozenset(r.topic for r in resources if isinstance(r, SchemaResource)),
-        tenants=frozenset(r.name for r in resources if isinstance(r, TenantResource)),
-        grants_only=tuple(sorted(foreign)),
-        bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
+        names=frozenset(names),
+        schemas=frozenset(r.topic for r in found if isinstance(r, SchemaResource)),
+        tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
+        grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
     )
 
 
@@ -98,18 +103,8 @@ def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: 
     """
     touched = [resource_of(change) for change in changes]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
-    foreign = {
-        r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
-    } - own
-    return ReadScope(
-        namespaces=tuple(sorted(own)),
-        names=frozenset(names),
-        declared=frozenset(topic for topic in topics if topic is not None),
-        only=None if None in topics else frozenset(topic for topic in topics if topic is not None),
-        schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
-        tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
-        grants_only=tuple(sorted(foreign)),
-    )
+    declared = frozenset(topic for topic in topics if topic is not None)
+    return replace(_scope(touched, own, names), declared=declared, only=None if None in topics else declared)
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
@@ -128,11 +123,7 @@ def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
     pairs = zip(plan.changes, judged, strict=True)
-    return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
-
-
-def _with_dangers(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
-    return replace(change, about=replace(change.about, dangers=dangers))
+    return replace(plan, changes=tuple(with_context(old, dangers=new.about.dangers) for old, new in pairs))
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:

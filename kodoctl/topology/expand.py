@@ -26,9 +26,9 @@ from kodoctl.topology.names import (
 )
 from kodoctl.topology.policy_layers import (
     DERIVED,
+    DERIVED_AUDIT,
+    DERIVED_DEAD_LETTER,
     Layer,
-    derived_audit,
-    derived_dead_letter,
     merge_layers,
     policy_layer,
 )
@@ -163,10 +163,10 @@ def _family(
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            group.start(sub, dead.partitions, (*common, derived_dead_letter(), policy_layer(dead, *own, "dead_letter")))
+            group.start(sub, dead.partitions, (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter")))
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
-            group.start(sub, parts, (*common, derived_audit(), policy_layer(audit, *own, "audit")))
+            group.start(sub, parts, (*common, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
 

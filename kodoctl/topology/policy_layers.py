@@ -76,18 +76,9 @@ def why_derived(layers: Iterable[Layer], name: str) -> str:
     return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
 
 
-def derived_dead_letter() -> Layer:
-    """Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting."""
-    return _DEAD_LETTER
-
-
-def derived_audit() -> Layer:
-    """Audit topics have no holder: retention keeps them, and nothing may delete them as inactive."""
-    return _AUDIT
-
-
 _WEEK: Final = Duration(7 * 86_400_000)
-_DEAD_LETTER: Final = Layer(
+# Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting.
+DERIVED_DEAD_LETTER: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,
@@ -104,7 +95,8 @@ _DEAD_LETTER: Final = Layer(
         "schema_validation": "letters come in any schema version",
     },
 )
-_AUDIT: Final = Layer(
+# Audit topics have no holder: retention keeps them, and nothing may delete them as inactive.
+DERIVED_AUDIT: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,

@@ -7,12 +7,12 @@ reviewer still reads of the loss.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.formatting import age_text, many, size_text
-from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update
+from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import weakened
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence
 from kodoctl.plan.danger.grants import changed_grant, takes_away
@@ -83,7 +83,7 @@ class DangerRules:
         shown = self._shown(change.address)
         if not dangers and not shown:
             return change
-        return replace(change, about=replace(change.about, dangers=tuple(dangers), evidence=shown))
+        return with_context(change, dangers=tuple(dangers), evidence=shown)
 
     def _shown(self, address: Address) -> dict[str, Any]:
         found = self.evidence.get(address)

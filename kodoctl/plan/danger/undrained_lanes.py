@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many, size_text
-from kodoctl.plan.changes import Change, Create, Delete
+from kodoctl.plan.changes import Change, Create, Delete, with_context
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology import defaults
@@ -33,16 +33,11 @@ def with_lanes(
     """The changes with the dangers to lanes that are deleted and to subscriptions that replace others."""
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
     replaced = _replaced(changes)
-    return tuple(
-        _with(change, (*_undrained(change, lanes, live, allowed), *_moved(change, replaced, live)))
-        for change in changes
-    )
-
-
-def _with(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
-    if not dangers:
-        return change
-    return replace(change, about=replace(change.about, dangers=(*change.about.dangers, *dangers)))
+    found = []
+    for change in changes:
+        dangers = (*_undrained(change, lanes, live, allowed), *_moved(change, replaced, live))
+        found.append(with_context(change, dangers=(*change.about.dangers, *dangers)))
+    return tuple(found)
 
 
 def _deletes_topic(change: Change) -> bool:

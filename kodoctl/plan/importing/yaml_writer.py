@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
-from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merge_layers
+from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
@@ -112,13 +112,13 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
     if reader.dead_letter is None:
         found["dead_letter"] = False
     else:
-        own = _own(reader.dead_letter, ground, derived_dead_letter())
+        own = _own(reader.dead_letter, ground, DERIVED_DEAD_LETTER)
         if reader.dead_letter.partitions != 1:
             own = {"partitions": reader.dead_letter.partitions, **own}
         if own:
             found["dead_letter"] = own
     if reader.audit is not None:
-        found["audit"] = _own(reader.audit, ground, derived_audit()) or True
+        found["audit"] = _own(reader.audit, ground, DERIVED_AUDIT) or True
     return found
 
 
