@@ -121,6 +121,13 @@ class Expansion:
         own = self.topology.spec.topics[topic.ground].partitions is not None
         return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
 
+    def is_draining(self, topic: FamilyTopic) -> bool:
+        """True for a lane on its way out: still read, no longer written."""
+        ground = self.topology.spec.topics[topic.ground]
+        if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
+            return True
+        return topic.level in ground.draining
+
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
         """One topic for each group of topics that share their policies: enough to judge policies by."""
@@ -158,7 +165,7 @@ def _family(
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.start(sub, parts, (*common, _derived_state(*budget, state), *on_states))
+            group.start(sub, parts, (*common, derived_state(*budget, state), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
@@ -198,7 +205,7 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 
 @cache
-def _derived_state(consumer: int, together: int, state: State) -> Layer:
+def derived_state(consumer: int, together: int, state: State) -> Layer:
     """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
     unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False}

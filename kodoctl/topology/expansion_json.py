@@ -74,16 +74,12 @@ def _resource(resource: Resource) -> Json:
 
 def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
     """Role of a topic: its place in the family."""
-    ground = expansion.topology.spec.topics[topic.ground]
-    draining = topic.level in ground.draining
-    if topic.subscription is not None:
-        draining |= topic.state in ground.subscriptions[topic.subscription].draining
     return {
         "ground": topic.ground,
         "level": topic.level.value if topic.level else None,
         "state": topic.state.value if topic.state else AUDIT,
         "subscription": topic.subscription,
-        "draining": draining,
+        "draining": expansion.is_draining(topic),
         "ignore": sorted(topic.ignore),
     }
 
@@ -94,16 +90,13 @@ def _explain(
     """`policy` or `policy.member` -> {file, line, column} or {derived: why}."""
     found: dict[str, Json] = {}
     if topic is not None:
-        path = expansion.partitions_path(topic)
-        said = expansion.topology.says(*path)
-        found["partitions"] = _place(expansion.topology.where(*path)) if said else {"derived": "the default"}
+        found["partitions"] = _given(expansion, expansion.partitions_path(topic), "the default")
     for name in sorted(resource.policies):
         for member in _members(resource.policies[name]):
             shown = f"{name}.{member}" if member else name
             if topic is None:
                 path = ("namespace_policies", name, *filter(None, [member]))
-                said = expansion.topology.says(*path)
-                found[shown] = _place(expansion.topology.where(*path)) if said else _default_within(name)
+                found[shown] = _given(expansion, path, f"the default within {name}")
             else:
                 found[shown] = _origin(expansion, topic, name, member)
     return found
@@ -118,14 +111,15 @@ def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) ->
     found = value_origins(topic.layers, name)
     path = found.get(member)
     if path is None:
-        return _default_within(name)
+        return {"derived": f"the default within {name}"}
     if not path:
         return {"derived": why_derived(topic.layers, name)}
     return _place(expansion.topology.where(*path))
 
 
-def _default_within(policy: str) -> Json:
-    return {"derived": f"the default within {policy}"}
+def _given(expansion: Expansion, path: tuple[str, ...], default: str) -> Json:
+    topology = expansion.topology
+    return _place(topology.where(*path)) if topology.says(*path) else {"derived": default}
 
 
 def _place(where: Where) -> Json:

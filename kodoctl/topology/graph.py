@@ -18,7 +18,7 @@ from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, prod
 from kodoctl.topology.route_conditions import in_words
 
 if TYPE_CHECKING:
-    from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.expand import Expansion
 
 
 class MoveReason(StrEnum):
@@ -93,14 +93,8 @@ def _moves(
 def _lanes(expansion: Expansion) -> Iterator[GraphNode]:
     for topic in expansion.topics:
         if topic.state is not None:  # audit records are no messages
-            draining = _is_draining(topic, expansion.topology.spec.topics[topic.ground])
+            draining = expansion.is_draining(topic)
             yield GraphNode(topic.name, topic.ground, topic.level, topic.state, topic.subscription, draining)
-
-
-def _is_draining(topic: FamilyTopic, ground: GroundTopic) -> bool:
-    if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
-        return True
-    return topic.level in ground.draining
 
 
 class _Family:

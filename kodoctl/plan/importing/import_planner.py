@@ -22,7 +22,6 @@ from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
 from kodoctl.topology.names import (
-    AUDIT_SUFFIX,
     HOLDER,
     NamespaceName,
     TopicName,
@@ -125,7 +124,7 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedOb
 
 def _why_not(local: str) -> str:
     suffix = reserved_suffix(local)
-    if suffix == AUDIT_SUFFIX or suffix:
+    if suffix:
         return f"it ends in {suffix} and does not fit a family (same partitions, every subscription, every level)"
     return f"its name: {why_not_pulsar_name(local)}"
 

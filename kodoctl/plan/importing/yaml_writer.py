@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
+from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
 from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers
@@ -87,7 +88,7 @@ def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
-            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), _derived(state)]).get(name))
+            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), derived_state(0, 0, state)]).get(name))
             for state, topic in members
         ]
         if all(is_equal(name, value, base) for value, base in live):
@@ -96,13 +97,6 @@ def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]
         usual = max(values, key=values.count)
         found[name] = "inherit" if usual is None else to_json(usual)
     return found
-
-
-def _derived(state: State) -> Layer:
-    values: dict[str, Any] = {"schema_validation": False}
-    if state is State.RETRYING:
-        values["deduplication"] = True
-    return Layer((), values)
 
 
 def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
