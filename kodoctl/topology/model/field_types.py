@@ -45,6 +45,11 @@ class FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+def optional_like(*examples: Any) -> Any:
+    """A field that may be left out, None then, or is a value like these examples."""
+    return Field(default=None, examples=list(examples))
+
+
 def wrong_unit(message: str) -> PydanticCustomError:
     """A finding K005. Braces in the message must not be read as a template."""
     return PydanticCustomError("unit", "{text}", {"text": message})
