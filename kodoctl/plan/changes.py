@@ -172,6 +172,11 @@ class Delete:
         """The object's address."""
         return self.before.address
 
+    @property
+    def granted_actions(self) -> frozenset[str]:
+        """The actions that a role has after its grant is deleted: none."""
+        return frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Adopt:

@@ -10,17 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kodoctl.topology.model.topology import (
-    Audit,
-    DeadLetter,
-    GroundTopic,
-    Isolate,
-    QuotaLimit,
-    RateLimit,
-    Subscription,
-    Topology,
-    Waits,
-)
+from kodoctl.topology.model.subscription import Isolate, QuotaLimit, RateLimit, Waits
+from kodoctl.topology.model.topology import Audit, DeadLetter, GroundTopic, Subscription, Topology
 from kodoctl.topology.names import WAITING_STATES, Level, State
 from kodoctl.topology.units import Duration
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from kodoctl.topology import defaults
-from kodoctl.topology.model.topology import GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.model.subscription import QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, produced_topic
 from kodoctl.topology.route_conditions import in_words
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 
 class MoveReason(StrEnum):

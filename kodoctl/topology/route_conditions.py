@@ -11,7 +11,7 @@ from math import nan
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from kodoctl.topology.model.topology import RouteCondition
+    from kodoctl.topology.model.subscription import RouteCondition
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:

@@ -30,16 +30,11 @@ from kodoctl.topology.model.field_types import (
 )
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.subscription import (
-    ROUTE_OPERATORS,
-    ConcurrencyLimit,
     Isolate,
     Limit,
     Lookahead,
-    QuotaLimit,
-    RateLimit,
     RetryingWaits,
     Route,
-    RouteCondition,
     StateWeights,
     Waits,
     Weight,
@@ -286,11 +281,3 @@ class Topology(FileModel):
     """Addresses whose data may be destroyed by the next apply."""
     forget: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/old"]])
     """Addresses that leave our ownership without being touched."""
-
-
-__all__ = [
-    "KEY", "ROUTE_OPERATORS", "VERSION",
-    "Audit", "ConcurrencyLimit", "CreateTenant", "DeadLetter", "Defaults", "GroundTopic", "Isolate", "Limit",
-    "Lookahead", "Payload", "QuotaLimit", "RateLimit", "Route", "RouteCondition", "StateWeights", "Subscription",
-    "Topology", "Waits",
-]  # fmt: skip

@@ -271,7 +271,9 @@ class _Builder:
     def _attach(self, parent: Node, key: Any, child: Node) -> None:
         siblings: Any = parent.value
         if len(siblings) >= MAX_ITEMS:
-            raise self._too_long(child)
+            detail = f"more than {MAX_ITEMS:,} in one list or map: split the file"
+            self.findings.append(error("K008", "too many values", detail, child.where))
+            raise _HopelessError
         if key is None:
             siblings.append(child)
             return
@@ -285,12 +287,6 @@ class _Builder:
             start = key.start_mark
             child.key_line, child.key_column = start.line + 1, start.column + 1
             siblings[text] = child
-
-    def _too_long(self, item: Node) -> _HopelessError:
-        self.findings.append(
-            error("K008", "too many values", f"more than {MAX_ITEMS:,} in one list or map: split the file", item.where)
-        )
-        return _HopelessError()
 
     def _close(self, node: Node, anchor: str | None) -> None:
         if anchor:

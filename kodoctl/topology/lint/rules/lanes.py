@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.model.topology import (
-    ROUTE_OPERATORS,
-    ConcurrencyLimit,
-    Isolate,
-    Limit,
-    RateLimit,
-)
+from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimit, Isolate, Limit, RateLimit
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.route_conditions import covers
 from kodoctl.topology.units import UNLIMITED
