@@ -13,21 +13,18 @@ PRODUCTION = "production"
 _FIXED = ("name", "version", "formerly", "environments")
 
 
-def apply_overlay(root: Node, patch: Node) -> Node:
+def apply_overlay(root: Node | None, patch: Node) -> Node:
     """`root` with `patch` merged in: null deletes, maps merge, everything else replaces. Neither argument is changed."""
     if not isinstance(patch.value, dict):
         return patch
-    if not isinstance(root.value, dict):
-        return _without_nulls(patch)
-    children = dict(root.value)
+    base = root if root is not None and isinstance(root.value, dict) else _with_children(patch, {})
+    children = base.members().copy()
     for key, change in patch.value.items():
         if change.value is None:
             children.pop(key, None)
-        elif key in children:
-            children[key] = apply_overlay(children[key], change)
         else:
-            children[key] = _without_nulls(change)
-    return _with_children(root, children)
+            children[key] = apply_overlay(children.get(key), change)
+    return _with_children(base, children)
 
 
 def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, list[Diagnostic]]:
@@ -59,14 +56,6 @@ def changes_nothing(root: Node | None, environment: str) -> bool:
     """True if the environment exists and its overlay is empty: findings of the base are its findings."""
     patch = root.members("environments").get(environment) if root else None
     return patch is not None and patch.value == {}
-
-
-def _without_nulls(node: Node) -> Node:
-    if not isinstance(node.value, dict):
-        return node
-    return _with_children(
-        node, {k: _without_nulls(child) for k, child in node.value.items() if child.value is not None}
-    )
 
 
 def _with_children(node: Node, children: dict[str, Node]) -> Node:
