@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad a finding is. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
+    """Severity of a finding. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -42,7 +42,7 @@ class Remedy:
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: `code` is public API and never changes its meaning; `where` is None for findings about no file.
-    With a `remedy`, the last line of `detail` tells it.
+    The `detail` names the `remedy` too: in its last line (`error_with_remedy`), or as one way of several.
     """
 
     severity: Severity
@@ -59,15 +59,16 @@ class Diagnostic:
         return f"{place}{self.code} {self.severity} {self.summary}{detail}"
 
 
-def error(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
+def error(
+    code: str, summary: str, detail: str = "", where: Where | None = None, remedy: Remedy | None = None
+) -> Diagnostic:
     """A finding that stops the command."""
-    return Diagnostic(Severity.ERROR, code, summary, detail, where)
+    return Diagnostic(Severity.ERROR, code, summary, detail, where, remedy=remedy)
 
 
 def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, told: str) -> Diagnostic:
-    """A finding that stops the command unless a flag allows it; `told` is the remedy as people write it."""
-    text = f"{detail}\nif that is meant: {told}"
-    return Diagnostic(Severity.ERROR, code, summary, text, remedy=remedy)
+    """A finding that stops the command unless a flag allows it; `told`: the remedy as people write it."""
+    return error(code, summary, f"{detail}\nif that is meant: {told}", remedy=remedy)
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
@@ -81,7 +82,7 @@ def note(code: str, summary: str, detail: str = "", where: Where | None = None) 
 
 
 def has_errors(findings: Iterable[Diagnostic]) -> bool:
-    """Whether any finding stops the command (allowed ones do not)."""
+    """True if any finding stops the command (allowed ones do not)."""
     return any(f.severity is Severity.ERROR and f.allowed_because is None for f in findings)
 
 

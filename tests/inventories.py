@@ -14,7 +14,7 @@ from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, LiveObject, TopicFacts, desired
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
-from kodoctl.plan.ledger_plan import HELD, OwnerPlan, ledger_after
+from kodoctl.plan.ledger_plan import HELD, LedgerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.topology.expand import Expansion, expand
@@ -80,7 +80,7 @@ def _as_live(resource: Any) -> Any:
             return resource
 
 
-def ledger_of(owner: OwnerPlan, side: Desired) -> Ledger:
+def ledger_of(owner: LedgerPlan, side: Desired) -> Ledger:
     """The entry an apply leaves behind."""
     owned = {
         a: OwnershipKind.CREATED

@@ -6,7 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
 MAX_LINES = 400
 MAX_FUNCTION = 60
+MAX_CHAIN = 13  # modules that import one another
 
 
 def _name(path: Path) -> str:
@@ -50,6 +51,40 @@ def test_no_modules_import_each_other() -> None:
         (one, other) for one in graph.modules for other in graph.find_modules_directly_imported_by(one)
     )
     assert not [sorted(found) for found in nx.strongly_connected_components(imports) if len(found) > 1]
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts[parts[0] == "consumer" :] if part != "__init__")
+
+
+def _loaded(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """What these statements import as they run, by full names: not what functions import, nor what only annotations need."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                pass
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=orelse):
+                yield from _loaded(orelse)
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names):
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case _:
+                yield from _loaded(ast.iter_child_nodes(node))
+
+
+def test_chains_of_imports_are_short() -> None:
+    """Who reads the first module of a chain may have to read all of it, and a start loads it."""
+    modules = {_module(path): path for path in SOURCES}
+    imports = nx.DiGraph()
+    for module, path in modules.items():
+        for name in _loaded(ast.parse(path.read_text(encoding="utf-8")).body):
+            target = name if name in modules else name.rpartition(".")[0]
+            if target in modules and target != module:
+                imports.add_edge(module, target)
+    chain = nx.dag_longest_path(imports)
+    assert len(chain) <= MAX_CHAIN, f"a chain of {len(chain)} modules: {' > '.join(chain)}"
 
 
 def _calls(tree: ast.AST) -> Iterator[str]:

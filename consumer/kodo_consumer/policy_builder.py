@@ -27,15 +27,16 @@ from kodo_consumer.core.policy import (
 from kodo_consumer.core.scheduling.adaptive_concurrency import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import declared_limits, produced_topic
+from kodoctl.topology.expand import declared_limits
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
-from kodoctl.topology.model.topology import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
-from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
+from kodoctl.topology.model.subscription import ConcurrencyLimit, QuotaLimit, RateLimit
+from kodoctl.topology.names import NamespaceName, TopicName, audit_name, produced_topic, state_name
 from kodoctl.topology.route_conditions import holds
 
 if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
     from kodoctl.topology.units import Rate as FileRate
 
 WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)

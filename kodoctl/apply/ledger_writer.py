@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.ledger import Ledger, OwnershipKind
-from kodoctl.plan.ledger_plan import HELD, OwnerPlan, entries_written
+from kodoctl.plan.ledger_plan import HELD, LedgerPlan, entries_written
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, wait_until, write
@@ -188,11 +188,11 @@ def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
     return ledgers.encode(known) if known else None
 
 
-def _new(owner: OwnerPlan) -> Ledger:
+def _new(owner: LedgerPlan) -> Ledger:
     return Ledger(owner.name, owner.namespace, owner.source, owner.environment)
 
 
-def _closed(entry: Ledger, owner: OwnerPlan, *, ending: bool) -> Ledger:
+def _closed(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
     """What the entry says once everything is done; intents that came to nothing go, unless they may be about the rest of a
     plan of which this was a part.
     """

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.apply.topics import write_policy
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.field_diff import normalize
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
@@ -66,14 +66,14 @@ def read_policies(admin: Admin, namespace: NamespaceName, cluster: str) -> Polic
 
 
 def _different(found: Policies, wanted: Policies) -> list[str]:
-    return [name for name, value in wanted.items() if normal(found.get(name)) != normal(value)]
+    return [name for name, value in wanted.items() if normalize(found.get(name)) != normalize(value)]
 
 
 def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyChange, ...], cluster: str) -> None:
     """Policies one after the other, each read back: many wrong bodies answer 204."""
     changed = {change.policy: (change.before, change.after) for change in changes}
     now = read_policies(admin, name, cluster)
-    moved = [policy for policy, (old, _) in changed.items() if normal(now.get(policy)) != normal(old)]
+    moved = [policy for policy, (old, _) in changed.items() if normalize(now.get(policy)) != normalize(old)]
     if moved:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     path = namespace_path(name)
@@ -84,7 +84,7 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
     for step in write_order(changed, {}, by_time=False):
 
         def there(step: PolicyWrite = step) -> bool:
-            return normal(shown(step.name)) == normal(step.after)
+            return normalize(shown(step.name)) == normalize(step.after)
 
         requests = namespace_writes(step.name, step.after, step.before)
         write_policy(admin, path, step, requests, partial(shown, step.name))

@@ -19,7 +19,7 @@ from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
 from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
-from kodoctl.planning.planner import judged_now, scope_of_plan
+from kodoctl.planning.planner import rejudge, scope_of_plan
 from kodoctl.pulsar.broker_info import read_server
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control, write_index
@@ -183,7 +183,7 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
     findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live)]
     if findings:
         raise RefusedError(*findings)
-    judged = judged_now(session.admin, plan, live, now=int(time.time() * 1000))
+    judged = rejudge(session.admin, plan, live, now=int(time.time() * 1000))
     new = [danger for change in judged.changes for danger in change.about.dangers if danger.severity is Severity.ERROR]
     if new:
         raise RefusedError(*new)

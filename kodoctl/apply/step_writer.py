@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from kodoctl.apply import deletes, namespaces, subscriptions, topics
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
+from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -47,7 +47,7 @@ class StepWriter:
             if isinstance(change, Delete) and isinstance(change.before, TopicResource)
         }
 
-    def levels(self, namespace: NamespaceName) -> Levels:
+    def levels(self, namespace: NamespaceName) -> PolicyLevels:
         """The levels under the topics of a namespace, before and after this plan."""
         return levels_of(namespace, self._live, self._namespace_changes)
 

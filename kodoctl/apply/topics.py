@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldUpdate, PolicyChange
-from kodoctl.plan.field_diff import same
+from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
@@ -24,14 +24,14 @@ from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from kodoctl.plan.policy_levels import Levels
+    from kodoctl.plan.policy_levels import PolicyLevels
     from kodoctl.topology.model.policies import PolicyValue
     from kodoctl.topology.names import TopicName
 
 _MOMENT_S: Final = 2.0
 
 
-def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels) -> None:
+def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyLevels) -> None:
     """The topic with our marker in one request (the only atomic create-if-absent), then its policies."""
     body = {"partitions": topic.partitions, "properties": {OWNER_PROPERTY: owner}}
 
@@ -48,7 +48,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels)
     set_policies(admin, topic.name, {name: (None, value) for name, value in topic.policies.items()}, levels)
 
 
-def _is_empty_replica(admin: Admin, topic: TopicResource, levels: Levels) -> bool:
+def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) -> bool:
     """Whether the topic that came since the plan is what replication makes of another cluster's topic, between this
     cluster's namespace and its topics: as many partitions, no marker, no message and no subscription.
     """
@@ -64,7 +64,7 @@ def _is_empty_replica(admin: Admin, topic: TopicResource, levels: Levels) -> boo
 
 
 def update_topic(
-    admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: Levels
+    admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldUpdate, ...], levels: PolicyLevels
 ) -> None:
     """Only what differs is written, and only if it is still what the plan saw."""
     names = {field.name for field in fields}
@@ -86,10 +86,10 @@ def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue 
     """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
     (kodoctl.pulsar.topic_policy_reader).
     """
-    return wait_until(lambda: same(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
+    return wait_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 
-def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Levels) -> None:
+def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
     """Policy writes of one topic, one after the other, in an order the broker accepts."""
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
@@ -108,11 +108,11 @@ def write_policy(
     """
 
     def done() -> bool:
-        return same(step.name, now(), step.after)
+        return is_equal(step.name, now(), step.after)
 
     def as_planned() -> bool:
         shown = now()
-        return same(step.name, shown, step.before) or (
+        return is_equal(step.name, shown, step.before) or (
             step.name == "backlog_quota" and rest_of_quota(shown, step.before)
         )
 

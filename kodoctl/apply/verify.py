@@ -15,8 +15,8 @@ from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
-from kodoctl.plan.field_diff import same
-from kodoctl.plan.policy_levels import Levels, validates
+from kodoctl.plan.field_diff import is_equal
+from kodoctl.plan.policy_levels import PolicyLevels, validates
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.confirmed_write import wait_until
@@ -37,7 +37,7 @@ Problem = tuple[Step, str]
 class Verifier:
     """Compares what is live with what was written."""
 
-    def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], Levels]) -> None:
+    def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], PolicyLevels]) -> None:
         self._admin, self._client, self._levels = admin, client, levels
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
@@ -66,7 +66,7 @@ class Verifier:
         }
         for step, topic, changed in wanted:
             shown = readings[topic.namespace].of(topic)
-            late = [name for name, value in changed.items() if not same(name, shown.get(name), value)]
+            late = [name for name, value in changed.items() if not is_equal(name, shown.get(name), value)]
             for name in late:
                 if not self._shows(topic, name, changed[name]):
                     now = read_policy(self._admin, topic, name)
@@ -78,7 +78,7 @@ class Verifier:
         return validates(levels.namespace_after, levels.broker)
 
     def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
-        return wait_until(lambda: same(name, read_policy(self._admin, topic, name), wanted))
+        return wait_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
 
     def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         found = [

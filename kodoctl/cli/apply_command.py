@@ -135,7 +135,7 @@ def _check_planned(given: PlanFlags) -> None:
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
-    from kodoctl.plan.approval import unapproved, with_reviewed_evidence
+    from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
     from kodoctl.plan.partial_access import refuse_reduced
 
     if reviewed.refused:
@@ -143,7 +143,7 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
             error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
         )
     refuse_reduced(reviewed, file)
-    if findings := unapproved(planned, reviewed):
+    if findings := unapproved_changes(planned, reviewed):
         raise RefusedError(*findings)
     return with_reviewed_evidence(planned, reviewed)
 

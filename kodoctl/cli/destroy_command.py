@@ -76,7 +76,7 @@ def _prepared(  # one for each flag
     """The plan that leaves nothing of the topologies named by files or by name."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
-    from kodoctl.planning.planner import prepare
+    from kodoctl.planning.planner import plan_live
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:
@@ -96,7 +96,7 @@ def _prepared(  # one for each flag
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))
     desired = replace(desired, destroyed=frozenset(doomed))
-    plan = prepare(session, desired, allowances, namespaces=spaces).plan
+    plan = plan_live(session, desired, allowances, namespaces=spaces).plan
     if not plan.owners:
         tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
     return plan

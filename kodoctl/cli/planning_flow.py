@@ -61,13 +61,15 @@ def prepare_loaded(
 ) -> PlannedRun:
     """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
     from kodoctl.plan.targeting import TargetFlags
-    from kodoctl.planning.planner import prepare
+    from kodoctl.planning.planner import plan_live
 
     desired, take_over = loaded.desired, given.take_over
     allowances = plan_options.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
     selection = TargetFlags(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
-    prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
+    prepared = plan_live(
+        session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce
+    )
     if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
         report([replace(finding, severity=Severity.WARNING) for finding in unanswered.diagnostics])
     if tell is not None:

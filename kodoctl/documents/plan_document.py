@@ -16,7 +16,7 @@ class RemedyRow(TypedDict):
 
 
 class FindingRow(TypedDict):
-    """A finding. Without `remedy` no flag allows it; with one the last line of `detail` tells it, too."""
+    """A finding. Without `remedy` no flag allows it; with one `detail` names it, too, mostly in its last line."""
 
     severity: str
     code: str

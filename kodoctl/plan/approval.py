@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Action, Change, Create, Update, action_of
-from kodoctl.plan.staleness import MAX_SHOWN, other_cluster
+from kodoctl.plan.changes import Action, Change, Create, Update, action_of, with_context
+from kodoctl.plan.staleness import other_cluster, shortened
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -21,7 +21,7 @@ K544: Final = "not in the approved plan"
 _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 
 
-def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
+def unapproved_changes(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
 
     A change counts as approved with the very values it had then, before and after. What is done already may be
@@ -36,19 +36,15 @@ def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
         findings.append(error("K544", K544, detail))
     lines = [*_changes(fresh, approved), *_owners(fresh, approved)]
     if lines:
-        shown = lines[:MAX_SHOWN]
-        shown += [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
         advice = "nothing was written: plan again in a pull request, and have that approved"
-        findings.append(error("K544", K544, "\n".join([*shown, advice])))
+        findings.append(error("K544", K544, "\n".join([*shortened(lines), advice])))
     return tuple(findings)
 
 
 def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
     """The plan with the evidence that was reviewed: clients that it does not name may not be cut off."""
     known = {_key(change): change.about.evidence for change in approved.changes}
-    changes = tuple(
-        replace(change, about=replace(change.about, evidence=known[_key(change)])) for change in fresh.changes
-    )
+    changes = tuple(with_context(change, evidence=known[_key(change)]) for change in fresh.changes)
     return replace(fresh, changes=changes)
 
 

@@ -5,7 +5,7 @@ Use `match` with `assert_never` on `Change`; never compare action names as text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
@@ -172,10 +172,15 @@ class Delete:
         """The object's address."""
         return self.before.address
 
+    @property
+    def granted_actions(self) -> frozenset[str]:
+        """The actions that a role has after its grant is deleted: none."""
+        return frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """A live object that nobody owns, or that is taken over, becomes ours: marker and ledger only."""
+    """A live object without an owner, or one that is taken over, becomes ours: marker and ledger only."""
 
     before: Resource
     about: ChangeContext
@@ -197,6 +202,11 @@ class Forget:
 
 
 Change = Create | Update | Delete | Adopt | Forget
+
+
+def with_context(change: Change, **attributes: Any) -> Change:
+    """The change with other attributes of its context."""
+    return replace(change, about=replace(change.about, **attributes))
 
 
 def action_of(change: Change) -> Action:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, error
+from kodoctl.errors import Diagnostic, Remedy, error
 from kodoctl.plan.changes import (
     Adopt,
     Change,
@@ -18,10 +18,10 @@ from kodoctl.plan.changes import (
     Forget,
     Update,
 )
-from kodoctl.plan.field_diff import FieldDiff, grant_fields, impossible, schema_fields
+from kodoctl.plan.field_diff import FieldDiff, grant_fields, schema_fields, unsupported_changes
 from kodoctl.plan.inventory import Desired, DesiredObject, Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
-from kodoctl.plan.ownership import OwnershipRecords, foreign_ledgers
+from kodoctl.plan.ownership import OwnershipRecords, claim, foreign_ledgers
 from kodoctl.plan.ownership_decision import (
     OwnershipAction,
     OwnershipDecision,
@@ -47,7 +47,7 @@ HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is h
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """What people allowed by flags and by lists in the files."""
+    """Allowances by flags and by lists in the files."""
 
     adopt: frozenset[Address] = frozenset()
     destroy: frozenset[Address] = frozenset()
@@ -58,7 +58,7 @@ class Allowances:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All changes, what stands in their way, and what was seen but is nobody's business of ours."""
+    """All changes, their conflicts, and the live objects that the files do not manage."""
 
     changes: tuple[Change, ...]
     conflicts: tuple[Diagnostic, ...]
@@ -71,8 +71,8 @@ class Difference:
 def diff(
     desired: Desired, live: Live, allowances: Allowances | None = None, chosen: TargetedObjects | None = None
 ) -> Difference:
-    """What would make the live objects what the files declare, and whose business everything else is. `chosen`: a part;
-    of the rest nothing is said.
+    """The changes that make the live objects equal to the declared ones, with conflicts and the objects of other owners.
+    `chosen`: a part; the rest is not compared.
     """
     return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
@@ -83,7 +83,7 @@ class _Diff:
     def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: TargetedObjects | None) -> None:
         self._desired, self._live, self._allowances, self._chosen = desired, live, allowances, chosen
         self._records = OwnershipRecords(desired, live)
-        self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._takes)
+        self._field_diff = FieldDiff(desired, live, self._records.namespace_keys, self._includes)
         self._changes: list[Change] = []
         self._conflicts: list[Diagnostic] = []
         self._unchanged = 0
@@ -91,10 +91,10 @@ class _Diff:
     def run(self) -> Difference:
         self._conflicts += foreign_ledgers(self._desired, self._live, take_over=self._allowances.take_over)
         for address, wanted in self._desired.objects.items():
-            if self._takes(address):
+            if self._includes(address):
                 self._declared(address, wanted, self._live.objects.get(address))
         for ledger in self._records.ours:
-            self._no_longer_declared(ledger)
+            self._undeclared(ledger)
         self._conflicts += self._field_diff.unsupported()
         return Difference(
             tuple(self._changes),
@@ -105,8 +105,8 @@ class _Diff:
             self._chosen,
         )
 
-    def _takes(self, address: Address) -> bool:
-        return self._chosen is None or self._chosen.takes(address)
+    def _includes(self, address: Address) -> bool:
+        return self._chosen is None or self._chosen.includes(address)
 
     # --- declared objects
 
@@ -115,7 +115,7 @@ class _Diff:
             case GrantResource() as grant if found is not None:
                 self._grant(wanted, grant, found)
             case SchemaResource() | TenantResource() if found is not None:
-                self._shared(wanted, found)
+                self._unowned(wanted, found)
             case NamespaceResource(name=name, managed=None) if found and not self._records.namespace_keys(name):
                 self._unchanged += 1  # needed, and there: whose it is does not matter
             case _:
@@ -124,13 +124,13 @@ class _Diff:
     def _owned(self, address: Address, wanted: DesiredObject, found: LiveObject | None) -> None:
         """A declared object that belongs to one topology: first whose it is, then its fields."""
         formerly = self._desired.formerly(wanted.owner)
-        live = self._records.claim(address, found, wanted.owner) if found else None
+        live = claim(address, found, self._live, asking=wanted.owner) if found else None
         decision = decide_declared(wanted.owner, live, formerly=formerly, take_over=self._allowances.take_over)
         if found is None or live is None:
             resource = self._field_diff.supported(wanted.resource)
             self._changes.append(Create(resource, ChangeContext(wanted.owner, decision.reason, wanted.where)))
             return
-        problems = list(impossible(wanted, found))
+        problems = list(unsupported_changes(wanted, found))
         if decision.action is OwnershipAction.REFUSE:
             problems.append(_conflict(address, wanted, decision))
         if problems:
@@ -153,13 +153,15 @@ class _Diff:
         self._changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
         risky = [change.label for change in fields if change.name not in HEALING]
         if adopting and risky and found.resource.address not in self._allowances.adopt:
+            address = found.resource.address
             detail = (
-                f"{found.resource.address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
-                f" Write the live values into the file, or --adopt {found.resource.address}"
+                f"{address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
+                f" Write the live values into the file, or --adopt {address}"
             )
-            self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
+            remedy = Remedy("--adopt", address)
+            self._conflicts.append(error("K417", "adoption would change it", detail, wanted.where, remedy))
 
-    def _shared(self, wanted: DesiredObject, found: LiveObject) -> None:
+    def _unowned(self, wanted: DesiredObject, found: LiveObject) -> None:
         """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
         match wanted.resource, found.resource:
             case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
@@ -181,26 +183,26 @@ class _Diff:
 
     # --- ours, and no longer declared
 
-    def _no_longer_declared(self, ledger: Ledger) -> None:
+    def _undeclared(self, ledger: Ledger) -> None:
         owner = self._records.lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
             if address.startswith("namespace."):
-                if owner is None and all(map(self._takes, ledger.addresses)):
+                if owner is None and all(map(self._includes, ledger.addresses)):
                     found = self._live.objects.get(address)
                     about = ChangeContext(ledger.name, "nothing of ours is left in it")
                     self._changes.append(Forget(address, found.resource if found else None, about))
-            elif address not in self._desired.objects and self._takes(address):
-                self._leave(address, holding, ledger, owner or ledger.name)
+            elif address not in self._desired.objects and self._includes(address):
+                self._delete_or_forget(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
-            if address not in self._desired.objects and self._takes(address):
+            if address not in self._desired.objects and self._includes(address):
                 self._revoke(address, actions, owner or ledger.name)
 
-    def _leave(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
+    def _delete_or_forget(self, address: Address, holding: OwnershipKind, ledger: Ledger, owner: str) -> None:
         found = self._live.objects.get(address)
         decision = decide_undeclared(
             ledger.name,
             holding,
-            self._records.claim(address, found) if found else None,
+            claim(address, found, self._live) if found else None,
             forget=address in self._allowances.forget,
             destroy=address in self._allowances.destroy,
         )
@@ -239,10 +241,10 @@ class _Diff:
     def _unmanaged(self) -> Iterator[Address]:
         touched = {change.address for change in self._changes}
         for address, found in self._live.objects.items():
-            if address in self._desired.objects or address in touched or not self._takes(address):
+            if address in self._desired.objects or address in touched or not self._includes(address):
                 continue
             if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
-                owned = self._records.claim(address, found)
+                owned = claim(address, found, self._live)
                 if owned.owner is None or (owned.owner in self._desired.names and owned.holding is None):
                     yield address
 
@@ -256,18 +258,17 @@ def _conflict(address: Address, wanted: DesiredObject, decision: OwnershipDecisi
         f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
         f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
     )
-    return error("K410", "another topology owns it", detail, wanted.where)
+    return error("K410", "another topology owns it", detail, wanted.where, Remedy("--take-over"))
 
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
-    """A destroy also deletes namespaces that we created and nobody else lives in; the Pulsar tenant never."""
+    """The changes of a destroy with the namespaces that we created and no other topology uses; never the Pulsar tenant."""
     kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
         holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is OwnershipKind.CREATED]
-        topics = [f.resource for f in live.objects.values() if isinstance(f.resource, TopicResource)]
-        left = {topic.address for topic in topics if topic.name.namespace == namespace}
+        left = {topic for topic, _ in live.topics_in(namespace)}
         found = live.objects.get(address)
         if holders and found and not set(ledgers) - names and left <= gone:
             kept = [change for change in kept if change.address != address]

@@ -24,7 +24,7 @@ _BEYOND_REPAIR = frozenset({"K411", "K412"})
 @dataclass(frozen=True, slots=True)
 class Drift:
     """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied
-    since it changed, so that a differing value can be the file's or somebody's. `beyond_repair`: differs, and apply
+    since it changed, so that a differing value can be an edit or drift. `beyond_repair`: differs, and apply
     cannot help.
     """
 
@@ -53,11 +53,10 @@ def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
     """By ledger: it knows what was applied (addresses) and whether the file has changed since (digest)."""
     applied: set[Address] = set()
     digests: dict[str, str] = {}
-    for entries in live.ledgers.values():
-        for name, ledger in entries.items():
-            digests[name] = ledger.digest
-            applied |= {address for address, holding in ledger.owned.items() if holding is not OwnershipKind.INTENT}
-            applied |= ledger.grants.keys()
+    for ledger in live.entries:
+        digests[ledger.name] = ledger.digest
+        applied |= {address for address, holding in ledger.owned.items() if holding is not OwnershipKind.INTENT}
+        applied |= ledger.grants.keys()
     stale = {owner.name for owner in plan.owners if not owner.leaves and digests.get(owner.name) != owner.digest}
     groups: dict[str, list[Change]] = {"by_hand": [], "not_applied": [], "either": []}
     for change in plan.changes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import Effective, FieldChange, FieldUpdate, PolicyChange
-from kodoctl.plan.policy_levels import Levels, NamespaceChanges, levels_of
+from kodoctl.plan.policy_levels import NamespaceChanges, PolicyLevels, levels_of
 from kodoctl.topology.model.policies import (
     ONLY_WHERE_NAMED,
     TOPIC_POLICY_NAMES,
@@ -40,7 +40,7 @@ ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_a
 
 class FieldDiff:
     """Fields by which live objects differ from declared ones. `set_by_us`: policies of a namespace that an apply of
-    these topologies set earlier; `takes`: whether an object is compared at all.
+    these topologies set earlier; `includes`: whether an object is compared at all.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class FieldDiff:
         desired: Desired,
         live: Live,
         set_by_us: Callable[[NamespaceName], frozenset[str]],
-        takes: Callable[[Address], bool],
+        includes: Callable[[Address], bool],
     ) -> None:
-        self._desired, self._live, self._set_by_us, self._takes = desired, live, set_by_us, takes
+        self._desired, self._live, self._set_by_us, self._includes = desired, live, set_by_us, includes
 
     def fields(self, wanted: DesiredObject, found: LiveObject) -> tuple[FieldUpdate, ...]:
         """The fields of an object that a topology owns: a topic, a namespace, a subscription."""
@@ -76,7 +76,7 @@ class FieldDiff:
             unsaid = []
             for address, wanted in self._desired.objects.items():
                 topic = wanted.resource
-                if isinstance(topic, TopicResource) and policy in topic.policies and self._takes(address):
+                if isinstance(topic, TopicResource) and policy in topic.policies and self._includes(address):
                     counts = self._levels(topic.name.namespace).effective(policy, None, after=True)
                     value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
                     if value != topic.policies[policy]:
@@ -90,7 +90,7 @@ class FieldDiff:
                 )
                 yield warning("K421", "a policy this broker does not have", detail, where)
 
-    def _levels(self, namespace: NamespaceName) -> Levels:
+    def _levels(self, namespace: NamespaceName) -> PolicyLevels:
         return levels_of(namespace, self._live, self._namespace_changes)
 
     @cached_property
@@ -98,7 +98,7 @@ class FieldDiff:
         """The policies that the files change on namespaces, those of namespaces that are to be created among them."""
         found = {}
         for address, wanted in self._desired.objects.items():
-            if isinstance(wanted.resource, NamespaceResource) and self._takes(address):
+            if isinstance(wanted.resource, NamespaceResource) and self._includes(address):
                 name = wanted.resource.name
                 there = NamespaceResource(name, self._live.namespace_policies.get(name, {}))
                 keys, broker = self._set_by_us(name), self._live.broker_defaults
@@ -107,7 +107,7 @@ class FieldDiff:
 
 
 def topic_fields(
-    wanted: DesiredObject, found: LiveObject, levels: Levels, unsupported: frozenset[str]
+    wanted: DesiredObject, found: LiveObject, levels: PolicyLevels, unsupported: frozenset[str]
 ) -> tuple[FieldUpdate, ...]:
     """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
     after, before = wanted.resource, found.resource
@@ -122,7 +122,7 @@ def topic_fields(
         old, new = before.policies.get(name), after.policies.get(name)
         if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
             continue
-        if not same(name, old, new):
+        if not is_equal(name, old, new):
             fields.append(
                 PolicyChange(
                     name,
@@ -137,8 +137,8 @@ def topic_fields(
     return tuple(fields)
 
 
-def impossible(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
-    """What Pulsar cannot do: shrink, or turn a plain topic into a partitioned one."""
+def unsupported_changes(wanted: DesiredObject, found: LiveObject) -> Iterator[Diagnostic]:
+    """Errors for changes that Pulsar cannot make: fewer partitions, a plain topic turned into a partitioned one."""
     after, before = wanted.resource, found.resource
     if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
         return
@@ -166,7 +166,7 @@ def namespace_fields(
             continue  # a namespace always has clusters: Pulsar knows no way to unset them
         if new is None and name in ALWAYS_SET:
             new = ALWAYS_SET[name]
-        if normal(old) != normal(new):
+        if normalize(old) != normalize(new):
             effective = (_on_namespace(name, value, broker) for value in (old, new))
             fields.append(PolicyChange(name, old, new, *effective))
     return tuple(fields)
@@ -186,7 +186,7 @@ def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]
 def grant_fields(
     after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
 ) -> tuple[FieldChange, ...]:
-    """Actions to add, and those that our own ledger gave, nobody else's did, and the file no longer asks for."""
+    """Actions to add, and actions to revoke: those of our own ledger alone that the file no longer asks for."""
     revoked = granted_by_us - after.actions - granted_by_others
     actions = (before.actions | after.actions) - revoked
     return (FieldChange("actions", before.actions, actions),) if actions != before.actions else ()
@@ -198,12 +198,14 @@ def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldC
     return () if same else (FieldChange("definition", before.definition, after.definition),)
 
 
-def same(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
-    """Whether the broker shows what was wanted; a value that cannot be unset is as good as unset at its default."""
-    return normal(shown) == normal(wanted) or (wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name])
+def is_equal(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
+    """True if the broker shows the wanted value; a value that cannot be unset counts as unset at its default."""
+    return normalize(shown) == normalize(wanted) or (
+        wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name]
+    )
 
 
-def normal(value: PolicyValue | None) -> PolicyValue | None:
+def normalize(value: PolicyValue | None) -> PolicyValue | None:
     """Values that mean the same compare equal: a list of clusters has no order, one partition is the default."""
     match value:
         case tuple():

@@ -51,12 +51,12 @@ class FleetPlan:
 
     @property
     def refused(self) -> bool:
-        """Whether one of the plans may not be carried out: then none is."""
+        """True if one of the plans may not be carried out: then none is."""
         return any(plan.refused for plan in self.plans.values())
 
     @property
     def empty(self) -> bool:
-        """Whether no cluster that was reached has anything to write."""
+        """True if no cluster that was reached has anything to write."""
         return all(plan.empty for plan in self.plans.values())
 
 
@@ -86,7 +86,7 @@ def dumps(fleet: FleetPlan) -> str:
 
 
 def is_fleet(text: str) -> bool:
-    """Whether a plan file is over several clusters; what is no plan file is none."""
+    """True for the text of a plan file over several clusters."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

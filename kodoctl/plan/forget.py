@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import ChangeContext, Forget
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
-from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
+from kodoctl.plan.plan import Plan, plan_without_files
 
 if TYPE_CHECKING:
     from kodoctl.plan.inventory import Live
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
-    """Forgets single objects, and everything of the topologies in `names`. What nobody owns is a finding."""
+    """A plan that forgets single objects, and all of the topologies in `names`. An object without an owner is a finding."""
     wanted = frozenset(addresses)
-    entries = [entry for ledgers in live.ledgers.values() for entry in ledgers.values()]
-    owners: list[OwnerPlan] = []
+    entries = list(live.entries)
+    owners: list[LedgerPlan] = []
     changes: list[Forget] = []
     for entry in entries:
         whole = entry.name in names
@@ -31,18 +32,8 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
             owners.append(_owner(entry, going, whole=whole))
             changes += [_forget(entry.name, address, live) for address in sorted(going)]
     known = {change.address for change in changes}
-    return Plan(
-        identity=live.identity,
-        environment=None,
-        digest="",
-        namespaces=tuple(sorted({owner.namespace for owner in owners})),
-        changes=tuple(changes),
-        owners=tuple(owners),
-        findings=tuple(_nobodys(wanted - known, names - {entry.name for entry in entries})),
-        fingerprints={address: fingerprint(address, live) for address in known},
-        ledger_fingerprints=ledger_fingerprints(owners, changes, live),
-        allowances=Allowances(forget=wanted),
-    )
+    findings = _unowned(wanted - known, names - {entry.name for entry in entries})
+    return plan_without_files(live, tuple(changes), owners, findings=findings, allowances=Allowances(forget=wanted))
 
 
 def _forget(owner: str, address: Address, live: Live) -> Forget:
@@ -53,22 +44,15 @@ def _forget(owner: str, address: Address, live: Live) -> Forget:
     return Forget(address, found.resource if found else None, about)
 
 
-def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> OwnerPlan:
+def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> LedgerPlan:
     """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
-    return OwnerPlan(
-        entry.name,
-        entry.namespace,
-        entry.source,
-        entry.environment,
-        "",
-        frozenset() if whole else entry.namespace_keys,
-        {} if whole else {address: actions for address, actions in entry.grants.items() if address not in going},
-        {} if whole else entry.consumers,
-        leaves=whole,
-    )
+    if whole:
+        return leaving(entry)
+    grants = {address: actions for address, actions in entry.grants.items() if address not in going}
+    return replace(with_entry(entry), digest="", grants=grants)
 
 
-def _nobodys(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
+def _unowned(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
     for address in sorted(addresses):
         yield error("K419", "nothing to forget", f"{address} is in no topology's ledger on this cluster")
     for name in sorted(names):

@@ -6,13 +6,24 @@ Three sides: the files as they are, the files as they were at the git revision, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldUpdate, Forget, Origin, PolicyChange, Update
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.changes import (
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    FieldUpdate,
+    Forget,
+    Origin,
+    PolicyChange,
+    Update,
+    with_context,
+)
+from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:
@@ -33,7 +44,11 @@ class Baseline:
 
 def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tuple[Change, ...]:
     """The changes, each with where it comes from."""
-    return tuple(_with_origin(change, now, then) for change in changes)
+    found = []
+    for change in changes:
+        origin, drifted = _origin(change, now.objects.get(change.address), then.objects.get(change.address))
+        found.append(with_context(change, origin=origin, drifted=drifted))
+    return tuple(found)
 
 
 def unedited(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnostic]:
@@ -50,11 +65,6 @@ def unedited(changes: Iterable[Change], against: Baseline) -> Iterator[Diagnosti
         f" {against.ref} first"
     )
     yield warning("K407", K407, detail)
-
-
-def _with_origin(change: Change, now: Desired, then: Desired) -> Change:
-    origin, drifted = _origin(change, now.objects.get(change.address), then.objects.get(change.address))
-    return replace(change, about=replace(change.about, origin=origin, drifted=drifted))
 
 
 def _origin(change: Change, now: DesiredObject | None, then: DesiredObject | None) -> tuple[Origin, tuple[str, ...]]:
@@ -94,7 +104,7 @@ def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject
         return Origin.DRIFT
     if isinstance(field.before, frozenset):  # a role may have more from others
         return Origin.EDIT if (before or frozenset()) <= field.before else Origin.BOTH
-    return Origin.EDIT if before == normal(field.before) else Origin.BOTH
+    return Origin.EDIT if before == normalize(field.before) else Origin.BOTH
 
 
 def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
@@ -103,7 +113,7 @@ def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
     """
     match wanted.resource if wanted else None:
         case TopicResource() | NamespaceResource() as resource if isinstance(field, PolicyChange):
-            return normal(resource.policies.get(field.policy))
+            return normalize(resource.policies.get(field.policy))
         case TopicResource(partitions=partitions) if field.name == "partitions":
             return partitions
         case GrantResource(actions=actions):

@@ -1,7 +1,7 @@
 """Apply history of a namespace, from its journal: entries in, applies out. Pure.
 
 An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when
-somebody broke a lease; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
+a lease was broken; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
 
 The journal keeps everything for ever, and every client that may produce to its topic may write into it. So an invalid
 entry is left out and reported, and the content of the others is shown, confirmed and judged anew before anything is
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 @dataclass(frozen=True)
 class Applied:
     """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in
-    the order of their ends; `broken` those that failed or whose end nobody wrote down: they may have happened.
+    the order of their ends; `broken` those that failed or have no end in the journal: they may have happened.
     """
 
     id: str
@@ -258,7 +258,7 @@ def to_json(one: Applied) -> Json:
 
 
 def parse(data: bytes) -> Json:
-    """One entry; {} for what is none of ours."""
+    """One entry; {} for data that is no JSON object."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):

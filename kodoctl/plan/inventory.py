@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DesiredObject:
-    """A declared object: who declares it, where, and which of its policies are somebody else's."""
+    """A declared object: the topology that declares it, the place, and its policies that the topology leaves alone."""
 
     resource: Resource
     owner: str
@@ -72,7 +72,7 @@ class Desired:
 def desired(
     expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
 ) -> Desired:
-    """What the expansions stand for together; a namespace that no file owns is needed bare."""
+    """The desired inventory of all expansions together; a namespace that no file owns is needed bare."""
     all_expansions = tuple(expansions)
     objects: dict[Address, DesiredObject] = {}
     for expansion in all_expansions:
@@ -110,18 +110,17 @@ def _ordered_topics(expansion: Expansion) -> frozenset[Address]:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """What a subscription holds and who uses it, summed over partitions. Backlog counts entries (batches), not messages."""
+    """Backlog and use of a subscription, summed over partitions. The backlog counts entries (batches), not messages."""
 
     backlog_entries: int = 0
     backlog_bytes: int = 0
     consumers: int = 0
-    durable: bool = True
     steered: str | None = None  # live orders to workers (`kodo-steer`), kept by every apply
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What a topic holds and who uses it, summed over partitions. Times are ms since the epoch, 0 = never."""
+    """Stored data and use of a topic, summed over partitions. Times are ms since the epoch, 0 = never."""
 
     storage_bytes: int = 0
     backlog_bytes: int = 0
@@ -148,7 +147,7 @@ class LiveObject:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which cluster this is: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
+    """Identity of a cluster: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
 
     cluster: str
     uuids: Mapping[str, str | None] = field(default_factory=dict)
@@ -170,3 +169,19 @@ class Live:
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+
+    @property
+    def entries(self) -> Iterator[Ledger]:
+        """All ledger entries."""
+        for entries in self.ledgers.values():
+            yield from entries.values()
+
+    def entry(self, namespace: NamespaceName | None, name: str) -> Ledger | None:
+        """The ledger entry of a topology in a namespace; None if it has none there."""
+        return self.ledgers.get(namespace, {}).get(name) if namespace else None
+
+    def topics_in(self, namespace: NamespaceName) -> Iterator[tuple[Address, TopicResource]]:
+        """The topics of a namespace, by address."""
+        for address, found in self.objects.items():
+            if isinstance(found.resource, TopicResource) and found.resource.name.namespace == namespace:
+                yield address, found.resource

@@ -118,7 +118,7 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
 
 
 def _check(found: Ledger) -> None:
-    """An entry speaks of its own namespace, but for grants, and of what can be an address. Raises ValueError."""
+    """Raises ValueError for an entry with invalid addresses, or, apart from grants, with those of another namespace."""
     for address in found.owned:
         if place_of(address) != found.namespace:
             raise ValueError(f"{address} is not in {found.namespace}")

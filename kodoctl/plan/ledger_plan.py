@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import Diagnostic, error
@@ -12,6 +12,7 @@ from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
@@ -26,17 +27,9 @@ HELD = (TopicResource, SubscriptionResource, NamespaceResource)
 
 
 @dataclass(frozen=True)
-class OwnerPlan:
-    """Ledger entry of one topology after the plan is carried out (holdings follow from the changes)."""
+class LedgerPlan(Ledger):
+    """Ledger entry of one topology after the plan is carried out; without `owned`, which follows from the changes."""
 
-    name: str
-    namespace: NamespaceName
-    source: Source
-    environment: str | None
-    digest: str
-    namespace_keys: frozenset[str]
-    grants: Mapping[Address, frozenset[str]] = field(repr=False)
-    consumers: Mapping[str, Any] = field(repr=False)
     replaces: tuple[str, ...] = ()  # earlier names, whose entries end with this apply
     leaves: bool = False  # nothing is left: the entry is removed
     partial: bool = False  # only some of its objects are in the plan: of the others the entry says what it said
@@ -55,7 +48,7 @@ class ConsumerChange:
     settings: tuple[tuple[str, Any, Any], ...]  # name, before, after; None = default
 
 
-def entries_written(owners: Iterable[OwnerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
+def entries_written(owners: Iterable[LedgerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
     """Ledger entries that a plan writes: its topologies', those of their earlier names, those
     it takes objects from.
     """
@@ -68,11 +61,11 @@ def entries_written(owners: Iterable[OwnerPlan], changes: Iterable[Change]) -> s
     return found
 
 
-def ledger_fingerprints(owners: Iterable[OwnerPlan], changes: Iterable[Change], live: Live) -> dict[str, str]:
+def ledger_fingerprints(owners: Iterable[LedgerPlan], changes: Iterable[Change], live: Live) -> dict[str, str]:
     """`namespace/name` -> digest of the ledger entry that the plan read, for each entry it would write."""
     found: dict[str, str] = {}
     for namespace, name in entries_written(owners, changes):
-        ledger = live.ledgers.get(namespace, {}).get(name)
+        ledger = live.entry(namespace, name)
         found[f"{namespace}/{name}"] = ABSENT if ledger is None else serialization.digest(ledger_document(ledger))
     return found
 
@@ -90,7 +83,7 @@ def ledger_document(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
+def owner_plans(desired: Desired, live: Live) -> Iterator[LedgerPlan]:
     """One for each entry to write: our topologies where they live, and those they left behind elsewhere."""
     written: set[tuple[NamespaceName, str]] = set()
     names = set(desired.names)
@@ -100,35 +93,42 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
         keys = spec.namespace_policies.model_fields_set if spec.namespace_policies is not None else set()
         earlier = tuple(name for name in spec.formerly if name in live.ledgers.get(expansion.namespace, {}))
         written |= {(expansion.namespace, name) for name in (expansion.name, *earlier)}
-        yield OwnerPlan(
+        yield LedgerPlan(
             expansion.name,
             expansion.namespace,
-            _source(desired, live.ledgers.get(expansion.namespace, {}).get(expansion.name), expansion.name),
+            _source(desired, live.entry(expansion.namespace, expansion.name), expansion.name),
             desired.environment,
             expansion_digest(expansion),
-            frozenset(keys),
-            {a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
-            consumer_settings(expansion),
-            earlier,
+            namespace_keys=frozenset(keys),
+            grants={a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
+            consumers=consumer_settings(expansion),
+            replaces=earlier,
         )
-    for namespace, entries in live.ledgers.items():
-        for name, ledger in entries.items():
-            if name in names and (namespace, name) not in written:
-                yield OwnerPlan(
-                    name, namespace, ledger.source, ledger.environment, "", frozenset(), {}, {}, leaves=True
-                )
+    for ledger in live.entries:
+        if ledger.name in names and (ledger.namespace, ledger.name) not in written:
+            yield leaving(ledger)
+
+
+def leaving(entry: Ledger) -> LedgerPlan:
+    """The removal of an entry."""
+    return LedgerPlan(entry.name, entry.namespace, entry.source, entry.environment, leaves=True)
+
+
+def with_entry(entry: Ledger) -> LedgerPlan:
+    """A plan after which an entry is as it is here, apart from the objects that it owns."""
+    return LedgerPlan(**{**vars(entry), "owned": {}})
 
 
 def partial_owners(
-    owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: TargetedObjects
-) -> tuple[OwnerPlan, ...]:
+    owners: Iterable[LedgerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: TargetedObjects
+) -> tuple[LedgerPlan, ...]:
     """Owner plans after a targeted plan: an entry records nothing that the plan did not write. A topology with all of
     its objects in the target is treated as in a whole plan; one without a change is not written to.
     """
     changing = tuple(changes)
     found = []
     for owner in owners:
-        entry = live.ledgers.get(owner.namespace, {}).get(owner.name)
+        entry = live.entry(owner.namespace, owner.name)
         if _addresses_of(owner, desired, live) <= chosen.addresses:
             found.append(owner)
         elif any(_concerns(change, owner, entry, live) for change in changing):
@@ -136,7 +136,7 @@ def partial_owners(
     return tuple(found)
 
 
-def _addresses_of(owner: OwnerPlan, desired: Desired, live: Live) -> frozenset[Address]:
+def _addresses_of(owner: LedgerPlan, desired: Desired, live: Live) -> frozenset[Address]:
     """Everything an entry would name or names by now, under earlier names as well."""
     entries = live.ledgers.get(owner.namespace, {})
     held = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
@@ -147,7 +147,7 @@ def _addresses_of(owner: OwnerPlan, desired: Desired, live: Live) -> frozenset[A
     return frozenset(owned).union(*declared, *held)
 
 
-def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live) -> bool:
+def _concerns(change: Change, owner: LedgerPlan, entry: Ledger | None, live: Live) -> bool:
     """True if a change is recorded in this entry: the one that has its object by now, else
     the one where the owner lives.
     """
@@ -155,26 +155,29 @@ def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live
         return False
     if owner.leaves:
         return entry is not None and change.address in entry.addresses
-    elsewhere = (there.get(owner.name) for place, there in live.ledgers.items() if place != owner.namespace)
-    return not any(other is not None and change.address in other.addresses for other in elsewhere)
+    elsewhere = (one for one in live.entries if one.name == owner.name and one.namespace != owner.namespace)
+    return not any(change.address in other.addresses for other in elsewhere)
 
 
-def _partial(owner: OwnerPlan, entry: Ledger | None, chosen: TargetedObjects) -> OwnerPlan:
+def _partial(owner: LedgerPlan, entry: Ledger | None, chosen: TargetedObjects) -> LedgerPlan:
     """The digest stays where the file is the one that was applied, and is empty where only a part of the file is."""
     known = entry or Ledger(owner.name, owner.namespace)
-    grants = {address: actions for address, actions in known.grants.items() if not chosen.takes(address)}
+    grants = {address: actions for address, actions in known.grants.items() if not chosen.includes(address)}
     set_here = not owner.leaves and f"namespace.{owner.namespace}" in chosen.addresses
     return replace(
         owner,
         digest=owner.digest if known.digest == owner.digest else "",
         namespace_keys=owner.namespace_keys if set_here else known.namespace_keys,
-        grants={**grants, **{address: actions for address, actions in owner.grants.items() if chosen.takes(address)}},
+        grants={
+            **grants,
+            **{address: actions for address, actions in owner.grants.items() if chosen.includes(address)},
+        },
         consumers=known.consumers,
         partial=True,
     )
 
 
-def renamed_in_part(owners: Iterable[OwnerPlan], desired: Desired) -> Iterator[Diagnostic]:
+def renamed_in_part(owners: Iterable[LedgerPlan], desired: Desired) -> Iterator[Diagnostic]:
     """Ownership goes over from an earlier name in one step, and not object by object."""
     places = {expansion.name: expansion.topology.where("name") for expansion in desired.expansions}
     for owner in owners:
@@ -194,18 +197,18 @@ def expansion_digest(expansion: Expansion) -> str:
     applied yet* from drift.
     """
     return serialization.digest(
-        {address: serialization.resource_to_json(resource) for address, resource in expansion.resources.items()}
+        {address: resource_to_json(resource) for address, resource in expansion.resources.items()}
     )
 
 
-def ledger_pending(owners: Iterable[OwnerPlan], live: Live) -> bool:
+def ledger_pending(owners: Iterable[LedgerPlan], live: Live) -> bool:
     """True if an entry differs from the one after this plan, although no object changes: consumer settings, the
     location of the file, or an apply that was cut off before its last line.
     """
-    return any(_differs(owner, live.ledgers.get(owner.namespace, {}).get(owner.name)) for owner in owners)
+    return any(_differs(owner, live.entry(owner.namespace, owner.name)) for owner in owners)
 
 
-def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
+def _differs(owner: LedgerPlan, ledger: Ledger | None) -> bool:
     if ledger is None or owner.leaves or owner.replaces:
         return True
     return ledger_after(owner, ledger.owned) != ledger or OwnershipKind.INTENT in ledger.owned.values()
@@ -232,11 +235,11 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
     return found
 
 
-def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) -> Iterator[ConsumerChange]:
+def consumer_changes(desired: Desired, live: Live, owners: Iterable[LedgerPlan]) -> Iterator[ConsumerChange]:
     """Changes of consumer settings since the last apply, of the topologies whose entry will record them."""
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
-        ledger = live.ledgers.get(expansion.namespace, {}).get(expansion.name)
+        ledger = live.entry(expansion.namespace, expansion.name)
         if ledger is None or (expansion.namespace, expansion.name) not in telling:
             continue
         for key, after in consumer_settings(expansion).items():
@@ -251,9 +254,9 @@ def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
     return name, before.get(name, unsaid), after.get(name, unsaid)
 
 
-def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> Iterator[Diagnostic]:
+def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> Iterator[Diagnostic]:
     """All entries of a namespace stay below what metadata stores can hold: said before anything is written."""
-    entries = {(namespace, name): entry for namespace, there in live.ledgers.items() for name, entry in there.items()}
+    entries = {(entry.namespace, entry.name): entry for entry in live.entries}
     for owner in owners:
         held = {
             a: OwnershipKind.CREATED
@@ -271,16 +274,6 @@ def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> It
             yield error("K420", "ownership ledgers too large", ledgers.too_large(namespace))
 
 
-def ledger_after(owner: OwnerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
+def ledger_after(owner: LedgerPlan, owned: Mapping[Address, OwnershipKind]) -> Ledger:
     """The entry that a complete apply leaves behind."""
-    return Ledger(
-        owner.name,
-        owner.namespace,
-        owner.source,
-        owner.environment,
-        owner.digest,
-        owned,
-        owner.namespace_keys,
-        owner.grants,
-        owner.consumers,
-    )
+    return Ledger(**{**{one.name: getattr(owner, one.name) for one in fields(Ledger)}, "owned": owned})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodoctl.errors import Diagnostic, Where, error, note
+from kodoctl.errors import Diagnostic, Remedy, Where, error, note
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The owner's name, and how the ledger says it came to own the object (None: only the marker speaks)."""
+    """The owner's name, and the kind of its ownership by the ledger (None: there is only the marker)."""
 
     owner: str | None
     holding: OwnershipKind | None = None
@@ -44,13 +44,15 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             return None
 
 
-def claim(address: Address, found: LiveObject, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
+def claim(address: Address, found: LiveObject, live: Live, *, asking: str | None = None) -> Claim:
     """Ownership of a live object.
 
     On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
-    topic in a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent
+    topic in a ledger without its marker is a new one of another owner. On the rest the ledger decides, an intent
     only with marker. `asking`: the topology that declares it.
     """
+    namespace = namespace_of(found.resource)
+    ledgers = live.ledgers.get(namespace, {}) if namespace else {}
     holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}
     match found.resource:
         case TopicResource():
@@ -81,15 +83,10 @@ class OwnershipRecords:
     """Markers and ledgers of a cluster as the topologies of some files read them."""
 
     def __init__(self, desired: Desired, live: Live) -> None:
-        self._desired, self._live = desired, live
+        self._desired = desired
         entries = [entry for ledgers in live.ledgers.values() for _, entry in sorted(ledgers.items())]
         self.ours = tuple(entry for entry in entries if entry.name in desired.all_names)
         self._others = tuple(entry for entry in entries if entry.name not in desired.all_names)
-
-    def claim(self, address: Address, found: LiveObject, asking: str | None = None) -> Claim:
-        """The claim on a live object; `asking`: the topology that declares it."""
-        namespace = namespace_of(found.resource)
-        return claim(address, found, self._live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
 
     def namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
         """Policies of the namespace that we set earlier."""
@@ -135,15 +132,16 @@ def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterato
 
 def _not_ours(where: Where | None, desired: Desired, namespace: NamespaceName, ledger: Ledger) -> Iterator[Diagnostic]:
     way = "or --take-over" if where else "or `destroy --name` without the file"
+    remedy = Remedy("--take-over") if where else None
     if ledger.environment != desired.environment:
         here, there = desired.environment or "base", ledger.environment or "base"
         detail = f"{namespace} holds {ledger.name!r} in environment {there}, this is {here}: use --env {there}, {way}"
-        yield error("K414", "applied in another environment", detail, where)
+        yield error("K414", "applied in another environment", detail, where, remedy)
     ours = desired.sources.get(ledger.name, Source())
     if ours.origin is None or ledger.source.origin is None:
         return
     if ours.origin.lower() != ledger.source.origin.lower():  # forges ignore case, and so do older entries
         detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, {way}"
-        yield error("K415", "applied from another source", detail, where)
+        yield error("K415", "applied from another source", detail, where, remedy)
     elif ours.path != ledger.source.path:
         yield note("K416", "the file moved", f"{ledger.source.path} is now {ours.path}", where)

@@ -12,7 +12,7 @@ from kodoctl.plan.ownership import Claim
 
 
 class OwnershipAction(Enum):
-    """What becomes of an object. `FORGET_LOST`: it is gone, or somebody else's by now."""
+    """Action on an object. `FORGET_LOST`: it is absent, or another topology owns it by now."""
 
     CREATE = auto()
     KEEP = auto()

@@ -61,7 +61,7 @@ def _by_markers(namespace: NamespaceName, live: Live, environment: str | None) -
 
 
 def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
-    """What a reduced plan does not know, in one warning."""
+    """One warning on the limits of a reduced plan."""
     if names := ", ".join(map(str, sorted(unseen))):
         detail = (
             f"this role may not read the policies, grants and ownership ledgers of {names}: nothing is said of them, and dangers"

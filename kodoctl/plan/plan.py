@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, Severity, error, note
 from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, action_of
-from kodoctl.plan.danger.blast_radius import large_share
-from kodoctl.plan.danger.broker_settings import surroundings
+from kodoctl.plan.danger.blast_radius import blast_radius
+from kodoctl.plan.danger.broker_settings import broker_config_findings
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.danger.delayed_delivery import undelivered
+from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.git_baseline import Baseline, unedited, with_origins
@@ -20,7 +20,7 @@ from kodoctl.plan.inventory import ClusterIdentity, Desired, Live, SubscriptionF
 from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
-    OwnerPlan,
+    LedgerPlan,
     consumer_changes,
     ledger_fingerprints,
     ledgers_fit,
@@ -29,6 +29,7 @@ from kodoctl.plan.ledger_plan import (
     renamed_in_part,
 )
 from kodoctl.protocol.overrides import steered_text
+from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import Address, SubscriptionResource
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """Frozen: made once, shown, stored, carried out."""
+    """A plan: made once, then shown, stored and carried out as it is."""
 
     identity: ClusterIdentity
     environment: str | None
     digest: str
     namespaces: tuple[NamespaceName, ...]
     changes: tuple[Change, ...]
-    owners: tuple[OwnerPlan, ...] = field(repr=False)
+    owners: tuple[LedgerPlan, ...] = field(repr=False)
     findings: tuple[Diagnostic, ...] = ()
     unchanged: int = 0
     unmanaged: tuple[Address, ...] = ()
@@ -65,12 +66,12 @@ class Plan:
 
     @property
     def refused(self) -> bool:
-        """Whether a finding or a danger forbids to carry it out."""
+        """True if a finding or a danger forbids to carry it out."""
         return any(finding.severity is Severity.ERROR for finding in self.all_findings())
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write on the cluster."""
+        """True if there is nothing to write on the cluster."""
         return not self.changes
 
     def all_findings(self) -> Iterator[Diagnostic]:
@@ -102,7 +103,7 @@ def make_plan(  # the parts of a plan are what they are
     changes = tuple(sorted(judged, key=reading_order))
     owners, part, chosen = tuple(owner_plans(desired, live)), desired, difference.chosen
     if chosen is not None:
-        owners, part = partial_owners(owners, changes, desired, live, chosen), chosen.narrowed(desired, live)
+        owners, part = partial_owners(owners, changes, desired, live, chosen), chosen.restrict(desired, live)
     return Plan(
         identity=live.identity,
         environment=desired.environment,
@@ -115,10 +116,10 @@ def make_plan(  # the parts of a plan are what they are
             *_absent_tenants(part, live),
             *renamed_in_part(owners, desired),
             *ledgers_fit(part, owners, live),
-            *large_share(desired, live, changes, allowances.share),
+            *blast_radius(desired, live, changes, allowances.share),
             *(unedited(changes, against) if against is not None else ()),
-            *undelivered(part, live),
-            *surroundings(part, live, changes),
+            *delayed_delivery_findings(part, live),
+            *broker_config_findings(part, live, changes),
             *active_override_notes(live, now),
         ),
         unchanged=difference.unchanged,
@@ -135,6 +136,30 @@ def make_plan(  # the parts of a plan are what they are
     )
 
 
+def plan_without_files(
+    live: Live,
+    changes: tuple[Change, ...],
+    owners: Iterable[LedgerPlan],
+    *,
+    findings: Iterable[Diagnostic],
+    allowances: Allowances,
+) -> Plan:
+    """The plan of changes that follow from no file: of an undo, or of objects that are forgotten."""
+    entries = tuple(owners)
+    return Plan(
+        identity=live.identity,
+        environment=None,
+        digest="",
+        namespaces=tuple(sorted({entry.namespace for entry in entries})),
+        changes=changes,
+        owners=entries,
+        findings=tuple(findings),
+        fingerprints={change.address: fingerprint(change.address, live) for change in changes},
+        ledger_fingerprints=ledger_fingerprints(entries, changes, live),
+        allowances=allowances,
+    )
+
+
 def desired_digest(desired: Desired) -> str:
     """Digest of everything the files mean, their lists of allowances included; comments and order do not matter."""
     return serialization.digest(
@@ -142,7 +167,7 @@ def desired_digest(desired: Desired) -> str:
             "environment": desired.environment,
             "destroyed": sorted(desired.destroyed),
             "objects": {
-                address: [wanted.owner, serialization.resource_to_json(wanted.resource)]
+                address: [wanted.owner, resource_to_json(wanted.resource)]
                 for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
@@ -153,12 +178,12 @@ def desired_digest(desired: Desired) -> str:
 
 
 def fingerprint(address: Address, live: Live) -> str:
-    """What a live object is, in one text; it changes with anything a plan could have looked at, use and data apart."""
+    """Digest of a live object: changes with everything that a plan depends on, apart from use and data."""
     found = live.objects.get(address)
     if found is None:
         return ABSENT
     document = {
-        "resource": serialization.resource_to_json(found.resource),
+        "resource": resource_to_json(found.resource),
         "marker": found.marker,
         "stalls": found.stalls_delivery,
     }

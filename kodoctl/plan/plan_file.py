@@ -1,7 +1,7 @@
 """The plan's JSON form (`--out`, `--format json`): every view is drawn from it, and apply carries out exactly it.
 
 The format is public API: `format_version` changes with every incompatible change, and an unknown one is refused, never
-guessed at. The file is data: its own digest tells an edited one.
+guessed at. The file is data: its own digest shows an edit.
 """
 
 from __future__ import annotations
@@ -19,17 +19,44 @@ from kodoctl.plan.changes import Action
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
-from kodoctl.plan.ledger_plan import ConsumerChange, OwnerPlan
+from kodoctl.plan.ledger_plan import ConsumerChange, LedgerPlan
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.targeting import TargetFlags, TargetSummary
 from kodoctl.topology.names import InvalidNameError, NamespaceName
+from kodoctl.topology.resource_json import (
+    NAMESPACE,
+    PLAIN,
+    TEXT,
+    TEXTS,
+    Form,
+    record_from_json,
+    record_to_json,
+    text,
+)
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import PlanDocument, PlanOwner, PlanPart, PlanSummary
+    from kodoctl.documents.plan_document import PlanAllowances, PlanDocument, PlanOwner, PlanPart, PlanSummary
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]
 T = TypeVar("T")
+_ALLOWANCES: Final = {"adopt": TEXTS, "destroy": TEXTS, "forget": TEXTS, "take_over": PLAIN, "share": PLAIN}
+_OWNER: Final = {
+    "name": TEXT,
+    "namespace": NAMESPACE,
+    "source": Form(lambda source: [source.origin, source.path], lambda value: Source(*value)),
+    "environment": PLAIN,
+    "digest": PLAIN,
+    "namespace_keys": TEXTS,
+    "grants": Form(
+        lambda grants: {address: sorted(actions) for address, actions in sorted(grants.items())},
+        lambda value: {address: frozenset(actions) for address, actions in value.items()},
+    ),
+    "consumers": PLAIN,
+    "replaces": Form(list, lambda value: tuple(map(text, value))),
+    "leaves": PLAIN,
+    "partial": PLAIN,
+}
 
 
 def to_json(plan: Plan) -> PlanDocument:
@@ -57,14 +84,8 @@ def to_json(plan: Plan) -> PlanDocument:
             {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
             for change in plan.consumer_changes
         ],
-        "allowances": {
-            "adopt": sorted(plan.allowances.adopt),
-            "destroy": sorted(plan.allowances.destroy),
-            "forget": sorted(plan.allowances.forget),
-            "take_over": plan.allowances.take_over,
-            "share": plan.allowances.share,
-        },
-        "owners": [_owner_to_json(owner) for owner in plan.owners],
+        "allowances": cast("PlanAllowances", record_to_json(plan.allowances, _ALLOWANCES)),
+        "owners": [cast("PlanOwner", record_to_json(owner, _OWNER)) for owner in plan.owners],
         "fingerprints": dict(plan.fingerprints),
         "ledger_fingerprints": dict(plan.ledger_fingerprints),
     }
@@ -114,7 +135,7 @@ def opened(text: str, file: str) -> Json:
 
 
 def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
-    """What `read` makes of a document. Raises InvalidFileError where that is nothing."""
+    """The result of `read` on a document. Raises InvalidFileError if `read` fails."""
     try:
         return read(document)
     except (
@@ -141,7 +162,7 @@ def from_json(document: Json) -> Plan:
         digest=document["digest"],
         namespaces=tuple(NamespaceName.parse(name) for name in document["namespaces"]),
         changes=tuple(serialization.change_from_json(change) for change in document["changes"]),
-        owners=tuple(_owner_from_json(owner) for owner in document["owners"]),
+        owners=tuple(record_from_json(LedgerPlan, owner, _OWNER) for owner in document["owners"]),
         findings=tuple(serialization.diagnostic_from_json(finding) for finding in document["findings"]),
         unchanged=document["summary"]["unchanged"],
         unmanaged=tuple(document["unmanaged"]),
@@ -154,13 +175,7 @@ def from_json(document: Json) -> Plan:
         ),
         fingerprints=document["fingerprints"],
         ledger_fingerprints=document["ledger_fingerprints"],
-        allowances=Allowances(
-            frozenset(document["allowances"]["adopt"]),
-            frozenset(document["allowances"]["destroy"]),
-            frozenset(document["allowances"]["forget"]),
-            document["allowances"]["take_over"],
-            document["allowances"]["share"],
-        ),
+        allowances=record_from_json(Allowances, document["allowances"], _ALLOWANCES),
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
         portion=_portion_from_json(document["part"]),
@@ -192,36 +207,4 @@ def _portion_from_json(document: Json | None) -> TargetSummary | None:
         tuple((one["address"], one["needed_by"]) for one in document["taken_along"]),
         tuple((one["address"], one["needs"]) for one in document["held_back"]),
         document["left_out"],
-    )
-
-
-def _owner_to_json(owner: OwnerPlan) -> PlanOwner:
-    return {
-        "name": owner.name,
-        "namespace": str(owner.namespace),
-        "source": [owner.source.origin, owner.source.path],
-        "environment": owner.environment,
-        "digest": owner.digest,
-        "namespace_keys": sorted(owner.namespace_keys),
-        "grants": {address: sorted(actions) for address, actions in sorted(owner.grants.items())},
-        "consumers": dict(owner.consumers),
-        "replaces": list(owner.replaces),
-        "leaves": owner.leaves,
-        "partial": owner.partial,
-    }
-
-
-def _owner_from_json(document: Json) -> OwnerPlan:
-    return OwnerPlan(
-        serialization.text(document["name"]),
-        NamespaceName.parse(document["namespace"]),
-        Source(*document["source"]),
-        document["environment"],
-        document["digest"],
-        frozenset(document["namespace_keys"]),
-        {address: frozenset(actions) for address, actions in document["grants"].items()},
-        document["consumers"],
-        tuple(map(serialization.text, document["replaces"])),
-        document["leaves"],
-        document["partial"],
     )

@@ -18,8 +18,8 @@ NamespaceChanges = Mapping[NamespaceName, tuple[PolicyChange, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """Where a topic's value comes from when it has none of its own: before and after the plan."""
+class PolicyLevels:
+    """Policies that count for topics without a value of their own: of the namespace before and after the plan, of the broker."""
 
     namespace_before: Policies
     namespace_after: Policies
@@ -44,18 +44,18 @@ def namespace_changes(changes: Iterable[Change]) -> NamespaceChanges:
     }
 
 
-def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> Levels:
+def levels_of(namespace: NamespaceName, live: Live, changes: NamespaceChanges) -> PolicyLevels:
     """The levels under the topics of a namespace, before and after these changes."""
     before = live.namespace_policies.get(namespace, {})
-    return Levels(before, overlaid(before, changes.get(namespace, ())), live.broker_defaults)
+    return PolicyLevels(before, with_changes(before, changes.get(namespace, ())), live.broker_defaults)
 
 
-def overlaid(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
+def with_changes(policies: Policies, changes: Iterable[PolicyChange]) -> Policies:
     """Policies once these changes are written."""
     changed = {change.policy: change.after for change in changes}
     return {name: value for name, value in {**policies, **changed}.items() if value is not None}
 
 
 def validates(namespace: Policies, broker: Policies) -> bool:
-    """Whether schemas are enforced on topics that say nothing themselves."""
+    """True if schemas are enforced on topics without a value of their own."""
     return namespace.get("schema_validation", broker.get("schema_validation")) is True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.changes import PolicyChange
 
 Changed = Mapping[str, tuple[PolicyValue | None, PolicyValue | None]]  # policy -> before, after; None is unset
-# What holds where nobody says anything, and the broker's configuration may not be read: Pulsar's own defaults.
+# What holds where no value is set, and the broker's configuration may not be read: Pulsar's own defaults.
 PULSAR_DEFAULTS: Mapping[str, PolicyValue] = {
     "retention": Retention(time=Duration(0), size=Size(0)),
     "ttl": UNLIMITED,
@@ -87,7 +87,7 @@ def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> Bac
     )
 
 
-def between(change: PolicyChange) -> PolicyValue | None:
+def intermediate_value(change: PolicyChange) -> PolicyValue | None:
     """The value a namespace has while its topics change: it keeps at least as much as before and after, and its quota is
     the one that refuses less, so that every topic's own write is accepted as it will be in the end. None is unset.
     """
@@ -106,7 +106,7 @@ def between(change: PolicyChange) -> PolicyValue | None:
 
 
 def counting_value(change: PolicyChange, *, after: bool) -> PolicyValue | None:
-    """The value that counts before or after a change, by Pulsar's defaults where nobody says anything."""
+    """The value that counts before or after a change, Pulsar's default where none is set."""
     value = change.counting(after=after)
     return value if value is not None else PULSAR_DEFAULTS.get(change.policy)
 
@@ -126,7 +126,7 @@ def _freer(change: PolicyChange, before: BacklogQuota, after: BacklogQuota) -> P
 
 
 def _asked(quota: BacklogQuota) -> tuple[float, float]:
-    """What a retention must exceed; an unlimited quota asks nothing."""
+    """Size and time that a retention must exceed; 0 for an unlimited quota."""
     size, time = ((0.0 if limit in (None, UNLIMITED) else float(limit)) for limit in (quota.size, quota.time))
     return size, time
 

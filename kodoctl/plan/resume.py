@@ -1,7 +1,7 @@
 """The rest of an apply that was cut off: its own plan, without what is done by now. Pure.
 
-Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Anything else was changed by
-somebody else, and refuses all of it.
+Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Any other state is a change
+from outside, and refuses all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kodoctl.plan.changes import (
     PolicyChange,
     Update,
 )
-from kodoctl.plan.field_diff import normal, same
+from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
@@ -36,6 +36,7 @@ from kodoctl.topology.resources import (
     Resource,
     SubscriptionResource,
     TopicResource,
+    without_gaps,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class _ForeignError(Exception):
 
 
 def rest_of(plan: Plan, live: Live) -> Plan:
-    """The plan with only what is left to do, bound to what is live now; objects that somebody else changed are findings."""
+    """The plan with only what is left to do, bound to what is live now; objects that were changed from outside are findings."""
     left: list[Change] = []
     foreign: list[Diagnostic] = []
     for change in plan.changes:
@@ -70,7 +71,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
 
 
 def _held(change: Change, live: Live) -> bool:
-    """Whether an adoption that writes nothing on its object is in the ledger already."""
+    """True if an adoption that writes nothing on its object is in the ledger already."""
     return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
         OwnershipKind.ADOPTED,
         OwnershipKind.CREATED,
@@ -78,8 +79,7 @@ def _held(change: Change, live: Live) -> bool:
 
 
 def _holding(resource: Resource, owner: str, live: Live) -> OwnershipKind | None:
-    namespace = namespace_of(resource)
-    entry = live.ledgers.get(namespace, {}).get(owner) if namespace else None
+    entry = live.entry(namespace_of(resource), owner)
     return entry.owned.get(resource.address) if entry else None
 
 
@@ -127,7 +127,7 @@ def _unset(after: Resource, now: Resource) -> Iterator[FieldUpdate]:
                 yield FieldChange("missing_partitions", now.missing, ())
             for name in sorted({*after.policies, *now.policies}):
                 there, wanted = now.policies.get(name), after.policies.get(name)
-                if not same(name, there, wanted):
+                if not is_equal(name, there, wanted):
                     if there is not None:
                         raise _ForeignError(f"{name} is {there}, {wanted} was planned")
                     yield PolicyChange(name, None, wanted)
@@ -148,7 +148,7 @@ def _of_changed(change: Update, found: LiveObject | None) -> Iterator[Change]:
 
 
 def _written(field: FieldUpdate, now: Resource) -> bool:
-    """Whether a field has its new value; one that has neither is somebody else's."""
+    """True if a field has its new value. Raises _ForeignError for a value that is neither the old nor the new one."""
     before, there, after = _values(field, now)
     if there == after:
         return True
@@ -161,7 +161,7 @@ def _values(field: FieldUpdate, now: Resource) -> tuple[object, object, object]:
     """A field's value before, now, and after."""
     if isinstance(field, PolicyChange):
         assert isinstance(now, TopicResource | NamespaceResource)
-        return normal(field.before), normal(now.policies.get(field.policy)), normal(field.after)
+        return normalize(field.before), normalize(now.policies.get(field.policy)), normalize(field.after)
     there: object
     match now:
         case TopicResource() if field.name == "partitions":
@@ -182,18 +182,11 @@ def _of_deleted(change: Delete, before: Resource, found: LiveObject | None, live
         if _listed(change.address, change.about.owner, live):
             yield Forget(change.address, None, change.about)
         return
-    half = replace(found.resource, missing=()) if isinstance(found.resource, TopicResource) else found.resource
-    half = replace(half, missing_on=()) if isinstance(half, SubscriptionResource) else half
-    if half != before:
+    if without_gaps(found.resource) != before:
         raise _ForeignError(f"it is {serialization.describe(found.resource)} by now")
     yield Delete(found.resource, change.about)
 
 
 def _listed(address: Address, owner: str, live: Live) -> bool:
-    """Whether a ledger of the owner still has it."""
-    return any(
-        address in entry.owned or address in entry.grants
-        for entries in live.ledgers.values()
-        for name, entry in entries.items()
-        if name == owner
-    )
+    """True if a ledger of the owner still lists the address."""
+    return any(entry.name == owner and address in entry.addresses for entry in live.entries)

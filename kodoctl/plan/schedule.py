@@ -15,7 +15,7 @@ from typing import assert_never
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, PolicyChange, Update
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.policy_write_order import between
+from kodoctl.plan.policy_write_order import intermediate_value
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -29,7 +29,7 @@ from kodoctl.topology.resources import (
 
 
 class UpdatePhase(Enum):
-    """Which policies of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
+    """The part of a change's policies that a step writes. A namespace's are written before and after its topics'."""
 
     ALL = "all"
     EARLY = "early"
@@ -162,18 +162,10 @@ def _after_topics(
 
 
 def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
-    topics = {
-        s.change.before.name: s
-        for s in steps
-        if isinstance(s.change, Delete) and isinstance(s.change.before, TopicResource)
-    }
-    namespaces = {
-        s.change.before.name: s
-        for s in steps
-        if isinstance(s.change, Delete) and isinstance(s.change.before, NamespaceResource)
-    }
-    for step in steps:
-        resource = resource_of(step.change)
+    resources = [(step, resource_of(step.change)) for step in steps]
+    topics = {resource.name: step for step, resource in resources if isinstance(resource, TopicResource)}
+    namespaces = {resource.name: step for step, resource in resources if isinstance(resource, NamespaceResource)}
+    for step, resource in resources:
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
                 yield topics[name], step  # it goes with its topic: done when that is done
@@ -191,9 +183,9 @@ def _policy_changes(change: Update, part: UpdatePhase) -> tuple[PolicyChange, ..
         case UpdatePhase.ALL:
             return policies
         case UpdatePhase.EARLY:
-            return tuple(replace(p, after=m) for p in policies if (m := between(p)) != p.before)
+            return tuple(replace(p, after=m) for p in policies if (m := intermediate_value(p)) != p.before)
         case UpdatePhase.LATE:
-            return tuple(replace(p, before=m) for p in policies if (m := between(p)) != p.after)
+            return tuple(replace(p, before=m) for p in policies if (m := intermediate_value(p)) != p.after)
         case _:
             assert_never(part)
 

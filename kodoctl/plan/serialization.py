@@ -1,10 +1,11 @@
-"""Resources and changes as JSON and back: what plan files, fingerprints and digests are made of."""
+"""Changes and findings as JSON and back, for plan files and journals; digests of documents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where
 from kodoctl.plan.changes import (
@@ -16,6 +17,7 @@ from kodoctl.plan.changes import (
     Delete,
     Effective,
     FieldChange,
+    FieldName,
     FieldUpdate,
     Forget,
     Origin,
@@ -23,20 +25,21 @@ from kodoctl.plan.changes import (
     Update,
     action_of,
 )
-from kodoctl.topology.model.policies import Policies, from_json, to_json
-from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import (
-    GrantResource,
-    NamespaceResource,
-    Resource,
-    SchemaResource,
-    SubscriptionResource,
-    TenantResource,
-    TopicResource,
+from kodoctl.topology.model.policies import from_json, to_json
+from kodoctl.topology.resource_json import (
+    NUMBER,
+    NUMBERS,
+    PLAIN,
+    TEXTS,
+    Form,
+    resource_from_json,
+    resource_to_json,
+    text,
 )
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow
+    from kodoctl.topology.resources import Resource
 
 Json = dict[str, Any]
 
@@ -47,116 +50,10 @@ def digest(document: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def policies_to_json(policies: Policies) -> Json:
-    """Policies as the file would write them."""
-    return {name: to_json(policies[name]) for name in sorted(policies)}
-
-
-def policies_from_json(document: Json) -> Policies:
-    """The inverse of policies_to_json."""
-    return {name: from_json(name, value) for name, value in document.items()}
-
-
-def resource_to_json(resource: Resource) -> Json:
-    """One resource; `kind` tells which."""
-    match resource:
-        case TenantResource():
-            return {
-                "kind": "tenant",
-                "name": resource.name,
-                "clusters": sorted(resource.clusters),
-                "admin_roles": sorted(resource.admin_roles),
-            }
-        case NamespaceResource():
-            managed = None if resource.managed is None else sorted(resource.managed)
-            return {
-                "kind": "namespace",
-                "name": str(resource.name),
-                "policies": policies_to_json(resource.policies),
-                "managed": managed,
-            }
-        case TopicResource():
-            policies = policies_to_json(resource.policies)
-            return {
-                "kind": "topic",
-                "name": resource.name.full,
-                "partitions": resource.partitions,
-                "policies": policies,
-                "missing": list(resource.missing),
-            }
-        case SubscriptionResource():
-            return {
-                "kind": "subscription",
-                "topic": resource.topic.full,
-                "name": resource.name,
-                "start": resource.start,
-                "missing_on": list(resource.missing_on),
-            }
-        case GrantResource():
-            return {
-                "kind": "grant",
-                "target": str(resource.target),
-                "role": resource.role,
-                "actions": sorted(resource.actions),
-            }
-        case SchemaResource():
-            return {
-                "kind": "schema",
-                "topic": resource.topic.full,
-                "type": resource.type,
-                "definition": resource.definition,
-            }
-        case _:
-            assert_never(resource)
-
-
-def resource_from_json(document: Json) -> Resource:
-    """The inverse of resource_to_json. Raises KeyError, TypeError, ValueError or pydantic's ValidationError on anything else."""
-    match document["kind"]:
-        case "tenant":
-            return TenantResource(text(document["name"]), _texts(document["clusters"]), _texts(document["admin_roles"]))
-        case "namespace":
-            managed = None if document["managed"] is None else _texts(document["managed"])
-            return NamespaceResource(
-                NamespaceName.parse(text(document["name"])), policies_from_json(document["policies"]), managed
-            )
-        case "topic":
-            policies = policies_from_json(document["policies"])
-            name, lacking = TopicName.parse(text(document["name"])), _numbers(document["missing"])
-            return TopicResource(name, _number(document["partitions"]), policies, lacking)
-        case "subscription":
-            topic, missing = TopicName.parse(text(document["topic"])), _numbers(document["missing_on"])
-            return SubscriptionResource(topic, text(document["name"]), document["start"], missing)
-        case "grant":
-            target = text(document["target"])
-            parsed = TopicName.parse(target) if "://" in target else NamespaceName.parse(target)
-            return GrantResource(parsed, text(document["role"]), _texts(document["actions"]))
-        case "schema":
-            topic = TopicName.parse(text(document["topic"]))
-            return SchemaResource(topic, document["type"], text(document["definition"]))
-        case _:
-            raise ValueError(f"unknown kind of resource: {document['kind']!r}")
-
-
-def text(value: Any) -> str:
-    """A value that must be text. Raises TypeError."""
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text"[:200])
-    return value
-
-
-def _texts(values: Any) -> frozenset[str]:
-    return frozenset(map(text, values))
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is no number"[:200])
-    return value
-
-
-def _numbers(values: Any) -> tuple[int, ...]:
-    return tuple(map(_number, values))
+_FIELDS: Final[Mapping[FieldName, Form]] = {
+    "partitions": NUMBER, "missing_partitions": NUMBERS, "missing_on": NUMBERS, "actions": TEXTS,
+    "definition": PLAIN, "delayed_delivery": PLAIN,
+}  # fmt: skip
 
 
 def field_to_json(field: FieldUpdate) -> FieldRow:
@@ -182,20 +79,13 @@ def _value(value: Any) -> Any:
 
 def field_from_json(document: Json) -> FieldUpdate:
     """The inverse of field_to_json. Raises ValueError for a field that there is not."""
-    name, before, after = text(document["name"]), document["before"], document["after"]
+    name = text(document["name"])
     if name.startswith(POLICY_PREFIX):
         return _policy_change_from_json(name.removeprefix(POLICY_PREFIX), document)
-    match name:
-        case "actions":
-            return FieldChange(name, _texts(before), _texts(after))
-        case "missing_on" | "missing_partitions":
-            return FieldChange(name, _numbers(before), _numbers(after))
-        case "partitions":
-            return FieldChange(name, _number(before), _number(after))
-        case "definition" | "delayed_delivery":
-            return FieldChange(name, before, after)
-        case _:
-            raise ValueError(f"unknown field: {name!r}"[:200])
+    for known, form in _FIELDS.items():
+        if known == name:
+            return FieldChange(known, form.read(document["before"]), form.read(document["after"]))
+    raise ValueError(f"unknown field: {name!r}"[:200])
 
 
 def _policy_change_from_json(policy: str, document: Json) -> PolicyChange:

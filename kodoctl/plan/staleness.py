@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import serialization
-from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update, action_of
 from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
@@ -39,23 +39,20 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
             continue  # create-if-absent, made before the lease can be taken: somebody else's will do
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
-            yield Stale(address, _planned(change), *_was_and_now(change, live))
+            yield Stale(address, action_of(change).value, *_was_and_now(change, live))
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its
-    seal has no key, so that whoever can write the file says what he likes, and who owns an object may change after a
-    plan was made.
+    """An error for each change of an object that belongs to a topology outside of the plan. The content of the plan does
+    not matter, because its seal has no key, and the owner of an object may change after a plan was made.
     """
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
         if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource):
             continue
-        space = namespace_of(found.resource)
-        assert space is not None
-        owner = claim(change.address, found, live.ledgers.get(space, {})).owner
-        if (space, owner) not in about and not _may_touch(change, owner):
+        owner = claim(change.address, found, live).owner
+        if (namespace_of(found.resource), owner) not in about and not _may_touch(change, owner):
             detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
             yield error("K410", "another topology owns it", detail)
 
@@ -79,10 +76,6 @@ def _may_touch(change: Change, owner: str | None) -> bool:
             assert_never(change)
 
 
-def _planned(change: Change) -> str:
-    return type(change).__name__.lower()
-
-
 def _was_and_now(change: Change, live: Live) -> tuple[str, str]:
     """Both sides in words, without the policies that are the same on both; the marker only if it is another's."""
     found = live.objects.get(change.address)
@@ -104,17 +97,20 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
     """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
     findings = []
     if objects := list(stale_objects(plan, live)):
-        lines = [f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects[:MAX_SHOWN]]
-        lines += [f"and {len(objects) - MAX_SHOWN} more"] if len(objects) > MAX_SHOWN else []
-        findings.append(
-            error("K533", "the cluster changed since the plan", "\n".join([*lines, "nothing was written: plan again"]))
-        )
+        lines = shortened([f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects])
+        detail = "\n".join([*lines, "nothing was written: plan again"])
+        findings.append(error("K533", "the cluster changed since the plan", detail))
     now = ledger_fingerprints(plan.owners, plan.changes, live)
     for entry, was in plan.ledger_fingerprints.items():
         if now.get(entry) != was:
             detail = f"the ledger of {entry} was written by another apply: plan again"
             findings.append(error("K533", "the cluster changed since the plan", detail))
     return tuple(findings)
+
+
+def shortened(lines: list[str]) -> list[str]:
+    """The first MAX_SHOWN lines, and the number of the others."""
+    return [*lines[:MAX_SHOWN], *([f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else [])]
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:

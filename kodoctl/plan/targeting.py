@@ -1,8 +1,7 @@
-"""A part of a plan (`--target`, `--exclude`): the objects that are looked at, what they need, and what is left out.
-Pure.
+"""A part of a plan (`--target`, `--exclude`): the objects that are compared, those they need, and those left out. Pure.
 
-What is named comes with what must be there before it; what needs something that is excluded is held back with it.
-Nothing is said of the rest: it is not compared.
+A named object comes with the objects it needs; an object that needs an excluded one is excluded with it. The rest is
+not compared.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.field_diff import normalize
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -36,7 +35,7 @@ _PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is check
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """What the flags name: addresses, or patterns of them in which `*` stands for any text, `/` included."""
+    """Values of the flags: addresses, or patterns of them in which `*` stands for any text, `/` included."""
 
     targets: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
@@ -45,21 +44,21 @@ class TargetFlags:
         return bool(self.targets or self.excludes)
 
     def names(self, address: Address) -> bool:
-        """Whether the flags alone choose an address."""
+        """True if the flags alone choose an address."""
         return self.targeted(address) and not self.excluded(address)
 
     def targeted(self, address: Address) -> bool:
-        """Whether a target fits; without any, all do."""
+        """True if a target fits; without any, all do."""
         return not self.targets or any(_fits(pattern, address) for pattern in self.targets)
 
     def excluded(self, address: Address) -> bool:
-        """Whether an exclusion fits."""
+        """True if an exclusion fits."""
         return any(_fits(pattern, address) for pattern in self.excludes)
 
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """What a part of a plan tells of itself. `left_out`: kind of object -> how many were not compared."""
+    """Summary of a targeted plan. `left_out`: kind of object -> number of those that were not compared."""
 
     selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
@@ -75,12 +74,12 @@ class TargetedObjects:
     known: frozenset[Address]
     portion: TargetSummary
 
-    def takes(self, address: Address) -> bool:
-        """Whether the part is about an object; of those that are nobody's, the flags decide."""
+    def includes(self, address: Address) -> bool:
+        """True if an object is in the part; for objects without an owner the flags decide."""
         return address in self.addresses if address in self.known else self.portion.selection.names(address)
 
-    def narrowed(self, desired: Desired, live: Live) -> Desired:
-        """What the files declare in this part. Subscriptions that are there count on, whoever asks who reads a topic."""
+    def restrict(self, desired: Desired, live: Live) -> Desired:
+        """The desired inventory of this part, and all live subscriptions, because other checks ask for the readers of a topic."""
         objects = {
             address: wanted
             for address, wanted in desired.objects.items()
@@ -123,10 +122,8 @@ def _fits(pattern: str, address: Address) -> bool:
 
 def _known(desired: Desired, live: Live) -> frozenset[Address]:
     """Everything a plan of these files could be about."""
-    entries = [
-        entry for entries in live.ledgers.values() for name, entry in entries.items() if name in desired.all_names
-    ]
-    return frozenset(desired.objects).union(*(entry.addresses for entry in entries))
+    entries = (entry.addresses for entry in live.entries if entry.name in desired.all_names)
+    return frozenset(desired.objects).union(*entries)
 
 
 def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
@@ -141,7 +138,7 @@ def _must_fit(selection: TargetFlags, known: frozenset[Address]) -> None:
 
 
 def _nearest(pattern: str, known: frozenset[Address]) -> str:
-    """What may have been meant: an address that ends so, else one spelt alike."""
+    """Advice on a pattern that fits no address: addresses that end like it, else similar ones."""
     plain = pattern.replace("*", "")
     ending = sorted(address for address in known if plain and address.endswith(f"/{plain}"))
     near = ending[:3] or get_close_matches(plain, sorted(known), 3, 0.6)
@@ -151,7 +148,7 @@ def _nearest(pattern: str, known: frozenset[Address]) -> str:
 
 
 def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ...]]) -> dict[Address, Address]:
-    """What is reached from some addresses, without them, and from where."""
+    """Address that is reached from some addresses -> the address before it; without the first ones."""
     begun = set(start)
     found: dict[Address, Address] = {}
     waiting = sorted(begun)
@@ -165,7 +162,7 @@ def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ..
 
 
 class _Needs:
-    """What an object needs before it can be made, changed or deleted."""
+    """Dependencies of objects: what must exist before one can be created, changed or deleted."""
 
     def __init__(self, desired: Desired, live: Live, known: frozenset[Address]) -> None:
         self._desired, self._live, self._known = desired, live, known
@@ -222,7 +219,7 @@ class _Needs:
             yield address
 
     def _leans(self, topic: TopicResource) -> bool:
-        """Whether the broker would hold a new value of the topic's against one of the namespace's that changes as well."""
+        """True if the broker checks a new value of the topic against one of the namespace that changes as well."""
         namespace = self._desired.objects[f"namespace.{topic.name.namespace}"].resource
         assert isinstance(namespace, NamespaceResource)
         found = self._live.objects.get(topic.address)
@@ -243,4 +240,4 @@ class _Needs:
 
 
 def _differs(before: Mapping[str, PolicyValue | None], after: Mapping[str, PolicyValue | None]) -> bool:
-    return any(normal(before.get(name)) != normal(after.get(name)) for name in _PAIR)
+    return any(normalize(before.get(name)) != normalize(after.get(name)) for name in _PAIR)

@@ -25,12 +25,12 @@ from kodoctl.plan.changes import (
     Update,
 )
 from kodoctl.plan.danger.data_loss import DangerRules
-from kodoctl.plan.field_diff import normal, same
+from kodoctl.plan.field_diff import is_equal, normalize
 from kodoctl.plan.ledger import OwnershipKind
-from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import LedgerPlan, leaving, with_entry
 from kodoctl.plan.ownership import claim, namespace_of
-from kodoctl.plan.plan import Plan, fingerprint, reading_order
-from kodoctl.plan.policy_levels import overlaid
+from kodoctl.plan.plan import Plan, plan_without_files, reading_order
+from kodoctl.plan.policy_levels import with_changes
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -41,6 +41,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    without_gaps,
 )
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ def _take_back(way: _Backwards, change: Forget, address: Address) -> None:
     found = way.live.objects.get(address)
     if found is None:
         return
-    space = namespace_of(found.resource)
-    owner = claim(address, found, way.live.ledgers.get(space, {})).owner if space else None
+    owner = claim(address, found, way.live).owner
     if owner not in (None, change.about.owner):
         way.since(address, f"it belongs to {owner!r} by now")
     else:
@@ -140,13 +140,12 @@ _MADE: Final = frozenset({OwnershipKind.CREATED, OwnershipKind.INTENT})
 
 
 def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, how: frozenset[OwnershipKind]) -> str:
-    """Why an object is not the one that an apply of this topology made or adopted (`how`), or is nobody's by now; "" where
-    marker and ledger both say that it is. What was forgotten since, and what somebody made anew or took over, stays.
+    """Reason why an object is not the one that an apply of this topology made or adopted (`how`), or has no owner by now;
+    "" where marker and ledger agree that it is. An object that was forgotten, replaced or taken over since stays.
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
-    space = namespace_of(after)
-    entry = live.ledgers.get(space, {}).get(owner) if space else None
+    entry = live.entry(namespace_of(after), owner)
     if entry is not None and isinstance(after, GrantResource):
         return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
     held = entry is not None and entry.owned.get(after.address) in how
@@ -158,7 +157,7 @@ def _differs(after: TopicResource, now: Resource) -> bool:
     assert isinstance(now, TopicResource)
     names = {*after.policies, *now.policies}
     return after.partitions != now.partitions or any(
-        not same(name, now.policies.get(name), after.policies.get(name)) for name in names
+        not is_equal(name, now.policies.get(name), after.policies.get(name)) for name in names
     )
 
 
@@ -190,10 +189,10 @@ def _back(one: FieldUpdate) -> FieldUpdate:
 
 
 def _unmoved(resource: Resource, one: FieldUpdate) -> bool:
-    """Whether a field is still as the apply left it."""
+    """True if a field is still as the apply left it."""
     if isinstance(one, PolicyChange):
         assert isinstance(resource, TopicResource | NamespaceResource)
-        return bool(normal(resource.policies.get(one.policy)) == normal(one.before))
+        return bool(normalize(resource.policies.get(one.policy)) == normalize(one.before))
     assert isinstance(resource, GrantResource)  # subscriptions are only ever healed
     return resource.actions == frozenset(one.before)
 
@@ -204,7 +203,7 @@ def _with(resource: Resource, fields: tuple[FieldUpdate, ...]) -> Resource:
         assert isinstance(actions, FieldChange)
         return replace(resource, actions=actions.after)
     assert isinstance(resource, TopicResource | NamespaceResource)
-    policies = overlaid(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
+    policies = with_changes(resource.policies, [one for one in fields if isinstance(one, PolicyChange)])
     return replace(resource, policies=policies)
 
 
@@ -214,9 +213,7 @@ def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
         return
     if isinstance(before, TopicResource | SubscriptionResource):
         way.stays(before.address, "it is made again, empty: its messages are gone")
-    whole = replace(before, missing=()) if isinstance(before, TopicResource) else before
-    whole = replace(whole, missing_on=()) if isinstance(whole, SubscriptionResource) else whole
-    way.changes.append(Create(whole, way.about(change)))
+    way.changes.append(Create(without_gaps(before), way.about(change)))
 
 
 def undo_plan(
@@ -224,42 +221,17 @@ def undo_plan(
 ) -> Plan:
     """The plan backwards with its dangers judged; `now` is ms since the epoch."""
     changes, findings = backwards(applied, live)
-    judged = tuple(
-        sorted(DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes), key=reading_order)
-    )
-    owners = tuple(_owners(applied, live))
-    return Plan(
-        identity=live.identity,
-        environment=None,
-        digest="",
-        namespaces=tuple(sorted({owner.namespace for owner in owners})),
-        changes=judged,
-        owners=owners,
-        findings=findings,
-        fingerprints={change.address: fingerprint(change.address, live) for change in judged},
-        ledger_fingerprints=ledger_fingerprints(owners, judged, live),
-        allowances=allowances,
-    )
+    judged = DangerRules(frozenset(), live, evidence, allowances.destroy, now).judge(changes)
+    ordered = tuple(sorted(judged, key=reading_order))
+    return plan_without_files(live, ordered, _owners(applied, live), findings=findings, allowances=allowances)
 
 
-def _owners(applied: Applied, live: Live) -> Iterator[OwnerPlan]:
-    """What the ledgers say of themselves, as before: nothing, where the apply was a topology's first."""
+def _owners(applied: Applied, live: Live) -> Iterator[LedgerPlan]:
+    """Ledger entries as before the apply: none, where the apply was the first of a topology."""
     for key, text in sorted(applied.ledgers.items()):
         place, _, name = key.rpartition("/")
         namespace = NamespaceName.parse(place)
-        entry = ledgers.decode(name, namespace, text) if text else live.ledgers.get(namespace, {}).get(name)
+        entry = ledgers.decode(name, namespace, text) if text else live.entry(namespace, name)
         if entry is None:
             continue
-        if text is None:
-            yield OwnerPlan(name, namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True)
-        else:
-            yield OwnerPlan(
-                name,
-                namespace,
-                entry.source,
-                entry.environment,
-                entry.digest,
-                entry.namespace_keys,
-                entry.grants,
-                entry.consumers,
-            )
+        yield leaving(entry) if text is None else with_entry(entry)

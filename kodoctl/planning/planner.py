@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import Change, Update
+from kodoctl.plan.changes import Change, Update, with_context
 from kodoctl.plan.danger.data_loss import DangerRules
 from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
@@ -48,24 +48,29 @@ class PlannedRun:
 
 
 def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> ReadScope:
-    """What must be read to plan for `desired`."""
+    """The scope to read for a plan of `desired`."""
     resources = [wanted.resource for wanted in desired.objects.values()]
-    own = {*desired.namespaces, *namespaces}
-    foreign = {
-        r.target.namespace for r in resources if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
-    } - own
-    return ReadScope(
-        namespaces=tuple(sorted(own)),
-        names=desired.all_names,
+    return replace(
+        _scope(resources, {*desired.namespaces, *namespaces}, desired.all_names),
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
-        schemas=frozenset(r.topic for r in resources if isinstance(r, SchemaResource)),
-        tenants=frozenset(r.name for r in resources if isinstance(r, TenantResource)),
-        grants_only=tuple(sorted(foreign)),
         bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
 
-def prepare(
+def _scope(resources: Iterable[Resource | None], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
+    """The scope with these namespaces, and with the tenants, schemas and grants among the resources."""
+    found = tuple(resources)
+    grants = {r.target for r in found if isinstance(r, GrantResource)}
+    return ReadScope(
+        namespaces=tuple(sorted(own)),
+        names=frozenset(names),
+        schemas=frozenset(r.topic for r in found if isinstance(r, SchemaResource)),
+        tenants=frozenset(r.name for r in found if isinstance(r, TenantResource)),
+        grants_only=tuple(sorted({one.namespace for one in grants if isinstance(one, TopicName)} - own)),
+    )
+
+
+def plan_live(
     session: Session,
     desired: Desired,
     allowances: Allowances,
@@ -82,34 +87,24 @@ def prepare(
     live = read_live(session.admin, session.client, scope)
     if live.unseen:
         desired, live = reduced(desired, live)
-    return PlannedRun(plan_against(session.admin, desired, live, allowances, against, selection), live)
+    return PlannedRun(plan_inventory(session.admin, desired, live, allowances, against, selection), live)
 
 
 def scope_of_plan(plan: Plan) -> ReadScope:
-    """What must be read again before a plan is carried out."""
+    """The scope to read again before a plan is carried out."""
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     return scope_of_changes(plan.changes, own, names)
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> ReadScope:
-    """What must be read to know the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
+    """The scope with the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
     read whole only where something that counts for all its topics changes.
     """
     touched = [resource_of(change) for change in changes]
     topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
-    foreign = {
-        r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
-    } - own
-    return ReadScope(
-        namespaces=tuple(sorted(own)),
-        names=frozenset(names),
-        declared=frozenset(topic for topic in topics if topic is not None),
-        only=None if None in topics else frozenset(topic for topic in topics if topic is not None),
-        schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
-        tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
-        grants_only=tuple(sorted(foreign)),
-    )
+    declared = frozenset(topic for topic in topics if topic is not None)
+    return replace(_scope(touched, own, names), declared=declared, only=None if None in topics else declared)
 
 
 def topic_of(resource: Resource | None) -> TopicName | None:
@@ -121,18 +116,14 @@ def topic_of(resource: Resource | None) -> TopicName | None:
             return None
 
 
-def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+def rejudge(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
     clients that it does not name may not be cut off.
     """
     evidence = evidence_for(admin, plan.changes, live)
     judged = DangerRules(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
     pairs = zip(plan.changes, judged, strict=True)
-    return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
-
-
-def _with_dangers(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
-    return replace(change, about=replace(change.about, dangers=dangers))
+    return replace(plan, changes=tuple(with_context(old, dangers=new.about.dangers) for old, new in pairs))
 
 
 def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
@@ -144,7 +135,7 @@ def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping
     return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
 
 
-def plan_against(
+def plan_inventory(
     admin: Admin,
     desired: Desired,
     live: Live,

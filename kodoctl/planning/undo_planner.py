@@ -11,7 +11,7 @@ from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied, chosen, read, unpack
 from kodoctl.plan.undo import backwards, undo_plan
-from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
+from kodoctl.planning.planner import evidence_for, rejudge, scope_of_changes
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.topology.names import NamespaceName
@@ -31,8 +31,8 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: whoever may write into one
-    cannot name another. Raises UsageError for an unknown name, RefusedError where one of them does not know it.
+    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: a writer of one journal
+    cannot name another namespace. Raises UsageError for an unknown name, RefusedError where one does not know it.
     """
     entries = list(read_journal(session.admin, session.client, namespace))
     first = chosen(read(entries).applies, name)
@@ -57,8 +57,8 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
-    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be
-    destroyed, for what the journal says was allowed is not believed. Raises UsageError, RefusedError.
+    """The rest of the latest apply of a namespace, which must have been cut off. `destroy`: addresses that may be
+    destroyed; allowances in the journal do not count. Raises UsageError, RefusedError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of
@@ -78,7 +78,7 @@ def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collecti
     _refuse_other_places(places, applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
-    return judged_now(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
+    return rejudge(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
 
 
 def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:

@@ -1,9 +1,8 @@
-"""Audit records: what a worker writes of every message that it acknowledges in a lane, and how to read it back.
+"""Audit records: a worker writes one for every message that it acknowledges in a lane; encoded and decoded here.
 
 One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are
 one Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`,
-`explode`). What is needed to look for holes stands in the message's properties, too: nobody has to open the payload
-for that.
+`explode`). The message's properties have the numbers, too, so that a search for holes opens no payload.
 
     {"format": 1, "run": "billing-host-17-a1b2c3", "subscription": "billing", "first": 4711, "at": 1700000000000,
      "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],

@@ -17,12 +17,12 @@ from kodoctl.formatting import time_text
 from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
-MAX_ORDERS: Final = 200
+MAX_OVERRIDES: Final = 200
 MAX_TEXT: Final = 200  # characters of any text in an order
 MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
 
 
-class What(StrEnum):
+class OverrideKind(StrEnum):
     """Kinds of orders."""
 
     PAUSE = "pause"
@@ -30,20 +30,20 @@ class What(StrEnum):
     LIMIT = "limit"
 
 
-class BrokenOrdersError(ValueError):
+class InvalidOverridesError(ValueError):
     """The property holds no orders; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One order. `since` and `until` are ms since the epoch.
+class Override:
+    """A live order. `since` and `until` are ms since the epoch.
 
     pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
     limit: the limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is
     `to` for one `value`, or ("") for all that have no other.
     """
 
-    what: What
+    what: OverrideKind
     since: int
     until: int
     who: str
@@ -62,50 +62,50 @@ class Order:
 
     def __str__(self) -> str:
         match self.what:
-            case What.PAUSE:
+            case OverrideKind.PAUSE:
                 return f"lane {self.lane} paused" if self.lane else f"tenant {self.tenant} paused"
-            case What.WEIGHT:
+            case OverrideKind.WEIGHT:
                 return f"tenant {self.tenant} weighs {self.to}"
-            case What.LIMIT:
+            case OverrideKind.LIMIT:
                 of = f" of {self.by} {self.value}".rstrip() if self.by else ""
                 return f"{self.limit} limit{of} {self.to}"
             case _:
                 assert_never(self.what)
 
 
-def parse(text: str) -> tuple[Order, ...]:
-    """The orders in a property's value, expired ones too. Raises BrokenOrdersError."""
+def parse(text: str) -> tuple[Override, ...]:
+    """The orders in a property's value, expired ones too. Raises InvalidOverridesError."""
     try:
         found = json.loads(text)
         form, given = found["format"], found["orders"]
-        orders = tuple(_order(one) for one in given[:MAX_ORDERS]) if form == FORMAT else ()
-    except BrokenOrdersError:
+        orders = tuple(_order(one) for one in given[:MAX_OVERRIDES]) if form == FORMAT else ()
+    except InvalidOverridesError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        raise BrokenOrdersError(f"{type(problem).__name__}: {problem}"[:MAX_TEXT]) from None
+        raise InvalidOverridesError(f"{type(problem).__name__}: {problem}"[:MAX_TEXT]) from None
     if form != FORMAT:
-        raise BrokenOrdersError(f"form {form!r}: a newer kodoctl reads it"[:MAX_TEXT])
+        raise InvalidOverridesError(f"form {form!r}: a newer kodoctl reads it"[:MAX_TEXT])
     return orders
 
 
-def printed(orders: Iterable[Order]) -> str:
+def printed(orders: Iterable[Override]) -> str:
     """As the property's value."""
-    unsaid = {field.name: field.default for field in fields(Order)}
+    unsaid = {field.name: field.default for field in fields(Override)}
     kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 
-def in_force(orders: Iterable[Order], now: int) -> tuple[Order, ...]:
+def active_overrides(orders: Iterable[Override], now: int) -> tuple[Override, ...]:
     """Those that have not ended. `now`: ms since the epoch."""
     return tuple(order for order in orders if order.until > now)
 
 
-def with_order(orders: Iterable[Order], new: Order) -> tuple[Order, ...]:
+def with_override(orders: Iterable[Override], new: Override) -> tuple[Override, ...]:
     """With a new order in the place of the one about the same."""
     return (*(order for order in orders if order.concerns != new.concerns), new)
 
 
-def until_text(orders: Iterable[Order]) -> str:
+def until_text(orders: Iterable[Override]) -> str:
     """`2026-11-21 20:00 UTC`: when the last of them ends."""
     return time_text(max(order.until for order in orders))
 
@@ -113,41 +113,43 @@ def until_text(orders: Iterable[Order]) -> str:
 def steered_text(value: str, now: int) -> str | None:
     """Text for users about the value of a property, in one line; None if no override is in force."""
     try:
-        orders = in_force(parse(value), now)
-    except BrokenOrdersError as problem:
+        orders = active_overrides(parse(value), now)
+    except InvalidOverridesError as problem:
         return f"steered by something workers cannot read ({problem})"
     if not orders:
         return None
     return f"steered until {until_text(orders)}: {', '.join(map(str, orders))}"
 
 
-_TYPES: Final = {field.name: int if field.name in ("since", "until") else str for field in fields(Order)}
+_TYPES: Final = {field.name: int if field.name in ("since", "until") else str for field in fields(Override)}
 
 
-def _order(found: dict[str, Any]) -> Order:
+def _order(found: dict[str, Any]) -> Override:
     for name, value in found.items():
         kind = _TYPES.get(name)
         if kind is None or type(value) is not kind or len(str(value)) > MAX_TEXT:
-            raise BrokenOrdersError(f"{str(name)[:40]!r} of an order is none, or no {kind.__name__ if kind else 'key'}")
-    order = Order(**{**found, "what": What(found["what"])})
-    if problem := problem_of(order):
-        raise BrokenOrdersError(f"{order}: {problem}")
+            raise InvalidOverridesError(
+                f"{str(name)[:40]!r} of an order is none, or no {kind.__name__ if kind else 'key'}"
+            )
+    order = Override(**{**found, "what": OverrideKind(found["what"])})
+    if problem := why_invalid(order):
+        raise InvalidOverridesError(f"{order}: {problem}")
     return order
 
 
-def problem_of(order: Order) -> str:
+def why_invalid(order: Override) -> str:
     """Reason that prevents an override from being followed, for any topology; "" if there is none."""
     if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:
         return "an order lasts 30 days at most: change the file"
     match order.what:
-        case What.PAUSE:
+        case OverrideKind.PAUSE:
             return "" if bool(order.lane) != bool(order.tenant) else "name a lane or a tenant"
-        case What.WEIGHT:
+        case OverrideKind.WEIGHT:
             fits = order.tenant and not order.lane and _is_number(order.to, 1_000)
             return "" if fits else "name a tenant and a weight from 1 to 1000"
-        case What.LIMIT:
+        case OverrideKind.LIMIT:
             return _problem_of_limit(order)
         case _:
             assert_never(order.what)
@@ -157,7 +159,7 @@ def _is_number(text: str, most: int) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most
 
 
-def _problem_of_limit(order: Order) -> str:
+def _problem_of_limit(order: Override) -> str:
     if order.limit == "concurrency":
         return "" if _is_number(order.to, 1_000_000) else "a concurrency is a whole number from 1 on"
     if order.limit not in ("rate", "quota") or order.lane or order.tenant:

@@ -6,7 +6,7 @@ partition itself, so that the count is its own. A message carries
 
     RUN:PARTITION:NUMBER                         7f3a9c2e41b00a12:3:1841
 
-A *mark* is a message without payload, meant for nobody (`kodo-for`), that says how far the count has come and which
+A *mark* is a message without payload and recipient (`kodo-for`) that says how far the count has come and which
 numbers were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
 
     RUN:PARTITION:high=NUMBER[:void=RANGES][:end]   7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end
@@ -24,8 +24,9 @@ NOBODY: Final = (
     "(mark)"  # `kodo-for` of marks: no subscription has this name, so every worker acknowledges them unhandled
 )
 MAX_RANGES: Final = 500  # of void numbers in a mark: some 10 kB
-_MAX: Final = 10**15
-_RUN: Final = re.compile(r"[0-9a-f]{11}[0-9a-f]{4,32}")
+_VALUE: Final = re.compile(
+    r"([0-9a-f]{15,43}):(\d{1,15}):(?:(\d{1,15})|high=(\d{1,15})(?::void=([\d,-]+))?(:end)?)", re.ASCII
+)
 _RANGE: Final = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
 
 Ranges = tuple[tuple[int, int], ...]
@@ -62,7 +63,7 @@ class ProducerWatermark(NamedTuple):
 
 
 def new_run(now: int, token: str) -> str:
-    """A run that begins now (ms since the epoch). `token`: hex digits nobody else has."""
+    """A run that begins now (ms since the epoch). `token`: unique hex digits."""
     return f"{now:011x}{token}"
 
 
@@ -73,28 +74,13 @@ def begun(run: str) -> int:
 
 def read_number(text: str) -> Number | ProducerWatermark:
     """A value of `kodo-seq`. Raises BrokenNumberError."""
-    run, _, rest = text.partition(":")
-    partition, _, said = rest.partition(":")
-    if not _RUN.fullmatch(run) or not _is_number(partition):
+    match = _VALUE.fullmatch(text)
+    if match is None:
         raise BrokenNumberError(text[:100])
-    if _is_number(said):
-        return Number(run, int(partition), int(said))
-    return _mark(run, int(partition), said)
-
-
-def _mark(run: str, partition: int, said: str) -> ProducerWatermark:
-    parts = said.split(":")
-    end = parts[-1] == "end"
-    values = dict(part.split("=", 1) for part in parts[: len(parts) - end] if "=" in part)
-    if (
-        len(values) != len(parts) - end
-        or not values.keys() <= {"high", "void"}
-        or not _is_number(values.get("high", ""))
-    ):
-        raise BrokenNumberError(said[:100])
-    return ProducerWatermark(
-        run, partition, int(values["high"]), _ranges(values["void"]) if "void" in values else (), end
-    )
+    run, partition, number, high, void, end = match.groups()
+    if number is not None:
+        return Number(run, int(partition), int(number))
+    return ProducerWatermark(run, int(partition), int(high), _ranges(void) if void else (), end is not None)
 
 
 def _ranges(text: str) -> Ranges:
@@ -109,7 +95,3 @@ def _ranges(text: str) -> Ranges:
         found.append((first, last))
         before = last
     return tuple(found)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:16]) < _MAX and len(text) <= 15

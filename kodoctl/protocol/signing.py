@@ -1,7 +1,7 @@
-"""Signed control properties: who may say how often a message was tried, when it is due, which message it is.
+"""Signed control properties: attempts, due time and identity of a message that only holders of a key can write.
 
-Anybody who may produce may write any property. With keys, whoever moves or sends messages for the platform (workers,
-producers, the outbox, recalls) signs what it writes, and a worker believes nothing unsigned. The signature covers the
+Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
+signs what it writes, and a worker ignores unsigned control properties. The signature covers the
 topic, the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another
 topic or payload.
 """

@@ -9,7 +9,7 @@ from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument
+    from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument, RemedyRow
 
 Json = dict[str, Any]
 VERBS = {
@@ -27,6 +27,7 @@ _REMEDIES = {  # flag -> the sentence above it, and how people write it with its
     ),
     "--allow-share": ("If so large a share is meant to go:", "{}={}"),
 }
+_ONE_WAY_OF_SEVERAL = frozenset({"--adopt", "--take-over"})  # within the sentence of the finding, with the other ways
 
 
 def symbol(change: ChangeRow) -> str:
@@ -248,7 +249,7 @@ def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
     refused = [danger for change in document["changes"] for danger in change["dangers"]] + document["findings"]
     found: dict[str, list[str]] = {}
     for finding in refused:
-        if remedy := finding.get("remedy"):
+        if remedy := _own_remedy(finding):
             flag, value = one_line(remedy["flag"]), one_line(remedy["value"] or "")
             lead, form = _REMEDIES.get(flag, ("If that is meant:", "{} {}"))
             found.setdefault(lead, []).append(form.format(flag, value).rstrip())
@@ -264,4 +265,10 @@ def stakes(danger: FindingRow, address: str) -> list[str]:
 def detail_lines(finding: FindingRow) -> list[str]:
     """The lines of a finding's detail, without the last one if it tells the remedy."""
     lines: list[str] = finding["detail"].split("\n")
-    return lines[:-1] if finding.get("remedy") else lines
+    return lines[:-1] if _own_remedy(finding) else lines
+
+
+def _own_remedy(finding: FindingRow) -> RemedyRow | None:
+    """The remedy that stands in a line of its own; None where the sentence names it."""
+    remedy = finding.get("remedy")
+    return remedy if remedy and remedy["flag"] not in _ONE_WAY_OF_SEVERAL else None

@@ -10,17 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kodoctl.topology.model.topology import (
-    Audit,
-    DeadLetter,
-    GroundTopic,
-    Isolate,
-    QuotaLimit,
-    RateLimit,
-    Subscription,
-    Topology,
-    Waits,
-)
+from kodoctl.topology.model.subscription import Isolate, QuotaLimit, RateLimit, Waits
+from kodoctl.topology.model.topology import Audit, DeadLetter, GroundTopic, Subscription, Topology
 from kodoctl.topology.names import WAITING_STATES, Level, State
 from kodoctl.topology.units import Duration
 
@@ -184,7 +175,7 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
     return Duration(max(spans))
 
 
-def longest_life(ground: GroundTopic, subscription: Subscription) -> Duration:
+def max_lifetime(ground: GroundTopic, subscription: Subscription) -> Duration:
     """The longest a message can stay undecided (K212): all waits of all states and backup levels, limits counted."""
     total = 0
     for state in read_states(subscription):
@@ -209,6 +200,3 @@ def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:
     consumer = max((s.lookahead.messages for s in subscriptions), default=0)
     together = max((s.lookahead.messages * 2 * s.expected_workers for s in subscriptions), default=0)
     return max(BROKER_UNACKED_PER_CONSUMER, consumer), max(BROKER_UNACKED_PER_SUBSCRIPTION, together)
-
-
-__all__ = ["ResolvedWaits", "active_levels", "audit", "dead_letter", "horizon", "isolation", "level_weight", "waits"]

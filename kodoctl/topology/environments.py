@@ -13,21 +13,18 @@ PRODUCTION = "production"
 _FIXED = ("name", "version", "formerly", "environments")
 
 
-def apply_overlay(root: Node, patch: Node) -> Node:
+def apply_overlay(root: Node | None, patch: Node) -> Node:
     """`root` with `patch` merged in: null deletes, maps merge, everything else replaces. Neither argument is changed."""
     if not isinstance(patch.value, dict):
         return patch
-    if not isinstance(root.value, dict):
-        return _without_nulls(patch)
-    children = dict(root.value)
+    base = root if root is not None and isinstance(root.value, dict) else _with_children(patch, {})
+    children = base.members().copy()
     for key, change in patch.value.items():
         if change.value is None:
             children.pop(key, None)
-        elif key in children:
-            children[key] = apply_overlay(children[key], change)
         else:
-            children[key] = _without_nulls(change)
-    return _with_children(root, children)
+            children[key] = apply_overlay(children.get(key), change)
+    return _with_children(base, children)
 
 
 def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, list[Diagnostic]]:
@@ -35,50 +32,30 @@ def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, lis
     if not isinstance(root.value, dict):
         return root, False, []
     base = _with_children(root, {key: child for key, child in root.value.items() if key != "environments"})
-    environments = root.value.get("environments")
-    if environment is None or environments is None or not isinstance(environments.value, dict):
+    patch = root.members("environments").get(environment) if environment is not None else None
+    if patch is None:
         return base, False, []
-    patch = environments.value[environment]
     if not isinstance(patch.value, dict):
         detail = f"environments.{environment} should be a map; {{}} changes nothing"
         return base, False, [error("K004", "wrong value", detail, patch.where)]
+    head = f"environments.{environment}"
     findings = [
-        error(
-            "K017",
-            "an overlay may not change this",
-            f"environments.{environment}.{key}: {key} is the same everywhere",
-            node.key_where,
-        )
+        error("K017", "an overlay may not change this", f"{head}.{key}: {key} is the same everywhere", node.key_where)
         for key, node in patch.value.items()
         if key in _FIXED
     ]
     production = patch.value.get(PRODUCTION)
     if production is not None and not isinstance(production.value, bool):
-        findings.append(
-            error(
-                "K004",
-                "wrong value",
-                f"environments.{environment}.production should be true or false",
-                production.where,
-            )
-        )
+        detail = f"{head}.production should be true or false"
+        findings.append(error("K004", "wrong value", detail, production.where))
     rest = _with_children(patch, {k: n for k, n in patch.value.items() if k != PRODUCTION and k not in _FIXED})
     return apply_overlay(base, rest), production is not None and production.value is True, findings
 
 
 def changes_nothing(root: Node | None, environment: str) -> bool:
-    """Whether the environment is there and its overlay is empty: what holds for the base holds for it."""
-    environments = root.value.get("environments") if root and isinstance(root.value, dict) else None
-    patch = environments.value.get(environment) if environments and isinstance(environments.value, dict) else None
+    """True if the environment exists and its overlay is empty: findings of the base are its findings."""
+    patch = root.members("environments").get(environment) if root else None
     return patch is not None and patch.value == {}
-
-
-def _without_nulls(node: Node) -> Node:
-    if not isinstance(node.value, dict):
-        return node
-    return _with_children(
-        node, {k: _without_nulls(child) for k, child in node.value.items() if child.value is not None}
-    )
 
 
 def _with_children(node: Node, children: dict[str, Node]) -> Node:

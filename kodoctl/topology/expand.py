@@ -15,16 +15,23 @@ from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue,
 from kodoctl.topology.names import (
     HOLDER,
     WAITING_STATES,
-    InvalidNameError,
     Level,
     NamespaceName,
     State,
     TopicName,
     audit_name,
+    produced_topic,
     ready_name,
     state_name,
 )
-from kodoctl.topology.policy_layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
+from kodoctl.topology.policy_layers import (
+    DERIVED,
+    DERIVED_AUDIT,
+    DERIVED_DEAD_LETTER,
+    Layer,
+    merge_layers,
+    policy_layer,
+)
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -62,7 +69,7 @@ class FamilyTopic:
 
 @dataclass(frozen=True)
 class Expansion:
-    """What one topology stands for: its topics with their roles, and (made when asked for) all its resources."""
+    """Expansion of one topology: its topics with their roles, and (made on demand) all its resources."""
 
     topology: LoadedTopology = field(repr=False)
     namespace: NamespaceName
@@ -82,7 +89,7 @@ class Expansion:
 
     @property
     def frame(self) -> Iterator[TenantResource | NamespaceResource]:
-        """What the topics stand in: the tenant and the namespace object, where the file declares them."""
+        """The tenant and the namespace object of the topics, where the file declares them."""
         return _tenant_and_namespace(self.topology, self.namespace)
 
     @cached_property
@@ -108,11 +115,18 @@ class Expansion:
         return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
 
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
-        """Where the file gives a topic's number of partitions, or would."""
+        """Path of a topic's number of partitions in the file, whether the file gives one or not."""
         if topic.state is State.DEAD and topic.subscription is not None:
             return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
         own = self.topology.spec.topics[topic.ground].partitions is not None
         return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
+
+    def is_draining(self, topic: FamilyTopic) -> bool:
+        """True for a lane on its way out: still read, no longer written."""
+        ground = self.topology.spec.topics[topic.ground]
+        if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
+            return True
+        return topic.level in ground.draining
 
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
@@ -124,54 +138,54 @@ def expand(topology: LoadedTopology) -> Expansion:
     """Every object of the topology. Names and merged policies are as the file gives them: lint judges them, not expand."""
     spec = topology.spec
     namespace = NamespaceName(spec.tenant, spec.namespace)
-    base = layer(spec.defaults.policies, "defaults", "policies")
-    on_states = layer(spec.defaults.state_policies, "defaults", "state_policies")
+    base = policy_layer(spec.defaults.policies, "defaults", "policies")
+    on_states = policy_layer(spec.defaults.state_policies, "defaults", "state_policies")
     topics = (
         topic
         for name, ground in spec.topics.items()
-        for topic in _family(_Group(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
+        for topic in _family(_TopicGroup(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
     )
     return Expansion(topology, namespace, tuple(topics))
 
 
 def _family(
-    group: _Group, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
+    group: _TopicGroup, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
 ) -> Iterator[FamilyTopic]:
     """Ready topics by level, then each subscription's states, dead letters and audit."""
     name = group.ground
     replication = {"replication": ground.replication} if ground.replication else {}
-    common = (base, layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
-    on_states = (base_on_states, layer(ground.state_policies, "topics", name, "state_policies"))
+    common = (base, policy_layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
+    on_states = (base_on_states, policy_layer(ground.state_policies, "topics", name, "state_policies"))
     parts = defaults.partitions(spec, ground)
     levels = defaults.read_levels(ground)
-    group.begin(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
+    group.start(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.begin(sub, parts, (*common, _derived_state(*budget, state), *on_states))
+            group.start(sub, parts, (*common, derived_state(*budget, state), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
         if (dead := defaults.dead_letter(subscription)) is not None:
-            group.begin(sub, dead.partitions, (*common, derived_dead_letter(), layer(dead, *own, "dead_letter")))
+            group.start(sub, dead.partitions, (*common, DERIVED_DEAD_LETTER, policy_layer(dead, *own, "dead_letter")))
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
         if (audit := defaults.audit(subscription)) is not None:
-            group.begin(sub, parts, (*common, derived_audit(), layer(audit, *own, "audit")))
+            group.start(sub, parts, (*common, DERIVED_AUDIT, policy_layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
 
-class _Group:
+class _TopicGroup:
     """Builds topics that differ only in level: they share their layers and merged policies."""
 
     def __init__(self, namespace: NamespaceName, ground: str, ignore: frozenset[str]) -> None:
         self.namespace, self.ground, self.ignore = namespace, ground, ignore
 
-    def begin(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
+    def start(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
         self.subscription, self.partitions, self.layers = subscription, partitions, layers
-        policies = merged(layers)
+        policies = merge_layers(layers)
         self.policies = {name: policies[name] for name in policies if name not in self.ignore}
 
     def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:
@@ -191,7 +205,7 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 
 @cache
-def _derived_state(consumer: int, together: int, state: State) -> Layer:
+def derived_state(consumer: int, together: int, state: State) -> Layer:
     """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
     unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False}
@@ -286,16 +300,6 @@ def declared_limits(topology: LoadedTopology) -> dict[str, int]:
     """Bytes that a message may have, by full topic, where declared."""
     sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
-
-
-def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
-    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
-    if "/" in target:
-        try:
-            return TopicName.parse(target)
-        except InvalidNameError:
-            pass
-    return TopicName(namespace, target)
 
 
 def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:

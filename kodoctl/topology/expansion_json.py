@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.topology.load import BASE
-from kodoctl.topology.model.policies import Policies, PolicyMap, PolicyValue, to_json
-from kodoctl.topology.policy_layers import origins, why_derived
-from kodoctl.topology.resources import (
-    GrantResource,
-    NamespaceResource,
-    Resource,
-    SchemaResource,
-    SubscriptionResource,
-    TenantResource,
-    TopicResource,
-)
+from kodoctl.topology.model.policies import PolicyMap, PolicyValue, to_json
+from kodoctl.topology.policy_layers import value_origins, why_derived
+from kodoctl.topology.resource_json import resource_to_json
+from kodoctl.topology.resources import NamespaceResource, SchemaResource, TopicResource
 
 if TYPE_CHECKING:
     from kodoctl.errors import Where
     from kodoctl.topology.expand import Expansion, FamilyTopic
+    from kodoctl.topology.resources import Resource
 
 FORMAT_VERSION: Final = 1
 AUDIT: Final = "audit"  # stands where a topic's state would
+_OF_PLANS: Final = ("managed", "missing", "missing_on")  # fields of resources that a file does not give
 Json = dict[str, Any]
 
 
@@ -66,64 +61,25 @@ def _topology(expansion: Expansion) -> Json:
 
 
 def _resource(resource: Resource) -> Json:
+    document = {name: value for name, value in resource_to_json(resource).items() if name not in _OF_PLANS}
     match resource:
-        case TenantResource():
-            roles = sorted(resource.admin_roles)
-            return {
-                "kind": "tenant",
-                "name": resource.name,
-                "clusters": sorted(resource.clusters),
-                "admin_roles": roles,
-            }
-        case NamespaceResource():
-            return {"kind": "namespace", "name": str(resource.name), "policies": _policies(resource.policies)}
-        case TopicResource():
-            policies = _policies(resource.policies)
-            return {
-                "kind": "topic",
-                "name": resource.name.full,
-                "namespace": str(resource.name.namespace),
-                "topic": resource.name.local,
-                "partitions": resource.partitions,
-                "policies": policies,
-            }
-        case SubscriptionResource():
-            return {
-                "kind": "subscription",
-                "topic": resource.topic.full,
-                "name": resource.name,
-                "start": resource.start,
-            }
-        case GrantResource():
-            actions = sorted(resource.actions)
-            return {"kind": "grant", "target": str(resource.target), "role": resource.role, "actions": actions}
-        case SchemaResource():
-            return {
-                "kind": "schema",
-                "topic": resource.topic.full,
-                "type": resource.type,
-                "definition": json.loads(resource.definition),
-            }
+        case TopicResource(name=name):
+            parts = {"kind": "topic", "name": name.full, "namespace": str(name.namespace), "topic": name.local}
+            return {**parts, **document}
+        case SchemaResource(definition=definition):
+            return {**document, "definition": json.loads(definition)}
         case _:
-            assert_never(resource)
-
-
-def _policies(policies: Policies) -> Json:
-    return {name: to_json(policies[name]) for name in sorted(policies)}
+            return document
 
 
 def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
     """Role of a topic: its place in the family."""
-    ground = expansion.topology.spec.topics[topic.ground]
-    draining = topic.level in ground.draining
-    if topic.subscription is not None:
-        draining |= topic.state in ground.subscriptions[topic.subscription].draining
     return {
         "ground": topic.ground,
         "level": topic.level.value if topic.level else None,
         "state": topic.state.value if topic.state else AUDIT,
         "subscription": topic.subscription,
-        "draining": draining,
+        "draining": expansion.is_draining(topic),
         "ignore": sorted(topic.ignore),
     }
 
@@ -134,16 +90,13 @@ def _explain(
     """`policy` or `policy.member` -> {file, line, column} or {derived: why}."""
     found: dict[str, Json] = {}
     if topic is not None:
-        path = expansion.partitions_path(topic)
-        said = expansion.topology.says(*path)
-        found["partitions"] = _place(expansion.topology.where(*path)) if said else {"derived": "the default"}
+        found["partitions"] = _given(expansion, expansion.partitions_path(topic), "the default")
     for name in sorted(resource.policies):
         for member in _members(resource.policies[name]):
             shown = f"{name}.{member}" if member else name
             if topic is None:
                 path = ("namespace_policies", name, *filter(None, [member]))
-                said = expansion.topology.says(*path)
-                found[shown] = _place(expansion.topology.where(*path)) if said else _default_within(name)
+                found[shown] = _given(expansion, path, f"the default within {name}")
             else:
                 found[shown] = _origin(expansion, topic, name, member)
     return found
@@ -155,17 +108,18 @@ def _members(value: PolicyValue) -> list[str]:
 
 
 def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) -> Json:
-    found = origins(topic.layers, name)
+    found = value_origins(topic.layers, name)
     path = found.get(member)
     if path is None:
-        return _default_within(name)
+        return {"derived": f"the default within {name}"}
     if not path:
         return {"derived": why_derived(topic.layers, name)}
     return _place(expansion.topology.where(*path))
 
 
-def _default_within(policy: str) -> Json:
-    return {"derived": f"the default within {policy}"}
+def _given(expansion: Expansion, path: tuple[str, ...], default: str) -> Json:
+    topology = expansion.topology
+    return _place(topology.where(*path)) if topology.says(*path) else {"derived": default}
 
 
 def _place(where: Where) -> Json:

@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import networkx as nx
 
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import Expansion, FamilyTopic, produced_topic
-from kodoctl.topology.model.topology import GroundTopic, QuotaLimit, RateLimit, Subscription
-from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName
+from kodoctl.topology.model.subscription import QuotaLimit, RateLimit
+from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, produced_topic
 from kodoctl.topology.route_conditions import in_words
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
 
 
 class MoveReason(StrEnum):
-    """Why a message moves from one lane to another."""
+    """Reason for the move of a message from one lane to another."""
 
     FAILED = "failed"
     OVER_RATE = "over rate"
@@ -90,14 +94,8 @@ def _moves(
 def _lanes(expansion: Expansion) -> Iterator[GraphNode]:
     for topic in expansion.topics:
         if topic.state is not None:  # audit records are no messages
-            draining = _is_draining(topic, expansion.topology.spec.topics[topic.ground])
+            draining = expansion.is_draining(topic)
             yield GraphNode(topic.name, topic.ground, topic.level, topic.state, topic.subscription, draining)
-
-
-def _is_draining(topic: FamilyTopic, ground: GroundTopic) -> bool:
-    if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
-        return True
-    return topic.level in ground.draining
 
 
 class _Family:
@@ -146,7 +144,7 @@ class _Family:
             yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), MoveReason.FAILED)
 
     def last_stop(self, level: Level) -> GraphNode | None:
-        """Where a message goes when nothing else is left to try: B1 if it is below, else the dead letters."""
+        """The lane after all others were tried: B1 if it is below, else the dead letters."""
         backup = self.open(Level.B1, State.READY)
         return backup if backup is not None and level.rank < Level.B1.rank else self.dead
 

@@ -8,10 +8,11 @@ from pathlib import Path as FilePath
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
 from kodoctl.topology import defaults
 from kodoctl.topology import environments as overlay
-from kodoctl.topology.lint.suppressions import Allow, find_allows
+from kodoctl.topology.json_schema.file_schema import topology_schema
+from kodoctl.topology.lint.suppressions import Suppression, find_allows
 from kodoctl.topology.loaded_topology import MAX_ENVIRONMENTS, LoadedTopology, SourceFile, TopologySet
 from kodoctl.topology.model.topology import VERSION, Topology
-from kodoctl.topology.path_guard import leaves
+from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.payload_schemas import read_payloads
 from kodoctl.topology.validate import validate
 from kodoctl.topology.yaml.nodes import MAX_BYTES, Node, parse
@@ -52,7 +53,7 @@ def _no_files(folder: FilePath) -> str:
 def _read(path: FilePath) -> SourceFile:
     name = str(path)
     try:
-        if stray := leaves(path.parent, path):
+        if stray := why_outside_repository(path.parent, path):
             return _unread(path, "K016", "cannot read file", stray)
         if not path.is_file():
             return _unread(path, "K016", "cannot read file", "it is not a regular file")
@@ -74,7 +75,7 @@ def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:
 def source_of(data: bytes, name: str) -> SourceFile:
     """A file's bytes as read: `name` is what findings call it, and what paths in it are relative to."""
     root, findings = parse(data, name)
-    allows: list[Allow] = []
+    allows: list[Suppression] = []
     if root is not None:
         allows, more = find_allows(data.decode("utf-8-sig"), root, name)
         findings += more
@@ -153,7 +154,8 @@ def _load(
     if environment is None:
         findings += _bad_environments(root)
     spec, invalid = validate(merged, root, base)
-    findings += from_validation(invalid, merged)
+    if invalid:
+        findings += from_validation(invalid, merged, topology_schema())
     if spec is None or findings or file.findings:
         return None, findings
     if (many := defaults.number_of_topics(spec)) > MAX_TOPICS:

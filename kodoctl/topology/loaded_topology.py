@@ -11,7 +11,7 @@ from kodoctl.topology.yaml.nodes import Node, node_at
 
 if TYPE_CHECKING:
     from kodoctl.errors import Diagnostic, Where
-    from kodoctl.topology.lint.suppressions import Allow
+    from kodoctl.topology.lint.suppressions import Suppression
     from kodoctl.topology.model.topology import Topology
     from kodoctl.topology.payload_schemas import PayloadFile
 
@@ -25,15 +25,13 @@ class SourceFile:
     path: FilePath
     name: str
     root: Node | None
-    allows: tuple[Allow, ...]
+    allows: tuple[Suppression, ...]
     findings: tuple[Diagnostic, ...]
 
     @property
     def environments(self) -> tuple[str, ...]:
         """Names of the environments the file declares, in its order (too many are a finding, and not looked at)."""
-        environments = self.root.value.get("environments") if self.root and isinstance(self.root.value, dict) else None
-        names = tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
-        return names[:MAX_ENVIRONMENTS]
+        return tuple(self.root.members("environments") if self.root else ())[:MAX_ENVIRONMENTS]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class LoadedTopology:
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 
     def says(self, *path: str | int) -> bool:
-        """Whether the file (overlay included) has a value at `path`."""
+        """True if the file (overlay included) has a value at `path`."""
         return node_at(self.root, path)[1] == path
 
     def where_key(self, *path: str | int) -> Where:

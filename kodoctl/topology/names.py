@@ -42,7 +42,7 @@ class Level(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What the level adds to the ground topic's name."""
+        """Suffix of the ground topic's name for the level."""
         return "" if self is Level.L1 else f"-{self.value}"
 
     @property
@@ -60,7 +60,7 @@ _RANKS: Final = {level: rank for rank, level in enumerate(Level)}
 
 
 class State(StrEnum):
-    """Where a message is in its life for one subscription, as far as a topic shows it (done and discarded end it)."""
+    """State of a message for one subscription, as far as a topic shows it (done and discarded end it)."""
 
     READY = "ready"
     RETRYING = "retrying"
@@ -70,7 +70,7 @@ class State(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """What the state adds to a topic's name."""
+        """Suffix of a topic's name for the state."""
         return _STATE_SUFFIXES[self]
 
 
@@ -134,7 +134,7 @@ class TopicName:
 
     @classmethod
     def listed(cls, text: str) -> TopicName:
-        """As a broker lists it: whoever may produce chose what stands behind the namespace, `..` included."""
+        """A topic as a broker lists it. Clients choose its local name, which may be anything, `..` included."""
         tenant, namespace, local = text.removeprefix("persistent://").split("/", 2)
         return cls(NamespaceName(tenant, namespace), local)
 
@@ -162,6 +162,16 @@ def whole_topic(name: str) -> str:
     return _LAST_PARTITION.sub("", name)
 
 
+def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
+    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
+    if "/" in target:
+        try:
+            return TopicName.parse(target)
+        except InvalidNameError:
+            pass
+    return TopicName(namespace, target)
+
+
 def ready_name(ground: str, level: Level) -> str:
     """Local name of a ready topic: every subscription of the ground topic reads it."""
     return f"{ground}{level.suffix}"
@@ -182,7 +192,7 @@ def audit_name(ground: str, subscription: str) -> str:
 
 
 def why_not_pulsar_name(name: str) -> str | None:
-    """Why Pulsar, or partition naming, refuses `name` as tenant, namespace or local topic name; None if it does not."""
+    """Reason why Pulsar, or partition naming, refuses `name` as tenant, namespace or local topic name; None if it does not."""
     if not _NAME.fullmatch(name):
         bad = sorted({c for c in name if not _NAME.fullmatch(c)})
         shown = " ".join(repr(c) for c in bad)

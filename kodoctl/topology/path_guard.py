@@ -10,7 +10,7 @@ from os.path import normpath, realpath
 from pathlib import Path
 
 
-def leaves(folder: Path, path: Path) -> str | None:
+def why_outside_repository(folder: Path, path: Path) -> str | None:
     """Reason not to read `path` for a file in `folder`; None if it may be read."""
     here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
     top = next((one for one in (here, *here.parents) if (one / ".git").exists()), None)

@@ -9,7 +9,7 @@ from os.path import normpath
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.topology.path_guard import leaves
+from kodoctl.topology.path_guard import why_outside_repository
 from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_DEPTH, Node
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
 
 
 def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
-    if problem := leaves(folder, path):
+    if problem := why_outside_repository(folder, path):
         return PayloadFile(kind, path, None, problem)
     try:
         with path.open("rb") as stream:
@@ -66,7 +66,7 @@ def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
-    """Whether a JSON value is nested deeper, without recursion."""
+    """True if a JSON value is nested deeper; found without recursion."""
     level = [value]
     for _ in range(depth + 1):
         level = [child for one in level if isinstance(one, dict | list) for child in _members(one)]

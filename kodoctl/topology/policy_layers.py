@@ -37,7 +37,7 @@ class Layer:
     why: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
-def layer(policies: TopicPolicies, *origin: str) -> Layer:
+def policy_layer(policies: TopicPolicies, *origin: str) -> Layer:
     """The policies that a map of the file mentions."""
     return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
 
@@ -45,7 +45,7 @@ def layer(policies: TopicPolicies, *origin: str) -> Layer:
 _NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
-def merged(layers: Iterable[Layer]) -> Policies:
+def merge_layers(layers: Iterable[Layer]) -> Policies:
     """The values that remain set once every layer lies over the ones before it; `inherit` removes."""
     values: dict[str, Any] = {}
     for one in layers:
@@ -54,7 +54,7 @@ def merged(layers: Iterable[Layer]) -> Policies:
     return {name: values[name] for name in sorted(values) if is_set(values[name])}
 
 
-def origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
+def value_origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
     """Member (or "" for a policy without members) -> the path that gave it; () = derived."""
     found: dict[str, Origin] = {}
     for one in layers:
@@ -72,22 +72,13 @@ def origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
 
 
 def why_derived(layers: Iterable[Layer], name: str) -> str:
-    """Why expand set a policy itself."""
+    """Reason why expand set a policy itself."""
     return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
 
 
-def derived_dead_letter() -> Layer:
-    """Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting."""
-    return _DEAD_LETTER
-
-
-def derived_audit() -> Layer:
-    """Audit topics have no holder: retention keeps them, and nothing may delete them as inactive."""
-    return _AUDIT
-
-
 _WEEK: Final = Duration(7 * 86_400_000)
-_DEAD_LETTER: Final = Layer(
+# Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting.
+DERIVED_DEAD_LETTER: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,
@@ -104,7 +95,8 @@ _DEAD_LETTER: Final = Layer(
         "schema_validation": "letters come in any schema version",
     },
 )
-_AUDIT: Final = Layer(
+# Audit topics have no holder: retention keeps them, and nothing may delete them as inactive.
+DERIVED_AUDIT: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,

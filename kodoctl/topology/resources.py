@@ -5,8 +5,7 @@ Addresses print as `kind.name`; they are public (files, plans and `allow_destroy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
@@ -108,7 +107,6 @@ class SchemaResource:
 
 
 Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionResource | GrantResource | SchemaResource
-Inventory = Mapping[Address, Resource]
 
 
 def place_of(address: Address) -> NamespaceName:
@@ -121,6 +119,17 @@ def place_of(address: Address) -> NamespaceName:
     if len(parts) < least:
         raise InvalidNameError(f"{address[:200]!r} is no address of a {kind}")
     return NamespaceName.parse("/".join(parts[:2]))
+
+
+def without_gaps(resource: Resource) -> Resource:
+    """A live resource as it is once all its partitions exist and have it."""
+    match resource:
+        case TopicResource():
+            return replace(resource, missing=())
+        case SubscriptionResource():
+            return replace(resource, missing_on=())
+        case _:
+            return resource
 
 
 def topic_address(name: TopicName) -> Address:

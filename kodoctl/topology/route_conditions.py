@@ -6,11 +6,16 @@ matches none of them.
 
 from __future__ import annotations
 
-from kodoctl.topology.model.topology import RouteCondition
+from collections.abc import Callable, Mapping
+from math import nan
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.subscription import RouteCondition
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
-    """Whether every message that `later` matches is matched by `earlier` (sure cases only)."""
+    """True if every message that `later` matches is matched by `earlier` (sure cases only)."""
     if earlier.property != later.property:
         return False
     if earlier == later or earlier.exists:
@@ -18,21 +23,19 @@ def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
     values = _values(later)
     if values is not None:
         return all(holds(earlier, value) for value in values)
-    match earlier:
-        case RouteCondition(greater_than=low) if low is not None:
-            return (later.greater_than is not None and later.greater_than >= low) or (
-                later.at_least is not None and later.at_least > low
-            )
-        case RouteCondition(at_least=low) if low is not None:
-            return any(bound is not None and bound >= low for bound in (later.greater_than, later.at_least))
-        case RouteCondition(less_than=high) if high is not None:
-            return (later.less_than is not None and later.less_than <= high) or (
-                later.at_most is not None and later.at_most < high
-            )
-        case RouteCondition(at_most=high) if high is not None:
-            return any(bound is not None and bound <= high for bound in (later.less_than, later.at_most))
-        case _:
-            return False
+    for sign, strict, weak in ((1, "greater_than", "at_least"), (-1, "less_than", "at_most")):
+        bound, inner = _bound(earlier, sign, strict, weak), _bound(later, sign, strict, weak)
+        if bound is not None:
+            return inner is not None and inner >= bound
+    return False
+
+
+def _bound(condition: RouteCondition, sign: int, strict: str, weak: str) -> tuple[float, bool] | None:
+    """The bound of a comparison, a larger one for fewer numbers: its number times `sign`, and whether it is strict."""
+    for name in (strict, weak):
+        if (number := getattr(condition, name)) is not None:
+            return sign * number, name == strict
+    return None
 
 
 def _values(condition: RouteCondition) -> list[str] | None:
@@ -46,37 +49,33 @@ def as_property(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def holds(condition: RouteCondition, value: str | None) -> bool:
-    """Whether a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
-    if value is None:
-        return False
-    number = _number(value)
-    match condition:
-        case RouteCondition(equals=wanted) if wanted is not None:
-            return value == as_property(wanted)
-        case RouteCondition(not_equals=unwanted) if unwanted is not None:
-            return value != as_property(unwanted)
-        case RouteCondition(in_=wanted_list) if wanted_list is not None:
-            return value in map(as_property, wanted_list)
-        case RouteCondition(not_in=unwanted_list) if unwanted_list is not None:
-            return value not in map(as_property, unwanted_list)
-        case RouteCondition(exists=True):
-            return True
-    if number is None:
-        return False
-    return (
-        (condition.greater_than is not None and number > condition.greater_than)
-        or (condition.at_least is not None and number >= condition.at_least)
-        or (condition.less_than is not None and number < condition.less_than)
-        or (condition.at_most is not None and number <= condition.at_most)
-    )
-
-
-def _number(text: str) -> float | None:
+def _number(text: str) -> float:
+    """The number that a text is; else NaN, which no comparison matches."""
     try:
         return float(text)
     except ValueError:
-        return None
+        return nan
+
+
+_HOLDS: Final[Mapping[str, Callable[[Any, str], bool]]] = {
+    "equals": lambda wanted, value: value == as_property(wanted),
+    "not_equals": lambda unwanted, value: value != as_property(unwanted),
+    "in_": lambda wanted, value: value in map(as_property, wanted),
+    "not_in": lambda unwanted, value: value not in map(as_property, unwanted),
+    "greater_than": lambda low, value: _number(value) > low,
+    "at_least": lambda low, value: _number(value) >= low,
+    "less_than": lambda high, value: _number(value) < high,
+    "at_most": lambda high, value: _number(value) <= high,
+    "exists": lambda _yes, _value: True,
+}
+
+
+def holds(condition: RouteCondition, value: str | None) -> bool:
+    """True if a message property with this text (None: missing) matches. Text that is no number matches no comparison."""
+    if value is None:
+        return False
+    operators = ((name, getattr(condition, name)) for name in _HOLDS)
+    return any(operand is not None and _HOLDS[name](operand, value) for name, operand in operators)
 
 
 _WORDS = {

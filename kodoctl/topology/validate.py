@@ -21,12 +21,12 @@ def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology 
     """
     assert isinstance(merged.value, dict)
     plain: dict[str, object] = {key: node.plain() for key, node in merged.value.items() if key != "topics"}
-    topics, before = merged.value.get("topics"), _children(_children(root).get("topics"))
+    topics, before = merged.value.get("topics"), root.members("topics")
     if topics is not None:
         plain["topics"] = {} if isinstance(topics.value, dict) else topics.plain()
     head, details = _attempt(plain)
     grounds: dict[str, GroundTopic] = {}
-    for name, node in _children(topics).items():
+    for name, node in merged.members("topics").items():
         if base is not None and before.get(name) is node:
             grounds[name] = base.topics[name]
             continue
@@ -45,7 +45,3 @@ def _attempt(document: dict[str, object]) -> tuple[Topology | None, list[ErrorDe
         return Topology.model_validate(document), []
     except ValidationError as problem:
         return None, problem.errors(include_url=False)
-
-
-def _children(node: Node | None) -> dict[str, Node]:
-    return node.value if node is not None and isinstance(node.value, dict) else {}

@@ -15,7 +15,7 @@ from kodo_consumer.adapters.pulsar.override_store import OverrideStore
 from kodo_consumer.cli.main import main
 
 from kodoctl.errors import ClusterError
-from kodoctl.protocol.overrides import Order, What, with_order
+from kodoctl.protocol.overrides import Override, OverrideKind, with_override
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from tests.cluster import Workspace, this_process_goes_on
@@ -128,9 +128,9 @@ def test_orders_of_several_people_at_once_do_not_lose_one_another(console: Conso
 
     def give(number: int) -> None:
         book = OverrideStore(admin, f"{workspace.namespace}/orders", "billing", Random(number))
-        order = Order(What.PAUSE, now, now + 3_600_000, f"p{number}", tenant=f"u{number}")
+        order = Override(OverrideKind.PAUSE, now, now + 3_600_000, f"p{number}", tenant=f"u{number}")
         try:
-            book.change(lambda orders: with_order(orders, order), now)
+            book.change(lambda orders: with_override(orders, order), now)
         except ClusterError as problem:
             problems.append(problem)
 

@@ -27,7 +27,7 @@ from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import Plan
-from kodoctl.planning.planner import prepare
+from kodoctl.planning.planner import plan_live
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.cluster import run_main
@@ -104,7 +104,7 @@ class Planned:
     def plan(self, number: int) -> Plan:
         """One plan through a broker (1 to 3), as a command makes it."""
         with self.session(number) as session:
-            return prepare(session, self.desired, Allowances()).plan
+            return plan_live(session, self.desired, Allowances()).plan
 
     def check(self, number: int, at: float) -> None:
         """One plan, counted; `at`: seconds since what happened to the cluster."""

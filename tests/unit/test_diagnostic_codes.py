@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.diagnostic_codes import CODES, GROUPS
-from kodoctl.topology.lint.rules import RULES
+from kodoctl.topology.lint.registry import RULES
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = ROOT / "kodoctl/diagnostic_codes.py"

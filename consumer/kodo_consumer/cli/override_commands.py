@@ -18,7 +18,7 @@ from kodo_consumer.cli.options import Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with_order
+from kodoctl.protocol.overrides import Override, OverrideKind, until_text, why_invalid, with_override
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def pause(
 ) -> None:  # fmt: skip
     """Let a lane or a tenant rest: its messages stay where they are, everything else goes on."""
     with _book(topology, topic, subscription, place) as (policy, book):
-        _give(policy, book, _order(What.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
+        _give(policy, book, _order(OverrideKind.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
 
 
 @command
@@ -70,7 +70,7 @@ def resume(
         if everything:
             _show(book.change(lambda _: (), _now(), replace=True))
             return
-        _take_back(book, _order(What.PAUSE, "1h", "", lane=lane or "", tenant=tenant or ""))
+        _take_back(book, _order(OverrideKind.PAUSE, "1h", "", lane=lane or "", tenant=tenant or ""))
 
 
 @command
@@ -83,7 +83,7 @@ def weight(
 ) -> None:  # fmt: skip
     """Give a tenant more turns, or as many as others (--to 1), for a while."""
     with _book(topology, topic, subscription, place) as (policy, book):
-        order = _order(What.WEIGHT, lasting, why, tenant=tenant, to=_wanted(to, "1", back=back))
+        order = _order(OverrideKind.WEIGHT, lasting, why, tenant=tenant, to=_wanted(to, "1", back=back))
         _take_back(book, order) if back else _give(policy, book, order)
 
 
@@ -102,7 +102,7 @@ def limit(
     """Change one of the file's limits for a while: for one value of its property, or for all."""
     with _book(topology, topic, subscription, place) as (policy, book):
         wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
-        order = _order(What.LIMIT, lasting, why, limit=kind, by=by, value=value, to=wanted)
+        order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
 
 
@@ -139,14 +139,14 @@ def _book(
         admin.close()
 
 
-def _order(what: What, lasting: str, why: str, **details: str) -> Order:
+def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
     try:
         span = int(Duration.parse(lasting))
     except UnitError as problem:
         raise _cannot(str(problem)) from None
     now = _now()
-    order = Order(what, now, now + span, f"{getpass.getuser()}@{socket.gethostname()}"[:200], why[:200], **details)
-    if problem_text := problem_of(order) or ("" if span else "it would be over at once"):
+    order = Override(what, now, now + span, f"{getpass.getuser()}@{socket.gethostname()}"[:200], why[:200], **details)
+    if problem_text := why_invalid(order) or ("" if span else "it would be over at once"):
         raise _cannot(problem_text)
     return order
 
@@ -158,27 +158,27 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
     return any_value if to is None else str(to)
 
 
-def _give(policy: Policy, book: OverrideStore, order: Order) -> None:
+def _give(policy: Policy, book: OverrideStore, order: Override) -> None:
     from kodo_consumer.core.override_state import misfit
 
     if reason := misfit(order, policy):
         raise _cannot(reason)
-    _show(book.change(lambda orders: with_order(orders, order), _now()))
-    if order.what is What.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
+    _show(book.change(lambda orders: with_override(orders, order), _now()))
+    if order.what is OverrideKind.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
         tell(_FILLS)
 
 
-def _take_back(book: OverrideStore, like: Order) -> None:
+def _take_back(book: OverrideStore, like: Override) -> None:
     if all(order.concerns != like.concerns for order in book.read(_now())):
         raise _cannot("there is no such order; `kodo-consumer steer` shows those in force")
     gone: Callable[[Any], Any] = lambda orders: tuple(one for one in orders if one.concerns != like.concerns)  # noqa: E731
     _show(book.change(gone, _now()))
 
 
-def _show(orders: tuple[Order, ...]) -> None:
-    from kodoctl.protocol.overrides import in_force
+def _show(orders: tuple[Override, ...]) -> None:
+    from kodoctl.protocol.overrides import active_overrides
 
-    orders = in_force(orders, _now())
+    orders = active_overrides(orders, _now())
     if not orders:
         say("No orders: everything is as the file says.")
     for order in orders:
@@ -186,7 +186,7 @@ def _show(orders: tuple[Order, ...]) -> None:
             say(line)
 
 
-def _folded(order: Order) -> Iterator[str]:
+def _folded(order: Override) -> Iterator[str]:
     import textwrap
 
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
-from kodoctl.protocol.overrides import BrokenOrdersError, Order, What, in_force, parse
+from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
 
@@ -21,12 +21,12 @@ log = logging.getLogger("kodo.consumer")
 KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}
 
 
-def misfit(order: Order, policy: Policy) -> str:
+def misfit(order: Override, policy: Policy) -> str:
     """What keeps this subscription from following an order, in words; "" if nothing does."""
     if order.lane:
         names = [lane.name for lane in policy.lanes]
         return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
-    if order.what is not What.LIMIT:
+    if order.what is not OverrideKind.LIMIT:
         return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
     count = sum(_meant(limit, order) for limit in policy.limits)
     if count != 1:
@@ -35,22 +35,22 @@ def misfit(order: Order, policy: Policy) -> str:
     return "a limit without a property has no values" if order.value and not order.by else ""
 
 
-def steered(policy: Policy, orders: Sequence[Order]) -> Policy:
+def steered(policy: Policy, orders: Sequence[Override]) -> Policy:
     """The policy with weights and limits as ordered."""
-    weights = {order.tenant: int(order.to) for order in orders if order.what is What.WEIGHT}
+    weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_ordered(limit, orders) for limit in policy.limits)
     return replace(policy, tenant_weights={**policy.tenant_weights, **weights}, limits=limits)
 
 
-def paused_lanes(policy: Policy, orders: Sequence[Order]) -> frozenset[int]:
+def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:
     """Indexes of lanes that are to rest."""
-    names = {order.lane for order in orders if order.what is What.PAUSE and order.lane}
+    names = {order.lane for order in orders if order.what is OverrideKind.PAUSE and order.lane}
     return frozenset(lane.index for lane in policy.lanes if lane.name in names)
 
 
-def paused_tenants(orders: Sequence[Order]) -> frozenset[str]:
+def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
     """Tenants whose messages are to stay queued."""
-    return frozenset(order.tenant for order in orders if order.what is What.PAUSE and order.tenant)
+    return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE and order.tenant)
 
 
 def kind_of(limit: Limit) -> str:
@@ -58,18 +58,18 @@ def kind_of(limit: Limit) -> str:
     return next(name for name, kind in KINDS.items() if isinstance(limit, kind))
 
 
-def _meant(limit: Limit, order: Order) -> bool:
-    return order.what is What.LIMIT and isinstance(limit, KINDS[order.limit]) and (limit.by or "") == order.by
+def _meant(limit: Limit, order: Override) -> bool:
+    return order.what is OverrideKind.LIMIT and isinstance(limit, KINDS[order.limit]) and (limit.by or "") == order.by
 
 
-def _ordered(limit: Limit, orders: Sequence[Order]) -> Limit:
+def _ordered(limit: Limit, orders: Sequence[Override]) -> Limit:
     for order in orders:
         if _meant(limit, order):
             limit = _changed(limit, order)
     return limit
 
 
-def _changed(limit: Limit, order: Order) -> Limit:
+def _changed(limit: Limit, order: Override) -> Limit:
     if isinstance(limit, Concurrency):
         most = int(order.to)
         if order.value:
@@ -93,12 +93,14 @@ class OverrideListener:
     Thread-safe.
     """
 
-    def __init__(self, policy: Callable[[], Policy], clock: Clock, adopt: Callable[[tuple[Order, ...]], None]) -> None:
+    def __init__(
+        self, policy: Callable[[], Policy], clock: Clock, adopt: Callable[[tuple[Override, ...]], None]
+    ) -> None:
         self._policy, self._clock, self._adopt = policy, clock, adopt
         self._lock = threading.Lock()  # readings come on one thread, time passes on another
         self._text = ""
-        self._given: tuple[Order, ...] = ()
-        self._followed: tuple[Order, ...] = ()
+        self._given: tuple[Override, ...] = ()
+        self._followed: tuple[Override, ...] = ()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """A reading of a lane's stats."""
@@ -117,7 +119,7 @@ class OverrideListener:
                 self._follow()
 
     def _follow(self) -> None:
-        followed = in_force(self._given, self._clock.wall())
+        followed = active_overrides(self._given, self._clock.wall())
         if followed != self._followed:
             self._followed = followed
             for line in self._told(followed):
@@ -127,7 +129,7 @@ class OverrideListener:
     def _read(self, text: str) -> None:
         try:
             given = parse(text) if text else ()
-        except BrokenOrdersError as problem:
+        except InvalidOverridesError as problem:
             log.warning("steered: the orders cannot be read, those before stay: %s", problem)
             return
         policy = self._policy()
@@ -136,7 +138,7 @@ class OverrideListener:
                 log.warning("steered: %s is not followed: %s", order, reason)
         self._given = tuple(order for order in given if not misfit(order, policy))
 
-    def _told(self, orders: Sequence[Order]) -> Iterator[str]:
+    def _told(self, orders: Sequence[Override]) -> Iterator[str]:
         if not orders:
             yield "no orders any more, everything is as the file says"
         for order in orders:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiters import Limiter
     from kodo_consumer.core.outcomes import Outcome
     from kodo_consumer.core.policy import Lane, Policy
-    from kodoctl.protocol.overrides import Order
+    from kodoctl.protocol.overrides import Override
 
 log = logging.getLogger("kodo.consumer")
 
@@ -57,7 +57,7 @@ class Worker:
         self._actions = PendingActions(self.engine, clock)
         self.alarms = AlarmLog(clock)
         self._lock = threading.Lock()
-        self.orders: tuple[Order, ...] = ()
+        self.orders: tuple[Override, ...] = ()
         self.opened = False
         self._on_broken: Callable[[], object] = lambda: None
         broker.report_to(self.broke, self.alarms.write)
@@ -226,7 +226,7 @@ class Worker:
         with self._or_broken(), self._event():
             self.engine.answered(lane.index, named, asked)
 
-    def follow(self, orders: tuple[Order, ...]) -> None:
+    def follow(self, orders: tuple[Override, ...]) -> None:
         """These live orders are in force, and no others."""
         self.orders = orders
         self._adopt()

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
-from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, canonical_keys, read_tree
+from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, read_tree
+from kodoctl.topology.json_schema.file_schema import topology_schema
 from kodoctl.topology.route_conditions import as_property
+from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 if TYPE_CHECKING:
     from kodoctl.topology.model.subscription import Route
@@ -132,7 +134,7 @@ class Text:
         lines = (
             [f"{indent}{key}:", *(f"{indent}  {line}" for line in value)] if several else [f"{indent}{key}: {value[0]}"]
         )
-        order = canonical_keys(path)
+        order = SchemaHints(topology_schema()).canonical_keys(path)
         before = set(order[: order.index(key)]) if key in order else set()
         above = [entry for entry in owner.entries if entry.key in before]
         if above:

@@ -20,7 +20,7 @@ K403 = "a large share of what is owned would go or be weakened"
 _COUNTED = ("topic.", "subscription.")
 
 
-def large_share(
+def blast_radius(
     desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
 ) -> tuple[Diagnostic, ...]:
     """Refused above the share that is allowed (0 to 1). A destroy names everything itself: it is not asked again."""
@@ -42,9 +42,8 @@ def large_share(
 def _owned(desired: Desired, live: Live) -> frozenset[Address]:
     return frozenset(
         address
-        for entries in live.ledgers.values()
-        for name, entry in entries.items()
-        if name in desired.all_names
+        for entry in live.entries
+        if entry.name in desired.all_names
         for address, holding in entry.owned.items()
         if holding is not OwnershipKind.INTENT and address.startswith(_COUNTED)
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.plan.policy_levels import Levels, levels_of, namespace_changes
+from kodoctl.plan.policy_levels import PolicyLevels, levels_of, namespace_changes
 from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
@@ -24,8 +24,8 @@ K210: Final = "the broker makes or deletes topics by itself"
 K207: Final = "a value Pulsar accepts but cannot handle well"
 
 
-def surroundings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
-    """Warnings, one for each namespace and matter; nothing is said where the broker's configuration is unknown."""
+def broker_config_findings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warnings, one for each namespace and matter; none where the broker's configuration is unknown."""
     set_by_plan = namespace_changes(changes)
     subscribed = {
         wanted.resource.topic
@@ -47,7 +47,7 @@ def _topics(desired: Desired) -> Iterator[TopicResource]:
             yield wanted.resource
 
 
-def _made(namespace: NamespaceName, levels: Levels) -> Iterator[Diagnostic]:
+def _made(namespace: NamespaceName, levels: PolicyLevels) -> Iterator[Diagnostic]:
     counts = levels.effective("auto_topic_creation", None, after=True)
     if counts.value is True or isinstance(counts.value, AutoTopicCreation):
         detail = (
@@ -59,7 +59,7 @@ def _made(namespace: NamespaceName, levels: Levels) -> Iterator[Diagnostic]:
 
 
 def _deleted(
-    namespace: NamespaceName, topics: Iterable[TopicResource], levels: Levels, subscribed: set[TopicName]
+    namespace: NamespaceName, topics: Iterable[TopicResource], levels: PolicyLevels, subscribed: set[TopicName]
 ) -> Iterator[Diagnostic]:
     exposed = [topic for topic in topics if _exposed(topic, levels, has_reader=topic.name in subscribed)]
     if exposed:
@@ -72,7 +72,7 @@ def _deleted(
         yield warning("K210", K210, detail)
 
 
-def _exposed(topic: TopicResource, levels: Levels, *, has_reader: bool) -> bool:
+def _exposed(topic: TopicResource, levels: PolicyLevels, *, has_reader: bool) -> bool:
     inactive = levels.effective("inactive_topic", topic.policies.get("inactive_topic"), after=True).value
     if not isinstance(inactive, InactiveTopic) or inactive.delete == "never":
         return False
@@ -81,7 +81,7 @@ def _exposed(topic: TopicResource, levels: Levels, *, has_reader: bool) -> bool:
 
 
 def _too_wide(
-    namespace: NamespaceName, topics: Iterable[TopicResource], levels: Levels, bookies: int | None
+    namespace: NamespaceName, topics: Iterable[TopicResource], levels: PolicyLevels, bookies: int | None
 ) -> Iterator[Diagnostic]:
     if bookies is None:
         return
@@ -95,19 +95,16 @@ def _too_wide(
         yield warning("K207", K207, detail)
 
 
-def _ensemble(topic: TopicResource, levels: Levels) -> int:
+def _ensemble(topic: TopicResource, levels: PolicyLevels) -> int:
     copies = levels.effective("persistence", topic.policies.get("persistence"), after=True).value
     return (copies.ensemble or 0) if isinstance(copies, Persistence) else 0
 
 
 def _stalled(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:
     stalled = [
-        found.resource.name.local
-        for address, found in live.objects.items()
-        if found.stalls_delivery
-        and isinstance(found.resource, TopicResource)
-        and found.resource.name.namespace == namespace
-        and address in desired.objects
+        topic.name.local
+        for address, topic in live.topics_in(namespace)
+        if live.objects[address].stalls_delivery and address in desired.objects
     ]
     if stalled:
         others = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""

@@ -1,18 +1,18 @@
-"""The danger rules: what a change would destroy, and whether somebody allowed it. Pure: evidence and clock are passed in.
+"""The danger rules: losses by a change, and whether they are allowed. Pure: evidence and clock are passed in.
 
 A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it stays as a WARNING, so that the
-reviewer still reads what goes.
+reviewer still reads of the loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Remedy, error_with_remedy, warning
 from kodoctl.formatting import age_text, many, size_text
-from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update
+from kodoctl.plan.changes import Change, Delete, FieldChange, PolicyChange, Update, with_context
 from kodoctl.plan.danger.durability import weakened
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence
 from kodoctl.plan.danger.grants import changed_grant, takes_away
@@ -37,7 +37,7 @@ K405 = "partitions grown under an ordered subscription"
 
 @dataclass(frozen=True, slots=True)
 class OtherDeletions:
-    """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
+    """The other changes of a plan: objects it deletes, and (topic, policy) that it changes on the topic itself."""
 
     gone: frozenset[Address]
     own: frozenset[tuple[Address, str]]
@@ -83,7 +83,7 @@ class DangerRules:
         shown = self._shown(change.address)
         if not dangers and not shown:
             return change
-        return replace(change, about=replace(change.about, dangers=tuple(dangers), evidence=shown))
+        return with_context(change, dangers=tuple(dangers), evidence=shown)
 
     def _shown(self, address: Address) -> dict[str, Any]:
         found = self.evidence.get(address)
@@ -100,14 +100,10 @@ class DangerRules:
         }
 
     def _of_another_tenant(self, change: Delete | Update) -> Iterator[Diagnostic]:
-        """What only a ledger of another tenant says was given: whoever administers that tenant writes there what he likes."""
+        """A refusal of a grant that only ledgers of another tenant list: the administrators of that tenant can write any entry."""
         if not takes_away(change):
             return
-        ours = [
-            namespace
-            for namespace, entries in self.live.ledgers.items()
-            if any(change.address in entry.grants for entry in entries.values())
-        ]
+        ours = {entry.namespace for entry in self.live.entries if change.address in entry.grants}
         if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
             told = ", ".join(map(str, sorted(ours))) or "none"
             stake = f"it is another tenant's, and the ledger that says it was given is that of {told}"
@@ -160,18 +156,12 @@ class DangerRules:
             yield change.address
             return
         assert isinstance(change.before, NamespaceResource)
-        for address, found in self.live.objects.items():
-            topic = found.resource
-            if (
-                isinstance(topic, TopicResource)
-                and topic.name.namespace == change.before.name
-                and policy not in topic.policies
-                and (address, policy) not in rest.own
-            ):
+        for address, topic in self.live.topics_in(change.before.name):
+            if policy not in topic.policies and (address, policy) not in rest.own:
                 yield address
 
     def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
-        """What of a topic's stored data would go; "" when nothing would. An upper bound, in whole ledgers."""
+        """Loss of a topic's stored data; "" for none. An upper bound, in whole ledgers."""
         found = self.live.objects.get(address)
         facts = found.facts if found else None
         if not isinstance(facts, TopicFacts):
@@ -222,7 +212,7 @@ def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
 
 
 def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
-    """What a quota that evicts would drop at once: all beyond its size, and, if the oldest is too old, who knows how much."""
+    """Loss by a quota that evicts: all beyond its size; up to all, if the oldest message is older than it allows."""
     over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
     age = now - evidence.oldest if evidence.oldest else float("inf")
     if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):

@@ -18,9 +18,9 @@ _DELAYED: Final = ("shared", "key_shared")  # to readers of other types all come
 _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
-def undelivered(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """A warning for each namespace whose broker delivers at once what is to wait, or cuts off whoever asks for such a
-    wait (more-measured.md: the client connects again, for ever). Nothing is said where the broker's configuration is
+def delayed_delivery_findings(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """A warning for each namespace whose broker delivers waiting messages at once, or cuts the connection of a client that
+    asks for such a wait (more-measured.md: it connects again, for ever). None where the broker's configuration is
     unknown.
     """
     for namespace in desired.namespaces:

@@ -29,7 +29,7 @@ def _told(change: Update, what: str) -> Diagnostic:
 
 
 def _fewer(before: Any, after: Any) -> str:
-    """What became less; against a default that the broker does not tell, everything may."""
+    """The numbers that became less; against a default that the broker does not show, all of them may."""
     if not isinstance(before, Persistence):
         return ""
     if not isinstance(after, Persistence):

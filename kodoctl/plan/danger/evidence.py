@@ -48,14 +48,8 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
                     yield change.address
             case Update(before=NamespaceResource(name=name)):
                 policies = {one.policy for one in change.policy_changes} & _KEEPING
-                for address, found in live.objects.items():
-                    topic = found.resource
-                    inherits = (
-                        isinstance(topic, TopicResource)
-                        and topic.name.namespace == name
-                        and policies - topic.policies.keys()
-                    )
-                    if inherits and holds_something(address, live):
+                for address, topic in live.topics_in(name):
+                    if policies - topic.policies.keys() and holds_something(address, live):
                         yield address
             case _:
                 pass

@@ -1,14 +1,17 @@
-"""Grant changes of a plan (K404): a role gains or loses rights while somebody may be connected with it."""
+"""Grant changes of a plan (K404): a role gains or loses rights while clients may be connected with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many
-from kodoctl.plan.changes import Delete, Update
 from kodoctl.plan.inventory import Live, TopicFacts
 from kodoctl.topology.resources import GrantResource, TopicResource
+
+if TYPE_CHECKING:
+    from kodoctl.plan.changes import Delete, Update
 
 K404 = "rights of a connected role may change"
 _SHOWN = 3  # topics named, the rest is counted
@@ -20,7 +23,7 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
     """
     before = change.before
     assert isinstance(before, GrantResource)
-    after = _after(change)
+    after = change.granted_actions
     lost, won = before.actions - after, after - before.actions
     parts = [
         f"{before.role} {verb} {', '.join(sorted(actions))}"
@@ -34,13 +37,7 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
 def takes_away(change: Delete | Update) -> bool:
     """True if a change of a grant takes actions from the role."""
     assert isinstance(change.before, GrantResource)
-    return bool(change.before.actions - _after(change))
-
-
-def _after(change: Delete | Update) -> frozenset[str]:
-    if isinstance(change, Delete):
-        return frozenset()
-    return change.granted_actions
+    return bool(change.before.actions - change.granted_actions)
 
 
 def _connected(grant: GrantResource, live: Live) -> str:

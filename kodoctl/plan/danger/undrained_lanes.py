@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.formatting import many, size_text
-from kodoctl.plan.changes import Change, Create, Delete
+from kodoctl.plan.changes import Change, Create, Delete, with_context
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology import defaults
@@ -21,7 +21,7 @@ REPLACED = "a subscription is replaced by another"
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """Where the file names a lane: what to write into `draining`, and below which key."""
+    """Entry of a lane in the file: the word to write into `draining`, and the key that has the list."""
 
     word: str
     place: str
@@ -30,19 +30,14 @@ class _Lane:
 def with_lanes(
     changes: tuple[Change, ...], desired: Desired, live: Live, allowed: frozenset[Address]
 ) -> tuple[Change, ...]:
-    """The changes with what they do to lanes and to the place of subscriptions that come instead of others."""
+    """The changes with the dangers to lanes that are deleted and to subscriptions that replace others."""
     lanes = _lanes(desired) if any(_deletes_topic(change) for change in changes) else {}
     replaced = _replaced(changes)
-    return tuple(
-        _with(change, (*_undrained(change, lanes, live, allowed), *_moved(change, replaced, live)))
-        for change in changes
-    )
-
-
-def _with(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
-    if not dangers:
-        return change
-    return replace(change, about=replace(change.about, dangers=(*change.about.dangers, *dangers)))
+    found = []
+    for change in changes:
+        dangers = (*_undrained(change, lanes, live, allowed), *_moved(change, replaced, live))
+        found.append(with_context(change, dangers=(*change.about.dangers, *dangers)))
+    return tuple(found)
 
 
 def _deletes_topic(change: Change) -> bool:
@@ -102,7 +97,7 @@ def _replaced(changes: tuple[Change, ...]) -> Mapping[TopicName, tuple[str, ...]
 
 
 def _moved(change: Change, replaced: Mapping[TopicName, tuple[str, ...]], live: Live) -> Iterator[Diagnostic]:
-    """What a new subscription in another's place reads again, or never."""
+    """A warning for a new subscription in the place of another: messages that it reads again, or never."""
     if not isinstance(change, Create) or not isinstance(change.after, SubscriptionResource):
         return
     after = change.after

@@ -44,7 +44,7 @@ class ImportedFamily:
 
 @dataclass(frozen=True, slots=True)
 class UnownedObjects:
-    """What nobody owns in a namespace: partitioned topics and the subscriptions on them, by local name."""
+    """Objects of a namespace without an owner: partitioned topics and the subscriptions on them, by local name."""
 
     namespace: NamespaceName
     topics: Mapping[str, TopicResource]
@@ -54,7 +54,7 @@ class UnownedObjects:
     cluster: str
 
 
-def recognise(seen: UnownedObjects) -> dict[str, ImportedFamily]:
+def recognise_families(seen: UnownedObjects) -> dict[str, ImportedFamily]:
     """Every topic whose name is no level's or state's begins a family."""
     return {
         local: _family(local, seen)

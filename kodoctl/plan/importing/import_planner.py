@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
-from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise
+from kodoctl.plan.importing.families import ImportedFamily, UnownedObjects, expected_readers, recognise_families
 from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import Live, desired
 from kodoctl.plan.ownership import claim
@@ -22,7 +22,6 @@ from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import Foreign, Policies
 from kodoctl.topology.names import (
-    AUDIT_SUFFIX,
     HOLDER,
     NamespaceName,
     TopicName,
@@ -46,12 +45,12 @@ class Import:
 
 
 def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
-    """The file for everything in a namespace that nobody owns and the format can say."""
+    """The file for all objects of a namespace that have no owner and fit the format."""
     left_out: dict[Address, str] = dict(_unfit(live, namespace))
     excluded: set[str] = set()
     while True:
         seen = _seen(live, namespace, excluded)
-        families = recognise(seen)
+        families = recognise_families(seen)
         expansions, findings = _load(render(document(name, seen, families), {}))
         changes = diff(desired(expansions, None), live).changes
         wrong = dict(_not_adopted(changes))
@@ -72,7 +71,7 @@ def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
 
 
 def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
-    """The file's expansion, and line -> codes of what lint finds in it: allowed there, because nobody wrote it."""
+    """The file's expansion, and line -> codes of lint's findings there, which the file allows."""
     expansions, findings = check_set([source_of(text.encode(), "import")], None)
     if not expansions:
         raise KodoctlError(*findings)
@@ -92,10 +91,7 @@ def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]
 
 
 def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
-    for address, found in live.objects.items():
-        topic = found.resource
-        if not isinstance(topic, TopicResource) or topic.name.namespace != namespace:
-            continue
+    for address, topic in live.topics_in(namespace):
         foreign = sorted(name for name, value in topic.policies.items() if isinstance(value, Foreign))
         if not topic.partitions:
             yield address, "a plain topic; the format knows partitioned ones"
@@ -104,7 +100,6 @@ def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]
 
 
 def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedObjects:
-    ledgers = dict(live.ledgers.get(namespace, {}))
     topics: dict[str, TopicResource] = {}
     subscriptions: dict[str, set[str]] = {}
     grants: dict[str, tuple[str, ...]] = {}
@@ -113,7 +108,7 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedOb
         match found.resource:
             case TopicResource(name=name, partitions=count) as topic if name.namespace == namespace and count:
                 odd = any(isinstance(value, Foreign) for value in topic.policies.values())
-                if name.local not in excluded and not odd and claim(address, found, ledgers).owner is None:
+                if name.local not in excluded and not odd and claim(address, found, live).owner is None:
                     topics[name.local] = topic
             case SubscriptionResource(topic=name, name=subscription) if name.namespace == namespace:
                 subscriptions.setdefault(name.local, set()).add(subscription)
@@ -129,7 +124,7 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedOb
 
 def _why_not(local: str) -> str:
     suffix = reserved_suffix(local)
-    if suffix == AUDIT_SUFFIX or suffix:
+    if suffix:
         return f"it ends in {suffix} and does not fit a family (same partitions, every subscription, every level)"
     return f"its name: {why_not_pulsar_name(local)}"
 

@@ -6,10 +6,11 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.plan.field_diff import ALWAYS_SET, same
+from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
+from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
-from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merged
+from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers
 
 if TYPE_CHECKING:
     from kodoctl.plan.importing.families import ImportedFamily, ImportedSubscription, UnownedObjects
@@ -49,7 +50,7 @@ def _ground(ground: str, family: ImportedFamily) -> Json:
     if family.topic.partitions != 1:
         found["partitions"] = family.topic.partitions
     found |= _levels(family.levels)
-    policies = {name: value for name, value in family.topic.policies.items() if not same(name, value, None)}
+    policies = {name: value for name, value in family.topic.policies.items() if not is_equal(name, value, None)}
     if policies:
         found["policies"] = {name: to_json(policies[name]) for name in sorted(policies)}
     states = {
@@ -83,26 +84,19 @@ def _levels(levels: Iterable[Level]) -> Json:
 
 
 def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]) -> Json:
-    """What must stand in `state_policies` so that merging gives the live values: the common case, others leave the file."""
+    """`state_policies` with which merging gives the live values of all state topics; a topic that differs leaves the file."""
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
-            (topic.policies.get(name), merged([Layer((), dict(ground)), _derived(state)]).get(name))
+            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), derived_state(0, 0, state)]).get(name))
             for state, topic in members
         ]
-        if all(same(name, value, base) for value, base in live):
+        if all(is_equal(name, value, base) for value, base in live):
             continue
         values = [value for value, _ in live]
         usual = max(values, key=values.count)
         found[name] = "inherit" if usual is None else to_json(usual)
     return found
-
-
-def _derived(state: State) -> Layer:
-    values: dict[str, Any] = {"schema_validation": False}
-    if state is State.RETRYING:
-        values["deduplication"] = True
-    return Layer((), values)
 
 
 def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
@@ -112,23 +106,23 @@ def _reader(reader: ImportedSubscription, ground: Policies) -> Json:
     if reader.dead_letter is None:
         found["dead_letter"] = False
     else:
-        own = _own(reader.dead_letter, ground, derived_dead_letter())
+        own = _own(reader.dead_letter, ground, DERIVED_DEAD_LETTER)
         if reader.dead_letter.partitions != 1:
             own = {"partitions": reader.dead_letter.partitions, **own}
         if own:
             found["dead_letter"] = own
     if reader.audit is not None:
-        found["audit"] = _own(reader.audit, ground, derived_audit()) or True
+        found["audit"] = _own(reader.audit, ground, DERIVED_AUDIT) or True
     return found
 
 
 def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
-    """What a dead letter or audit map must say: the live value where merging gives another, `inherit` where it is unset."""
-    base = merged([Layer((), dict(ground)), derived])
+    """Content of a dead letter or audit map: the live value where merging gives another, `inherit` where it is unset."""
+    base = merge_layers([Layer((), dict(ground)), derived])
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = topic.policies.get(name)
-        if not same(name, live, base.get(name)):
+        if not is_equal(name, live, base.get(name)):
             found[name] = "inherit" if live is None else to_json(live)
     return found
 

@@ -68,10 +68,14 @@ class _Match:
             return
         kinds = (_kind(reader), _kind(writer))
         match kinds:
+            case ("record", "record") | ("error", "error") | ("enum", "enum") if not _same_name(reader, writer):
+                yield f"{_at(path)}{_show(writer)} is not {_show(reader)}: add it to `aliases`"
             case ("record", "record") | ("error", "error"):
                 yield from self._records(reader, writer, path)
             case ("enum", "enum"):
-                yield from self._enums(reader, writer, path)
+                unknown = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
+                if unknown and "default" not in reader:
+                    yield f"{_at(path)}{', '.join(unknown)} is unknown, and the enum has no default"
             case ("fixed", "fixed"):
                 if not _same_name(reader, writer) or reader["size"] != writer["size"]:
                     yield f"{_at(path)}{_show(writer)} is not {_show(reader)}"
@@ -86,13 +90,10 @@ class _Match:
                 yield f"{_at(path)}{_show(writer)} cannot be read as {_show(reader)}"
 
     def _fits(self, reader: Definition, writer: Definition) -> bool:
-        """Whether one branch of a union takes the writer: tried apart, so that a failed try leaves no trace."""
+        """True if one branch of a union takes the writer: tried apart, so that a failed try leaves no trace."""
         return not any(_Match(self.reader, self.writer, set(self.seen)).check(reader, writer, ""))
 
     def _records(self, reader: Definition, writer: Definition, path: str) -> Iterator[str]:
-        if not _same_name(reader, writer):
-            yield f"{_at(path)}{_show(writer)} is not {_show(reader)}: add it to `aliases`"
-            return
         pair = (reader["name"], writer["name"])
         if pair in self.seen:  # a record that contains itself is being judged already
             return
@@ -106,14 +107,6 @@ class _Match:
                 yield from self.check(one["type"], source["type"], place)
             elif "default" not in one:
                 yield f"{_at(place)}the field is not written and has no default"
-
-    def _enums(self, reader: Definition, writer: Definition, path: str) -> Iterator[str]:
-        if not _same_name(reader, writer):
-            yield f"{_at(path)}{_show(writer)} is not {_show(reader)}: add it to `aliases`"
-            return
-        unknown = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
-        if unknown and "default" not in reader:
-            yield f"{_at(path)}{', '.join(unknown)} is unknown, and the enum has no default"
 
 
 def _decimals(reader: Definition, writer: Definition, path: str) -> Iterator[str]:

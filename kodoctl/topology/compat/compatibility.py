@@ -18,7 +18,7 @@ _Judge = Callable[[Any, Any], Iterator[str]]
 
 
 def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]:
-    """Why the change from `old` to `new` (both valid, of type `json` or `avro`) breaks `mode`; [] if it does not."""
+    """Reasons why the change from `old` to `new` (both valid, of type `json` or `avro`) breaks `mode`; [] if it does not."""
     base = mode.removesuffix("_TRANSITIVE")
     if old == new or base == "ALWAYS_COMPATIBLE":
         return []

@@ -26,7 +26,7 @@ _SILENT: Final = frozenset({  # they say something to people, or are looked at o
 
 
 def can_judge(schema: Schema) -> bool:
-    """Whether the schema is of a draft whose keywords mean what they mean here (bounds and `required` once were flags)."""
+    """True if the schema is of a draft with the keywords of today (bounds and `required` once were flags)."""
     return not re.search(r"/draft-0[1-4]/", str(schema.get("$schema", "")) if isinstance(schema, dict) else "")
 
 
@@ -86,7 +86,7 @@ class _Judge:
 
 
 def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
-    """What the two say about the value itself."""
+    """Differences of the two schemas about the value itself."""
     if _types(old) - _types(new):
         written = f"type {_words(_declared(old))}: " if "type" in old else ""
         yield f"{written}only {_words(_declared(new))} is accepted"

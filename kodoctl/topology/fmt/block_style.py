@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kodoctl.topology.fmt.tree import CannotFormatError, FormatEntry, Item
+from kodoctl.topology.fmt.tree import CannotFormatError, FormatEntry, Item, KeysAt
 
 INDENT = 2
 
@@ -23,11 +23,11 @@ class _EntryLines:
     first: int  # the line of the text that `own` begins with
 
 
-def layout(text: str, root: Item) -> str:
+def layout(text: str, root: Item, keys_at: KeysAt) -> str:
     """The text with its block collections in order; lines before the first and after the last entry stay."""
     lines = text.split("\n")
     if root.is_block:
-        whole = _Layout(lines)
+        whole = _Layout(lines, keys_at)
         first = whole.first_line(root, root.entries[0], whole.column(root))
         last = _last_line(root, lines)
         head, foot = _stripped(lines[:first]), _stripped(lines[last + 1 :])
@@ -36,8 +36,8 @@ def layout(text: str, root: Item) -> str:
 
 
 class _Layout:
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
+    def __init__(self, lines: list[str], keys_at: KeysAt) -> None:
+        self.lines, self.keys_at = lines, keys_at
 
     def collection(self, item: Item, first: int, stop: int, target: int, *, divided: bool = False) -> list[str]:
         """Lines `first` to `stop` (exclusive), which hold nothing but `item`, with its entries at column `target`.
@@ -47,7 +47,7 @@ class _Layout:
         column = self.column(item)
         parts, below = self.split(item, first, stop, column)
         of_entry = {id(part.entry): part for part in parts}
-        ordered = [of_entry[id(entry)] for entry in item.in_order()]
+        ordered = [of_entry[id(entry)] for entry in item.in_order(self.keys_at)]
         if ordered[0] is not parts[0] and not divided:  # blank lines divide entries: nothing stands above the first
             blank = next((n for n, line in enumerate(ordered[0].above) if line), len(ordered[0].above))
             parts[0].above[:0], ordered[0].above[:blank] = ordered[0].above[:blank], []
@@ -58,7 +58,7 @@ class _Layout:
         return [*result, *_shift(below, target - column, column)]
 
     def column(self, item: Item) -> int:
-        """Where the entries of a block collection begin: its first key, or its dashes."""
+        """Column of the entries of a block collection: of its first key, or of its dashes."""
         line, column = item.entries[0].start
         if not item.is_list:
             return column
@@ -134,7 +134,7 @@ def _last_line(item: Item, lines: list[str], at_least: int = 0) -> int:
 
 
 def _tail(gap: list[str], column: int) -> int:
-    """How many lines of a gap belong to the entry before it: up to the last comment indented deeper than the entry."""
+    """Number of lines of a gap that belong to the entry before it: up to the last comment indented deeper than the entry."""
     count = 0
     for number, line in enumerate(gap, 1):
         if line and _indent(line) <= column:

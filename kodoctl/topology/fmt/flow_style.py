@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from kodoctl.topology.fmt.tree import Item, Place, read_tree
+from kodoctl.topology.fmt.tree import Item, KeysAt, Place, read_tree
 from kodoctl.topology.yaml.comments import find_comments
 
 
-def reorder_flows(text: str) -> str:
+def reorder_flows(text: str, keys_at: KeysAt) -> str:
     """The text with every flow map in order."""
-    return _Flows(text).whole()
+    return _Flows(text, keys_at).whole()
 
 
 class _Flows:
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, keys_at: KeysAt) -> None:
+        self.text, self.keys_at = text, keys_at
         self.starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         self.comments = [self.offset((one.line - 1, one.column - 1)) for one in find_comments(text)]
 
@@ -38,7 +38,7 @@ class _Flows:
         ]
         if item.flow and not any(begin < comment < end for comment in self.comments):
             order = {id(entry): text for entry, text in zip(item.entries, texts, strict=True)}
-            texts = [order[id(entry)] for entry in item.in_order()]
+            texts = [order[id(entry)] for entry in item.in_order(self.keys_at)]
         between = zip([begin, *(stop for _, stop in spans)], [*(start for start, _ in spans), end], strict=True)
         gaps = [self.text[start:stop] for start, stop in between]
         return gaps[0] + "".join(text + gap for text, gap in zip(texts, gaps[1:], strict=True))

@@ -12,8 +12,10 @@ import re
 from kodoctl.topology.fmt.block_style import layout
 from kodoctl.topology.fmt.flow_style import reorder_flows
 from kodoctl.topology.fmt.tree import CannotFormatError, read_tree
+from kodoctl.topology.json_schema.file_schema import topology_schema
 from kodoctl.topology.yaml.comments import find_comments
 from kodoctl.topology.yaml.nodes import parse
+from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 
 def format_text(text: str) -> str:
@@ -33,12 +35,13 @@ def format_text(text: str) -> str:
 
 def _arranged(text: str) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
-    in_flows = reorder_flows(text.removeprefix(mark))
-    return mark + layout(in_flows, read_tree(in_flows))
+    keys_at = SchemaHints(topology_schema()).canonical_keys
+    in_flows = reorder_flows(text.removeprefix(mark), keys_at)
+    return mark + layout(in_flows, read_tree(in_flows), keys_at)
 
 
 def _changes(before: str, after: str) -> list[str]:
-    """What a new layout would change that it must not."""
+    """Forbidden changes of a new layout, in words."""
     old, new = parse(before.encode(), "before")[0], parse(after.encode(), "after")[0]
     if old is None or new is None:
         return ["an alias would come before its anchor: move the anchor up"]

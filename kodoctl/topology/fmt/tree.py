@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
 
-from kodoctl.topology.yaml.schema_hints import subschemas
-
 Place = tuple[int, int]  # line and column, both from 0
 Path = tuple[str | int, ...]
+KeysAt = Callable[[Path], list[str]]  # the keys of the map at a path in the order they should stand
 
 
 class CannotFormatError(Exception):
@@ -35,9 +34,9 @@ class Item:
         """A collection written over several lines by indentation."""
         return not self.flow
 
-    def in_order(self) -> list[FormatEntry]:
+    def in_order(self, keys_at: KeysAt) -> list[FormatEntry]:
         """The entries as they should stand: a list and a map of the user's names keep their order."""
-        order = [] if self.is_list else canonical_keys(self.path)
+        order = [] if self.is_list else keys_at(self.path)
         places = {key: place for place, key in enumerate(order)}
         return sorted(self.entries, key=lambda entry: places.get(entry.key, len(order)))
 
@@ -49,14 +48,6 @@ class FormatEntry:
     key: str
     start: Place
     value: Item
-
-
-def canonical_keys(path: Path) -> list[str]:
-    """The keys of the map at `path` in the order of the models; overlays have the order of what they overlay."""
-    first: list[str] = []
-    if path[:1] == ("environments",) and len(path) >= 2:
-        first, path = ["production"] if len(path) == 2 else [], path[2:]
-    return [*first, *dict.fromkeys(key for schema in subschemas(path) for key in schema.get("properties", {}))]
 
 
 def read_tree(text: str) -> Item:

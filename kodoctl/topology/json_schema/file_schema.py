@@ -13,12 +13,11 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
-from kodoctl.topology.json_schema.overlays import add_overlays
+from kodoctl.topology.json_schema.overlays import JsonObject, add_overlays
 from kodoctl.topology.model.policies import TopicPolicies
 from kodoctl.topology.model.topology import Topology
 
 SCHEMA_ID: Final = "urn:kodoctl:schema:topology.v1"  # a name, no address: nothing is fetched
-JsonObject = dict[str, Any]
 
 
 @cache

@@ -1,7 +1,7 @@
-"""The overlay form of the topology schema: every key may be left out, null deletes. What editors complete in
-`environments`.
+"""The overlay form of the topology schema: every key may be left out, null deletes. Editors complete
+`environments` by it.
 
-Leaves point at the property they overlay (`#/$defs/Subscription/properties/type`), so that nothing is said twice.
+Leaves point at the property they overlay (`#/$defs/Subscription/properties/type`), so that each is described once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Patches:
         }
 
     def of_value(self, schema: JsonObject, pointer: str) -> list[JsonObject]:
-        """What may stand for a value in an overlay: the patches of the maps it may be, and the value itself."""
+        """Schemas of a value in an overlay: the patches of the maps it may be, and the value itself."""
         options = [option for key in ("anyOf", "oneOf") for option in schema.get(key, [])] or [schema]
         patches = [patch for option in options if (patch := self.of_option(option, pointer)) is not None]
         return patches if len(patches) == len(options) else [*patches, {"$ref": pointer}]

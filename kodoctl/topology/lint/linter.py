@@ -28,12 +28,12 @@ class LintReport:
 
     @property
     def failed(self) -> bool:
-        """Whether an error stands that nobody allowed."""
+        """True if an error is not allowed by a comment."""
         return has_errors(self.findings)
 
     @property
     def warned(self) -> bool:
-        """Whether a warning stands that nobody allowed."""
+        """True if a warning is not allowed by a comment."""
         return any(f.severity is Severity.WARNING and f.allowed_because is None for f in self.findings)
 
 

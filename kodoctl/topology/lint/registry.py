@@ -1,4 +1,4 @@
-"""The registry of lint rules and what they are given to look at."""
+"""The registry of lint rules, and their input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import Diagnostic, Severity, Where
-from kodoctl.topology.policy_layers import origins
+from kodoctl.topology.policy_layers import value_origins
 from kodoctl.topology.resources import NamespaceResource
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LintScope:
-    """All expansions of one environment, with what several rules want to know about them.
+    """All expansions of one environment, with views that several rules share.
 
-    `earlier`: (file, ground topic) -> the payload schema before the change under review, where somebody looked it up.
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, where it is known.
     """
 
     expansions: tuple[Expansion, ...]
@@ -67,8 +67,8 @@ class LintScope:
         return owner[1].policies.get(policy) if owner else None
 
     def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
-        """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
-        found = origins(topic.layers, policy)
+        """The place that gives the effective value; the family's entry when expand derived it or none is set."""
+        found = value_origins(topic.layers, policy)
         if path := found.get(member):
             return expansion.topology.where(*path)
         if path := next((path for path in found.values() if path), None):
@@ -135,6 +135,3 @@ def rule(
         return check
 
     return register
-
-
-__all__ = ["RULES", "LintFinding", "LintScope", "Rule", "RuleMatch", "rule"]

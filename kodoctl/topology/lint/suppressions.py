@@ -24,7 +24,7 @@ _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?
 
 
 @dataclass(frozen=True, slots=True)
-class Allow:
+class Suppression:
     """Findings `code` from `first` to `last` line are allowed because of `reason`."""
 
     code: str
@@ -34,17 +34,17 @@ class Allow:
     where: Where
 
     def covers(self, finding: Diagnostic) -> bool:
-        """Whether a finding of the same file is one this comment allows."""
+        """True if this comment allows a finding of the same file."""
         return finding.where is not None and finding.code == self.code and self.first <= finding.where.line <= self.last
 
 
-def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Diagnostic]]:
+def find_allows(text: str, root: Node, file: str) -> tuple[list[Suppression], list[Diagnostic]]:
     """Every allow-comment of the file with the lines it holds for; comments that say something else are findings."""
     if "kodoctl:" not in text:
         return [], []
     following = _next_content(text.splitlines())
     spans = _spans(root)
-    allows: list[Allow] = []
+    allows: list[Suppression] = []
     findings: list[Diagnostic] = []
     for comment in find_comments(text):
         if (mark := _MARK.match(comment.text)) is None:
@@ -60,18 +60,20 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
         else:
             first = following[comment.line - 1] if comment.alone else comment.line
             last = spans.get(first, first)
-            allows += [Allow(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
+            allows += [Suppression(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
         if len(allows) + len(findings) > MAX_ALLOWS:
             detail = f"more than {MAX_ALLOWS:,} allowances: split the file"
             return allows[:MAX_ALLOWS], [*findings[:MAX_ALLOWS], error("K018", "too many comments", detail, where)]
     return allows, findings
 
 
-def apply_allows(findings: Iterable[Diagnostic], allows: list[Allow]) -> tuple[list[Diagnostic], list[Diagnostic]]:
+def apply_allows(
+    findings: Iterable[Diagnostic], allows: list[Suppression]
+) -> tuple[list[Diagnostic], list[Diagnostic]]:
     """(findings with the reasons that allow them, one warning for each allowance that allows nothing)."""
-    used: set[Allow] = set()
+    used: set[Suppression] = set()
     result: list[Diagnostic] = []
-    by_file: dict[str, list[Allow]] = {}
+    by_file: dict[str, list[Suppression]] = {}
     for allow in allows:
         by_file.setdefault(allow.where.file, []).append(allow)
     for finding in findings:

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    PlainSerializer,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     PlainValidator,
     StrictFloat,
     StrictInt,
@@ -24,7 +25,7 @@ from pydantic import (
     Tag,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate, UnitError, Unlimited
 
@@ -44,8 +45,13 @@ class FileModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+def optional_like(*examples: Any) -> Any:
+    """A field that may be left out, None then, or is a value like these examples."""
+    return Field(default=None, examples=list(examples))
+
+
 def wrong_unit(message: str) -> PydanticCustomError:
-    """A finding K005. The message is text of ours: braces in it must not be read as a template."""
+    """A finding K005. Braces in the message must not be read as a template."""
     return PydanticCustomError("unit", "{text}", {"text": message})
 
 
@@ -54,24 +60,47 @@ def wrong_value(message: str) -> PydanticCustomError:
     return PydanticCustomError("value", "{text}", {"text": message})
 
 
-def _quantity(
-    parse: Callable[[str], T], units: str, example: str, *, unlimited: bool
-) -> Callable[[Any], T | Unlimited]:
-    also = " or `unlimited`" if unlimited else ""
+@dataclass(frozen=True, slots=True)
+class _Quantity:
+    """A text with a unit, as an annotation of a field: its parser, its check, its JSON Schema. `example`: of error texts;
+    `shown`: of the schema; `unlimited`: whether that word is a value as well.
+    """
 
-    def validate(raw: Any) -> T | Unlimited:
-        if unlimited and raw == UNLIMITED:
+    parse: Callable[[str], Any]
+    units: str
+    example: str
+    pattern: str
+    shown: str
+    check: Callable[[Any], Any] | None = None
+    unlimited: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        as_text = core_schema.plain_serializer_function_ser_schema(str, return_schema=core_schema.str_schema())
+        return core_schema.no_info_plain_validator_function(self.validate, serialization=as_text)
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        text: dict[str, Any] = {"type": "string", "pattern": self.pattern, "examples": [self.shown]}
+        return {"anyOf": [text, {"const": UNLIMITED}], "examples": [self.shown, UNLIMITED]} if self.unlimited else text
+
+    def validate(self, raw: Any) -> Any:
+        """The value of what the file says. Raises PydanticCustomError."""
+        value = self._parsed(raw)
+        return value if self.check is None else self.check(value)
+
+    def _parsed(self, raw: Any) -> Any:
+        also = " or `unlimited`" if self.unlimited else ""
+        if self.unlimited and raw == UNLIMITED:
             return UNLIMITED
         if isinstance(raw, bool) or not isinstance(raw, (str, int, float, Duration, Size, Rate, SizeRate)):
-            raise wrong_unit(f"should be a text such as {example}{also}")
+            raise wrong_unit(f"should be a text such as {self.example}{also}")
         if isinstance(raw, (int, float)) and not isinstance(raw, (Duration, Size)):
-            raise wrong_unit(f"{raw} has no unit: write one of {units}, for example {example}{also}")
+            raise wrong_unit(f"{raw} has no unit: write one of {self.units}, for example {self.example}{also}")
         try:
-            return parse(str(raw))
+            return self.parse(str(raw))
         except UnitError as problem:
             raise wrong_unit(f"{problem}{also}") from None
-
-    return validate
 
 
 def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], Any]:
@@ -100,7 +129,7 @@ def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], An
     return validate
 
 
-def _above_zero(reason: str) -> AfterValidator:
+def _above_zero(reason: str) -> Callable[[Any], Any]:
     """Refuses 0 and says why: Pulsar reads it as something else, or nothing would ever move."""
 
     def validate(value: Any) -> Any:
@@ -109,118 +138,60 @@ def _above_zero(reason: str) -> AfterValidator:
             raise wrong_value(reason)
         return value
 
-    return AfterValidator(validate)
+    return validate
 
 
-def _schema(pattern: str, example: str, *, unlimited: bool = False) -> WithJsonSchema:
-    text: dict[str, Any] = {"type": "string", "pattern": pattern, "examples": [example]}
-    return WithJsonSchema(
-        {"anyOf": [text, {"const": UNLIMITED}], "examples": [example, UNLIMITED]} if unlimited else text
-    )
-
-
-_AS_TEXT = PlainSerializer(str, return_type=str)
-_DURATION = PlainValidator(_quantity(Duration.parse, "ms, s, m, h, d", "30s", unlimited=False))
-_DURATION_OR_UNLIMITED = PlainValidator(_quantity(Duration.parse, "ms, s, m, h, d", "7d", unlimited=True))
-_SIZE = PlainValidator(_quantity(Size.parse, "B, KiB, MiB, GiB, TiB", "10GiB", unlimited=False))
-_SIZE_OR_UNLIMITED = PlainValidator(_quantity(Size.parse, "B, KiB, MiB, GiB, TiB", "10GiB", unlimited=True))
-_RATE = PlainValidator(_quantity(Rate.parse, "/s, /m, /h, /d", "100/s", unlimited=False))
-
-ZERO_IS_UNLIMITED: Final = "0 means unlimited to Pulsar: write `unlimited`"
-_NO_TIME: Final = _above_zero("0 leaves no time at all: write a duration above 0")
-
-DurationField = Annotated[Duration, _DURATION, _AS_TEXT, _schema(DURATION_PATTERN, "30s")]
-PositiveDuration = Annotated[Duration, _DURATION, _NO_TIME, _AS_TEXT, _schema(DURATION_PATTERN, "30s")]
-SizeField = Annotated[
-    Size, _SIZE, _above_zero("0 leaves no room at all: write a size above 0"), _AS_TEXT, _schema(SIZE_PATTERN, "128MiB")
-]
-RateField = Annotated[
-    Rate,
-    _RATE,
-    _above_zero("0 lets nothing through, ever: write a rate of at least 1"),
-    _AS_TEXT,
-    _schema(RATE_PATTERN, "100/s"),
-]
-
-Seconds = Annotated[
-    Duration | Unlimited,
-    _DURATION_OR_UNLIMITED,
-    AfterValidator(_multiple_of(1_000, "seconds", zero=ZERO_IS_UNLIMITED)),
-    _AS_TEXT,
-    _schema(DURATION_PATTERN, "7d", unlimited=True),
-]
-BoundedSeconds = Annotated[
-    Duration,
-    _DURATION,
-    AfterValidator(_multiple_of(1_000, "seconds", zero="0 is no period: write at least 1s")),
-    _AS_TEXT,
-    _schema(DURATION_PATTERN, "1s"),
-]
-Minutes = Annotated[
-    Duration | Unlimited,
-    _DURATION_OR_UNLIMITED,
-    AfterValidator(_multiple_of(60_000, "minutes", zero=ZERO_IS_UNLIMITED)),
-    _AS_TEXT,
-    _schema(DURATION_PATTERN, "7d", unlimited=True),
-]
-RetentionMinutes = Annotated[
-    Duration | Unlimited,
-    _DURATION_OR_UNLIMITED,
-    AfterValidator(_multiple_of(60_000, "minutes")),
-    _AS_TEXT,
-    _schema(DURATION_PATTERN, "7d", unlimited=True),
-]
-RetentionSize = Annotated[
-    Size | Unlimited,
-    _SIZE_OR_UNLIMITED,
-    AfterValidator(_multiple_of(1 << 20, "MiB")),
-    _AS_TEXT,
-    _schema(SIZE_PATTERN, "20GiB", unlimited=True),
-]
-Bytes = Annotated[
-    Size | Unlimited,
-    _SIZE_OR_UNLIMITED,
-    _above_zero(ZERO_IS_UNLIMITED),
-    _AS_TEXT,
-    _schema(SIZE_PATTERN, "5GiB", unlimited=True),
-]
-QuotaBytes = Annotated[
-    Size | Unlimited,
-    _SIZE_OR_UNLIMITED,
-    _above_zero("0 would stop every producer: write a size above 0, or `unlimited`"),
-    _AS_TEXT,
-    _schema(SIZE_PATTERN, "5GiB", unlimited=True),
-]
-
-
-def _per_second(raw: Any) -> Rate | Unlimited:
-    rate = _quantity(Rate.parse, "/s, /m, /h, /d", "100/s", unlimited=True)(raw)
+def _per_second(rate: Any) -> Rate | Unlimited:
+    """Pulsar counts such a rate in whole messages a second."""
     if rate == UNLIMITED:
         return UNLIMITED
-    assert isinstance(rate, Rate)
     amount, rest = divmod(rate.amount * 1000, int(rate.period))
     if rest:
         nearest = f"the nearest are {amount}/s and {amount + 1}/s" if amount else "the nearest is 1/s"
         raise wrong_unit(f"{rate} cannot be stored: Pulsar counts per second here; {nearest}")
     if amount > INT32:
         raise wrong_unit(f"{rate} is more than Pulsar can store ({INT32}/s)")
+    if amount == 0:
+        raise wrong_value(ZERO_IS_UNLIMITED)
     return Rate(amount, Duration(1000))
 
 
-MessageRate = Annotated[
-    Rate | Unlimited,
-    PlainValidator(_per_second),
-    _above_zero(ZERO_IS_UNLIMITED),
-    _AS_TEXT,
-    _schema(RATE_PATTERN, "1000/s", unlimited=True),
+ZERO_IS_UNLIMITED: Final = "0 means unlimited to Pulsar: write `unlimited`"
+_DURATION: Final = _Quantity(Duration.parse, "ms, s, m, h, d", "30s", DURATION_PATTERN, "30s")
+_DURATION_OR_UNLIMITED: Final = replace(_DURATION, example="7d", shown="7d", unlimited=True)
+_SIZE: Final = _Quantity(Size.parse, "B, KiB, MiB, GiB, TiB", "10GiB", SIZE_PATTERN, "128MiB")
+_SIZE_OR_UNLIMITED: Final = replace(_SIZE, shown="5GiB", unlimited=True)
+_RATE: Final = _Quantity(Rate.parse, "/s, /m, /h, /d", "100/s", RATE_PATTERN, "100/s")
+_DATA_RATE: Final = _Quantity(
+    SizeRate.parse, "B/s, KiB/s, MiB/s", "10MiB/s", SIZE_PATTERN[:-1] + " ?/ ?s$", "10MiB/s", unlimited=True
+)
+_WHOLE_SECONDS: Final = _multiple_of(1_000, "seconds", zero=ZERO_IS_UNLIMITED)
+_WHOLE_MINUTES: Final = _multiple_of(60_000, "minutes", zero=ZERO_IS_UNLIMITED)
+_NO_QUOTA: Final = "0 would stop every producer: write a size above 0, or `unlimited`"
+_NO_RATE: Final = "0 lets nothing through, ever: write a rate of at least 1"
+
+DurationField = Annotated[Duration, _DURATION]
+PositiveDuration = Annotated[
+    Duration, replace(_DURATION, check=_above_zero("0 leaves no time at all: write a duration above 0"))
 ]
-DataRate = Annotated[
-    SizeRate | Unlimited,
-    PlainValidator(_quantity(SizeRate.parse, "B/s, KiB/s, MiB/s", "10MiB/s", unlimited=True)),
-    _above_zero(ZERO_IS_UNLIMITED),
-    _AS_TEXT,
-    _schema(SIZE_PATTERN[:-1] + " ?/ ?s$", "10MiB/s", unlimited=True),
+SizeField = Annotated[Size, replace(_SIZE, check=_above_zero("0 leaves no room at all: write a size above 0"))]
+RateField = Annotated[Rate, replace(_RATE, check=_above_zero(_NO_RATE))]
+Seconds = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_WHOLE_SECONDS)]
+BoundedSeconds = Annotated[
+    Duration,
+    replace(_DURATION, shown="1s", check=_multiple_of(1_000, "seconds", zero="0 is no period: write at least 1s")),
 ]
+Minutes = Annotated[Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_WHOLE_MINUTES)]
+RetentionMinutes = Annotated[
+    Duration | Unlimited, replace(_DURATION_OR_UNLIMITED, check=_multiple_of(60_000, "minutes"))
+]
+RetentionSize = Annotated[
+    Size | Unlimited, replace(_SIZE_OR_UNLIMITED, shown="20GiB", check=_multiple_of(1 << 20, "MiB"))
+]
+Bytes = Annotated[Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_above_zero(ZERO_IS_UNLIMITED))]
+QuotaBytes = Annotated[Size | Unlimited, replace(_SIZE_OR_UNLIMITED, check=_above_zero(_NO_QUOTA))]
+MessageRate = Annotated[Rate | Unlimited, replace(_RATE, shown="1000/s", check=_per_second, unlimited=True)]
+DataRate = Annotated[SizeRate | Unlimited, replace(_DATA_RATE, check=_above_zero(ZERO_IS_UNLIMITED))]
 
 
 def _count(raw: Any) -> int | Unlimited:

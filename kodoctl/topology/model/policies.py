@@ -32,6 +32,7 @@ from kodoctl.topology.model.field_types import (
     Seconds,
     SizeField,
     Text,
+    optional_like,
 )
 from kodoctl.topology.units import Duration
 
@@ -92,11 +93,11 @@ class SubscribeRate(PolicyMap):
 class Persistence(PolicyMap):
     """How many bookies keep each entry."""
 
-    ensemble: PositiveInt | None = Field(default=None, examples=[3])
+    ensemble: PositiveInt | None = optional_like(3)
     """Bookies a ledger is spread over."""
-    write_quorum: PositiveInt | None = Field(default=None, examples=[3])
+    write_quorum: PositiveInt | None = optional_like(3)
     """Copies of each entry."""
-    ack_quorum: PositiveInt | None = Field(default=None, examples=[2])
+    ack_quorum: PositiveInt | None = optional_like(2)
     """Copies confirmed before a send is."""
     mark_delete_rate: PositiveNumber = Field(default=0.0, examples=[1.0])
     """Writes of a cursor's position per second; 0 = the broker's default."""
@@ -107,7 +108,7 @@ class InactiveTopic(PolicyMap):
 
     delete: Literal["never", "no_subscriptions", "caught_up"] | None = None
     """never, once it has no subscription, or once all subscriptions caught up."""
-    after: BoundedSeconds | None = Field(default=None, examples=["1h"])
+    after: BoundedSeconds | None = optional_like("1h")
     """How long it must have been inactive (needed unless `never`)."""
 
 
@@ -116,7 +117,7 @@ class AutoTopicCreation(PolicyMap):
 
     type: Literal["partitioned", "non-partitioned"] = "partitioned"
     """Kind of topic."""
-    partitions: PositiveInt | None = Field(default=None, examples=[4])
+    partitions: PositiveInt | None = optional_like(4)
     """Number of partitions, for partitioned ones."""
 
 
@@ -130,88 +131,78 @@ ClusterList = NotEmpty[Text]
 class SharedPolicies(FileModel):
     """Policies that exist for a namespace and for a topic."""
 
-    retention: OrInherit[Retention] | None = Field(default=None, examples=[{"time": "7d", "size": "20GiB"}])
+    retention: OrInherit[Retention] | None = optional_like({"time": "7d", "size": "20GiB"})
     """How long and how much acknowledged data is kept."""
-    backlog_quota: OrInherit[BacklogQuota] | None = Field(
-        default=None, examples=[{"size": "5GiB", "when_full": "hold_producers"}]
-    )
+    backlog_quota: OrInherit[BacklogQuota] | None = optional_like({"size": "5GiB", "when_full": "hold_producers"})
     """How much may wait unacknowledged, and what happens beyond. Must stay below retention."""
-    ttl: OrInherit[Seconds] | None = Field(default=None, examples=["unlimited", "14d"])
+    ttl: OrInherit[Seconds] | None = optional_like("unlimited", "14d")
     """Unacknowledged messages older than this are dropped."""
-    subscription_expiry: OrInherit[Minutes] | None = Field(default=None, examples=["unlimited"])
+    subscription_expiry: OrInherit[Minutes] | None = optional_like("unlimited")
     """Subscriptions without a consumer for this long are deleted."""
-    persistence: OrInherit[Persistence] | None = Field(
-        default=None, examples=[{"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}]
-    )
+    persistence: OrInherit[Persistence] | None = optional_like({"ensemble": 3, "write_quorum": 3, "ack_quorum": 2})
     """How many bookies keep each entry."""
-    deduplication: OrInherit[StrictBool] | None = Field(default=None, examples=[True])
+    deduplication: OrInherit[StrictBool] | None = optional_like(True)
     """Whether the broker drops what a producer sends twice."""
-    deduplication_snapshot: OrInherit[Seconds] | None = Field(default=None, examples=["2m"])
+    deduplication_snapshot: OrInherit[Seconds] | None = optional_like("2m")
     """Time between two snapshots of the deduplication state."""
-    inactive_topic: OrInherit[InactiveTopic] | None = Field(default=None, examples=[{"delete": "never"}])
+    inactive_topic: OrInherit[InactiveTopic] | None = optional_like({"delete": "never"})
     """When the broker deletes an unused topic."""
-    auto_subscription_creation: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    auto_subscription_creation: OrInherit[StrictBool] | None = optional_like(False)
     """Whether a consumer may create its subscription."""
-    publish_rate: OrInherit[PublishRate] | None = Field(
-        default=None, examples=[{"messages": "1000/s", "size": "10MiB/s"}]
-    )
+    publish_rate: OrInherit[PublishRate] | None = optional_like({"messages": "1000/s", "size": "10MiB/s"})
     """How fast producers may publish."""
-    dispatch_rate: OrInherit[DispatchRate] | None = Field(default=None, examples=[{"messages": 1000, "period": "1s"}])
+    dispatch_rate: OrInherit[DispatchRate] | None = optional_like({"messages": 1000, "period": "1s"})
     """How fast a topic hands out messages."""
-    subscription_dispatch_rate: OrInherit[DispatchRate] | None = Field(
-        default=None, examples=[{"messages": 500, "period": "1s"}]
-    )
+    subscription_dispatch_rate: OrInherit[DispatchRate] | None = optional_like({"messages": 500, "period": "1s"})
     """How fast a subscription is handed messages."""
-    subscribe_rate: OrInherit[SubscribeRate] | None = Field(
-        default=None, examples=[{"subscribes": 10, "period": "30s"}]
-    )
+    subscribe_rate: OrInherit[SubscribeRate] | None = optional_like({"subscribes": 10, "period": "30s"})
     """How often one consumer may subscribe."""
-    max_producers: OrInherit[Count] | None = Field(default=None, examples=[100])
+    max_producers: OrInherit[Count] | None = optional_like(100)
     """Producers a topic."""
-    max_consumers: OrInherit[Count] | None = Field(default=None, examples=[100])
+    max_consumers: OrInherit[Count] | None = optional_like(100)
     """Consumers a topic."""
-    max_consumers_per_subscription: OrInherit[Count] | None = Field(default=None, examples=[50])
+    max_consumers_per_subscription: OrInherit[Count] | None = optional_like(50)
     """Consumers a subscription."""
-    max_subscriptions: OrInherit[Count] | None = Field(default=None, examples=[20])
+    max_subscriptions: OrInherit[Count] | None = optional_like(20)
     """Subscriptions a topic."""
-    max_unacked_per_consumer: OrInherit[Count] | None = Field(default=None, examples=[50000])
+    max_unacked_per_consumer: OrInherit[Count] | None = optional_like(50000)
     """Messages a consumer may hold unacknowledged; beyond, it is handed no more."""
-    max_unacked_per_subscription: OrInherit[Count] | None = Field(default=None, examples=[200000])
+    max_unacked_per_subscription: OrInherit[Count] | None = optional_like(200000)
     """Messages all consumers of a subscription may hold unacknowledged."""
-    compaction_threshold: OrInherit[Bytes] | None = Field(default=None, examples=["100MiB"])
+    compaction_threshold: OrInherit[Bytes] | None = optional_like("100MiB")
     """Backlog size that starts compaction; unlimited = never by itself."""
-    schema_compatibility: OrInherit[SchemaCompatibility] | None = Field(default=None, examples=["FULL"])
+    schema_compatibility: OrInherit[SchemaCompatibility] | None = optional_like("FULL")
     """Which changes of a payload schema the broker accepts."""
-    schema_validation: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    schema_validation: OrInherit[StrictBool] | None = optional_like(False)
     """Whether producers without a schema are refused on a topic that has one."""
-    replication: OrInherit[ClusterList] | None = Field(default=None, examples=[["east", "west"]])
+    replication: OrInherit[ClusterList] | None = optional_like(["east", "west"])
     """Clusters the messages are replicated to; managed only where named."""
 
 
 class TopicPolicies(SharedPolicies):
     """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar."""
 
-    max_message_size: OrInherit[SizeField] | None = Field(default=None, examples=["1MiB"])
+    max_message_size: OrInherit[SizeField] | None = optional_like("1MiB")
     """Largest message accepted; the broker's own limit is the ceiling."""
 
 
 class NamespacePolicies(SharedPolicies):
     """Policies of the namespace object. Only the keys named here are managed."""
 
-    auto_topic_creation: OrInherit[StrictBool | AutoTopicCreation] | None = Field(default=None, examples=[False])
+    auto_topic_creation: OrInherit[StrictBool | AutoTopicCreation] | None = optional_like(False)
     """Whether a client may create topics by naming them."""
-    max_topics: OrInherit[Count] | None = Field(default=None, examples=[1000])
+    max_topics: OrInherit[Count] | None = optional_like(1000)
     """Topics in the namespace (partitions count)."""
-    encryption_required: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    encryption_required: OrInherit[StrictBool] | None = optional_like(False)
     """Whether producers must encrypt."""
-    allow_auto_update_schema: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    allow_auto_update_schema: OrInherit[StrictBool] | None = optional_like(False)
     """Whether producers may upload new schema versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then;
-    `longest`: ms that it keeps them at most, and it cuts the connection of whoever asks for more, again and again
+    """Delayed delivery of a broker; no file declares it. `on`: it keeps messages until they are due;
+    `longest`: ms that it keeps them at most; it cuts the connection of a client that asks for more, again and again
     (more-measured.md); 0: any time.
     """
 
@@ -238,7 +229,7 @@ ONLY_WHERE_NAMED: Final = frozenset({"replication"})  # not "owned whole": left 
 
 
 def is_set(value: object) -> bool:
-    """Whether a merged value is one to write (neither left out nor `inherit`)."""
+    """True if a merged value is one to write (neither left out nor `inherit`)."""
     return value is not None and value != "inherit"
 
 
@@ -268,7 +259,7 @@ def from_json(name: str, value: Any) -> PolicyValue:
 
 
 def what_is_missing(value: PolicyValue) -> str | None:
-    """What a merged policy still lacks before Pulsar would take it, in one sentence; None if nothing."""
+    """Reason why Pulsar would not take a merged policy, in one sentence; None if it is complete."""
     match value:
         case Retention(time=time, size=size) if time is None or size is None:
             return (

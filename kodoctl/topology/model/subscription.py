@@ -16,6 +16,7 @@ from kodoctl.topology.model.field_types import (
     Share,
     SizeField,
     Text,
+    optional_like,
 )
 from kodoctl.topology.names import Level
 from kodoctl.topology.units import Size
@@ -31,7 +32,7 @@ class Isolate(FileModel):
     """A tenant that holds more of the look-ahead than this is isolated."""
     min: PositiveInt = Field(default=1000, examples=[1000])
     """…but only from this many messages on; with a small look-ahead its share alone decides."""
-    to: Literal["B1", "pending"] | None = Field(default=None, examples=["B1"])
+    to: Literal["B1", "pending"] | None = optional_like("B1")
     """Where to; left out: B1 if there is one, else pending."""
 
 
@@ -60,9 +61,9 @@ class StateWeights(FileModel):
 class Waits(FileModel):
     """How long and how often messages wait in a state."""
 
-    delays: NotEmpty[DurationField] | None = Field(default=None, examples=[["10s", "1m", "5m"]])
+    delays: NotEmpty[DurationField] | None = optional_like(["10s", "1m", "5m"])
     """One delay an attempt; the last one repeats. Left out: the state's default."""
-    attempts: PositiveInt | None = Field(default=None, examples=[12])
+    attempts: PositiveInt | None = optional_like(12)
     """Attempts before the message goes on. Left out: the state's default."""
 
 
@@ -78,11 +79,11 @@ class RateLimit(FileModel):
 
     kind: Literal["rate"]
     """rate"""
-    by: Text | None = Field(default=None, examples=["uid"])
+    by: Text | None = optional_like("uid")
     """The message property (or `key`) each value of which has a limit of its own; left out: one limit for all."""
     limit: RateField = Field(examples=["100/s"])
     """The rate."""
-    burst: PositiveInt | None = Field(default=None, examples=[200])
+    burst: PositiveInt | None = optional_like(200)
     """Starts that may come at once after a pause; left out: one second's worth, at least 1."""
     scope: Literal["subscription", "worker"] = "subscription"
     """subscription: all workers together. worker: each worker."""
@@ -95,7 +96,7 @@ class ConcurrencyLimit(FileModel):
 
     kind: Literal["concurrency"]
     """concurrency"""
-    by: Text | None = Field(default=None, examples=["uid"])
+    by: Text | None = optional_like("uid")
     """As for a rate."""
     limit: PositiveInt = Field(examples=[8])
     """Handlers at once."""
@@ -110,7 +111,7 @@ class QuotaLimit(FileModel):
 
     kind: Literal["quota"]
     """quota"""
-    by: Text | None = Field(default=None, examples=["bucket"])
+    by: Text | None = optional_like("bucket")
     """As for a rate."""
     limit: RateField = Field(examples=["5000/h"])
     """Messages per window: s, m, h or d."""
@@ -131,23 +132,23 @@ class RouteCondition(FileModel):
 
     property: Text = Field(examples=["size"])
     """The property tested."""
-    equals: RouteValue | None = Field(default=None, examples=["vip"])
+    equals: RouteValue | None = optional_like("vip")
     """Is this value."""
-    not_equals: RouteValue | None = Field(default=None, examples=["test"])
+    not_equals: RouteValue | None = optional_like("test")
     """Is another value."""
     in_: tuple[RouteValue, ...] | None = Field(default=None, alias="in", examples=[["u1", "u2"]])
     """Is one of these."""
-    not_in: tuple[RouteValue, ...] | None = Field(default=None, examples=[["u3"]])
+    not_in: tuple[RouteValue, ...] | None = optional_like(["u3"])
     """Is none of these."""
-    greater_than: StrictInt | FiniteFloat | None = Field(default=None, examples=[100000])
+    greater_than: StrictInt | FiniteFloat | None = optional_like(100000)
     """Is a number above this."""
-    at_least: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    at_least: StrictInt | FiniteFloat | None = optional_like(10)
     """Is a number not below this."""
-    less_than: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    less_than: StrictInt | FiniteFloat | None = optional_like(10)
     """Is a number below this."""
-    at_most: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    at_most: StrictInt | FiniteFloat | None = optional_like(10)
     """Is a number not above this."""
-    exists: Literal[True] | None = Field(default=None, examples=[True])
+    exists: Literal[True] | None = optional_like(True)
     """Is there at all."""
 
 

@@ -6,7 +6,7 @@ show. Defaults that depend on other fields are resolved in kodoctl.topology.defa
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -25,20 +25,16 @@ from kodoctl.topology.model.field_types import (
     PositiveDuration,
     PositiveInt,
     Text,
+    optional_like,
     wrong_value,
 )
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.subscription import (
-    ROUTE_OPERATORS,
-    ConcurrencyLimit,
     Isolate,
     Limit,
     Lookahead,
-    QuotaLimit,
-    RateLimit,
     RetryingWaits,
     Route,
-    RouteCondition,
     StateWeights,
     Waits,
     Weight,
@@ -100,8 +96,12 @@ class Audit(TopicPolicies):
     """wait: acknowledge only after the record's receipt. best_effort: do not wait (the pipeline's verdict stays inconclusive)."""
 
 
-def _kind(raw: Any) -> str:
-    return "map" if isinstance(raw, dict | FileModel) else "word"
+Word = TypeVar("Word")
+Map = TypeVar("Map")
+WordOrMap = Annotated[
+    Annotated[Word, Tag("word")] | Annotated[Map, Tag("map")],
+    Discriminator(lambda raw: "map" if isinstance(raw, dict | FileModel) else "word"),
+]
 
 
 class Subscription(FileModel):
@@ -115,9 +115,9 @@ class Subscription(FileModel):
         default=(State.RETRYING, State.PENDING, State.BLOCKING), examples=[["retrying", "pending", "blocking"]]
     )
     """States that have topics. [] = none."""
-    dead_letter: Annotated[
-        Annotated[StrictBool, Tag("word")] | Annotated[DeadLetter, Tag("map")], Discriminator(_kind)
-    ] = Field(default=True, examples=[{"ttl": "unlimited", "partitions": 1}])
+    dead_letter: WordOrMap[StrictBool, DeadLetter] = Field(
+        default=True, examples=[{"ttl": "unlimited", "partitions": 1}]
+    )
     """true = with defaults, false = none, or a map of topic policies and partitions."""
     draining: tuple[WaitingState, ...] = Field(default=(), examples=[["blocking"]])
     """States that are still read but no longer written: the way to remove one without losing messages."""
@@ -136,17 +136,15 @@ class Subscription(FileModel):
     """Handlers at once in one worker, or adaptive."""
     handler_timeout: PositiveDuration = Field(default=Duration(30_000), examples=["30s"])
     """A handler that runs longer has failed."""
-    on_failure: Literal["park", "block", "leave"] | None = Field(default=None, examples=["park"])
+    on_failure: Literal["park", "block", "leave"] | None = optional_like("park")
     """For key_shared, failover and exclusive. park: the key waits, then its message dies. block: waits without end. leave: as shared."""
-    isolate: Annotated[
-        Annotated[Literal["off"], Tag("word")] | Annotated[Isolate, Tag("map")], Discriminator(_kind)
-    ] = Field(default_factory=Isolate, examples=[{"share": "25%", "min": 1000}])
+    isolate: WordOrMap[Literal["off"], Isolate] = Field(
+        default_factory=Isolate, examples=[{"share": "25%", "min": 1000}]
+    )
     """How a tenant that fills the look-ahead is moved aside, or off."""
     lookahead: Lookahead = Field(default_factory=Lookahead, examples=[{"messages": 50_000, "size": "128MiB"}])
     """What a worker may hold unacknowledged to be fair."""
-    audit: Annotated[
-        Annotated[StrictBool | Literal["best_effort"], Tag("word")] | Annotated[Audit, Tag("map")], Discriminator(_kind)
-    ] = Field(default=False, examples=[True])
+    audit: WordOrMap[StrictBool | Literal["best_effort"], Audit] = Field(default=False, examples=[True])
     """Whether workers record every transition on an audit topic."""
     tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
     """Shares of single tenants within a lane; others have 1."""
@@ -170,7 +168,7 @@ class Subscription(FileModel):
     """Waits over a quota."""
     backup: Waits = Field(default_factory=Waits, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}])
     """Waits after failures in backup levels."""
-    compat: Literal["soften"] | None = Field(default=None, examples=["soften"])
+    compat: Literal["soften"] | None = optional_like("soften")
     """Whose headers workers read on messages that carry no control properties: to take over what the Go library left."""
     limits: tuple[Limit, ...] = Field(default=(), examples=[[{"kind": "rate", "by": "uid", "limit": "100/s"}]])
     """Limits on handler starts, handlers at once and messages per window."""
@@ -185,7 +183,7 @@ class GroundTopic(FileModel):
 
     description: StrictStr = Field(default="", examples=["one message for each order"])
     """For people."""
-    partitions: PositiveInt | None = Field(default=None, examples=[4])
+    partitions: PositiveInt | None = optional_like(4)
     """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
     levels: Annotated[
         Annotated[Literal["single", "double"], Tag("word")] | Annotated[tuple[Level, ...], Tag("map")],
@@ -196,15 +194,13 @@ class GroundTopic(FileModel):
     """Adds level B1, the last stop before dead letters."""
     draining: tuple[Level, ...] = Field(default=(), examples=[["L2"]])
     """Levels on their way out, for all subscriptions: still read, no longer written."""
-    payload: Payload | None = Field(
-        default=None, examples=[{"type": "json", "schema": "../schemas/payloads/order.schema.json"}]
-    )
+    payload: Payload | None = optional_like({"type": "json", "schema": "../schemas/payloads/order.schema.json"})
     """What payloads must look like."""
     message_properties: dict[Text, Literal["required", "optional"]] = Field(
         default_factory=dict, examples=[{"uid": "required", "size": "optional"}]
     )
     """Properties producers send along; checked by Producer.load."""
-    fair_by: Text | None = Field(default=None, examples=["uid"])
+    fair_by: Text | None = optional_like("uid")
     """The message property (or `key`) that names the tenant; left out: everybody is one tenant."""
     policies: TopicPolicies = Field(
         default_factory=TopicPolicies, examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
@@ -212,7 +208,7 @@ class GroundTopic(FileModel):
     """Policies of the whole family."""
     state_policies: TopicPolicies = Field(default_factory=TopicPolicies, examples=[{"ttl": "unlimited"}])
     """Policies of the state topics, over `policies`."""
-    replication: ClusterList | None = Field(default=None, examples=[["east", "west"]])
+    replication: ClusterList | None = optional_like(["east", "west"])
     """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
     ignore: tuple[Text, ...] = Field(default=(), examples=[["publish_rate"]])
     """Policies someone else sets: neither shown nor touched, in the whole family."""
@@ -267,13 +263,9 @@ class Topology(FileModel):
     """The Pulsar tenant."""
     namespace: Text = Field(examples=["trade"])
     """The Pulsar namespace in it."""
-    create_tenant: CreateTenant | None = Field(
-        default=None, examples=[{"clusters": ["standalone"], "admin_roles": ["platform"]}]
-    )
+    create_tenant: CreateTenant | None = optional_like({"clusters": ["standalone"], "admin_roles": ["platform"]})
     """Create the Pulsar tenant if it is absent (needs a super-user)."""
-    namespace_policies: NamespacePolicies | None = Field(
-        default=None, examples=[{"retention": {"time": "3d", "size": "20GiB"}}]
-    )
+    namespace_policies: NamespacePolicies | None = optional_like({"retention": {"time": "3d", "size": "20GiB"}})
     """This file owns the namespace object; at most one file a namespace has this key (it may be {})."""
     namespace_grants: dict[Text, tuple[Action, ...]] = Field(default_factory=dict, examples=[{"planner": ["consume"]}])
     """Permissions on the whole namespace, by role."""
@@ -289,11 +281,3 @@ class Topology(FileModel):
     """Addresses whose data may be destroyed by the next apply."""
     forget: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/old"]])
     """Addresses that leave our ownership without being touched."""
-
-
-__all__ = [
-    "KEY", "ROUTE_OPERATORS", "VERSION",
-    "Audit", "ConcurrencyLimit", "CreateTenant", "DeadLetter", "Defaults", "GroundTopic", "Isolate", "Limit",
-    "Lookahead", "Payload", "QuotaLimit", "RateLimit", "Route", "RouteCondition", "StateWeights", "Subscription",
-    "Topology", "Waits",
-]  # fmt: skip

@@ -26,13 +26,13 @@ _GLUED: Final = re.compile(r"^ *(?:- +)?([A-Za-z_][\w.-]*):(?!//)([^\s:][^:]*)$"
 _VALUED: Final = re.compile(r"^( *)(?:- +)?([A-Za-z_][\w.-]*): +[^\s&!|>#]")
 
 
-def glued(text: str) -> tuple[str, str] | None:
+def split_glued_key(text: str) -> tuple[str, str] | None:
     """(key, value) of `key:value`, which YAML takes for one text."""
     found = _GLUED.match(text)
     return (found[1], found[2].strip()) if found else None
 
 
-def mending(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
+def yaml_error_hint(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
     """Place of the error (line and column from 1), and a text on the mistake and its correction."""
     lines = [*text.splitlines(), ""]
     mark = problem.problem_mark
@@ -51,7 +51,7 @@ def _colon(place: Place, lines: list[str]) -> tuple[Place, str] | None:
     """A line at the place, or the last one with text above it, whose colon no space follows."""
     for number in (place[0], _above(place[0], lines), _above(_above(place[0], lines), lines)):
         line = _line(number, lines)
-        if found := glued(line):
+        if found := split_glued_key(line):
             return (number, line.index(":") + 1), f"a space is missing after the colon: write `{found[0]}: {found[1]}`"
     return None
 

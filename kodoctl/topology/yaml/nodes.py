@@ -16,7 +16,7 @@ import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
 
 from kodoctl.errors import Diagnostic, Where, error
-from kodoctl.topology.yaml.error_hints import mending
+from kodoctl.topology.yaml.error_hints import yaml_error_hint
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 64
@@ -78,6 +78,11 @@ class Node:
             yield from self.value.values()
         elif isinstance(self.value, list):
             yield from self.value
+
+    def members(self, *path: str) -> dict[str, Node]:
+        """The members of the map at `path` below this value; {} where there is no map."""
+        node, walked = node_at(self, path)
+        return node.value if walked == path and isinstance(node.value, dict) else {}
 
     def plain(self) -> Plain:
         """The value without places."""
@@ -149,7 +154,7 @@ class _Builder:
         except _HopelessError:
             return None
         except yaml.MarkedYAMLError as problem:
-            place, detail = mending(problem, self.text)
+            place, detail = yaml_error_hint(problem, self.text)
             self.findings.append(error("K001", "not YAML", detail, Where(self.file, *place)))
             return None
         return root
@@ -266,7 +271,9 @@ class _Builder:
     def _attach(self, parent: Node, key: Any, child: Node) -> None:
         siblings: Any = parent.value
         if len(siblings) >= MAX_ITEMS:
-            raise self._too_long(child)
+            detail = f"more than {MAX_ITEMS:,} in one list or map: split the file"
+            self.findings.append(error("K008", "too many values", detail, child.where))
+            raise _HopelessError
         if key is None:
             siblings.append(child)
             return
@@ -280,12 +287,6 @@ class _Builder:
             start = key.start_mark
             child.key_line, child.key_column = start.line + 1, start.column + 1
             siblings[text] = child
-
-    def _too_long(self, item: Node) -> _HopelessError:
-        self.findings.append(
-            error("K008", "too many values", f"more than {MAX_ITEMS:,} in one list or map: split the file", item.where)
-        )
-        return _HopelessError()
 
     def _close(self, node: Node, anchor: str | None) -> None:
         if anchor:

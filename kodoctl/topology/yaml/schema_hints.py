@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.topology.json_schema.file_schema import JsonObject, topology_schema
+if TYPE_CHECKING:
+    from kodoctl.topology.json_schema.overlays import JsonObject
 
 
 class VariantStep(str):
@@ -22,72 +24,76 @@ _OTHER_WORDS: Final = {
 _LONGEST_EXAMPLE: Final = 60
 
 
-def subschemas(path: Path) -> list[JsonObject]:
-    """The alternatives that the schema allows at `path` (keys and list positions), `$ref`s resolved; [] if none."""
-    root = topology_schema()
-    return [alternative for schema in _declared(path) for alternative in _alternatives(schema, root)]
+@dataclass(frozen=True)
+class SchemaHints:
+    """Hints from the JSON Schema of the file on one of its places; places are paths of keys and list positions."""
 
+    schema: JsonObject = field(repr=False)
 
-def _declared(path: Path) -> list[JsonObject]:
-    """The schemas at `path` as they are declared: with their examples, before alternatives and references."""
-    root = topology_schema()
-    here = [root]
-    for step in path:
-        above = [alternative for schema in here for alternative in _alternatives(schema, root)]
-        if isinstance(step, VariantStep):
-            here = [one for one in above if one.get("properties", {}).get("kind", {}).get("const") == step]
-            continue
-        here = []
-        for schema in above:
-            if isinstance(step, int):
-                here.append(schema.get("items", {}))
-            elif step in schema.get("properties", {}):
-                here.append(schema["properties"][step])
-            elif isinstance(schema.get("additionalProperties"), dict):
-                here.append(schema["additionalProperties"])
-    return here
+    def subschemas(self, path: Path) -> list[JsonObject]:
+        """The alternatives that the schema allows at `path`, `$ref`s resolved; [] if none."""
+        return [alternative for schema in self._declared(path) for alternative in self._alternatives(schema)]
 
+    def _declared(self, path: Path) -> list[JsonObject]:
+        """The schemas at `path` as they are declared: with their examples, before alternatives and references."""
+        here = [self.schema]
+        for step in path:
+            above = [alternative for schema in here for alternative in self._alternatives(schema)]
+            if isinstance(step, VariantStep):
+                here = [one for one in above if one.get("properties", {}).get("kind", {}).get("const") == step]
+                continue
+            here = []
+            for schema in above:
+                if isinstance(step, int):
+                    here.append(schema.get("items", {}))
+                elif step in schema.get("properties", {}):
+                    here.append(schema["properties"][step])
+                elif isinstance(schema.get("additionalProperties"), dict):
+                    here.append(schema["additionalProperties"])
+        return here
 
-def _alternatives(schema: JsonObject, root: JsonObject) -> list[JsonObject]:
-    if "$ref" in schema:
-        return _alternatives(root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            return [found for option in schema[key] for found in _alternatives(option, root)]
-    return [schema]
+    def _alternatives(self, schema: JsonObject) -> list[JsonObject]:
+        if "$ref" in schema:
+            return self._alternatives(self.schema["$defs"][schema["$ref"].rsplit("/", 1)[1]])
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return [found for option in schema[key] for found in self._alternatives(option)]
+        return [schema]
 
+    def keys(self, path: Path) -> list[str]:
+        """The keys a map at `path` may have, in the order of the schema."""
+        return list(dict.fromkeys(key for schema in self.subschemas(path) for key in schema.get("properties", {})))
 
-def known_keys(path: Path) -> list[str]:
-    """The keys a map at `path` may have."""
-    return sorted({key for schema in subschemas(path) for key in schema.get("properties", {})})
+    def canonical_keys(self, path: Path) -> list[str]:
+        """The keys of the map at `path` in the order they should stand; overlays have the order of what they overlay."""
+        if path[:1] != ("environments",) or len(path) < 2:
+            return self.keys(path)
+        return [*(["production"] if len(path) == 2 else []), *self.keys(path[2:])]
 
+    def advise_on_key(self, path: Path, key: str) -> str:
+        """Advice for an unknown `key` in the map at `path`: what to write instead."""
+        known = sorted(self.keys(path))
+        spelled = get_close_matches(key, known, n=1, cutoff=0.8)
+        inside = [one for one in known if key in self.keys((*path, one))]
+        other = [word for word in (_OTHER_WORDS.get(key.lower()),) if word in known]
+        alike = get_close_matches(key, known, n=1, cutoff=0.6)
+        if spelled or (not inside and (other or alike)):
+            return f"did you mean {[*spelled, *other, *alike][0]!r}?"
+        if inside:
+            return f"it belongs into {' or '.join(f'`{one}`' for one in inside[:3])}"
+        return f"known here: {', '.join(known)}"
 
-def advise_on_key(path: Path, key: str) -> str:
-    """Advice for an unknown `key` in the map at `path`: what to write instead."""
-    known = known_keys(path)
-    spelled = get_close_matches(key, known, n=1, cutoff=0.8)
-    inside = [one for one in known if key in known_keys((*path, one))]
-    other = [word for word in (_OTHER_WORDS.get(key.lower()),) if word in known]
-    alike = get_close_matches(key, known, n=1, cutoff=0.6)
-    if spelled or (not inside and (other or alike)):
-        return f"did you mean {[*spelled, *other, *alike][0]!r}?"
-    if inside:
-        return f"it belongs into {' or '.join(f'`{one}`' for one in inside[:3])}"
-    return f"known here: {', '.join(known)}"
+    def all_optional(self, path: Path) -> bool:
+        """True if `{}` is a value for `path`: a map without a required key."""
+        return any(schema.get("properties") and not schema.get("required") for schema in self.subschemas(path))
 
-
-def all_optional(path: Path) -> bool:
-    """True if `{}` is a value for `path`: a map without a required key."""
-    return any(schema.get("properties") and not schema.get("required") for schema in subschemas(path))
-
-
-def describe_expected(path: Path) -> str:
-    """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
-    examples = [example for schema in _declared(path) for example in schema.get("examples", [])]
-    words = list(dict.fromkeys(_describe(schema, examples) for schema in subschemas(path)))
-    if "a number" in words:
-        words = [word for word in words if word != "a whole number"]
-    return ", or ".join(words) if words else "something else"
+    def describe_expected(self, path: Path) -> str:
+        """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
+        examples = [example for schema in self._declared(path) for example in schema.get("examples", [])]
+        words = list(dict.fromkeys(_describe(schema, examples) for schema in self.subschemas(path)))
+        if "a number" in words:
+            words = [word for word in words if word != "a whole number"]
+        return ", or ".join(words) if words else "something else"
 
 
 def _describe(schema: JsonObject, examples: list[Any]) -> str:

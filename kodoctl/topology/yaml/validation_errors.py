@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.names import Level
-from kodoctl.topology.yaml.error_hints import glued
+from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import Node, Path, node_at
-from kodoctl.topology.yaml.schema_hints import VariantStep, advise_on_key, all_optional, describe_expected
+from kodoctl.topology.yaml.schema_hints import SchemaHints, VariantStep
+
+if TYPE_CHECKING:
+    from kodoctl.topology.json_schema.overlays import JsonObject
 
 LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
 
 
-def from_validation(details: list[ErrorDetails], root: Node) -> list[Diagnostic]:
-    """One finding a place: a value that fails every branch of a union is wrong once."""
+def from_validation(details: list[ErrorDetails], root: Node, schema: JsonObject) -> list[Diagnostic]:
+    """One finding a place: a value that fails every branch of a union is wrong once. `schema`: of the file."""
+    hints = SchemaHints(schema)
     found: dict[tuple[Where, str, str], Diagnostic] = {}
     for detail in details:
-        finding = _finding(detail, root)
+        finding = _finding(detail, root, hints)
         assert finding.where is not None
         found.setdefault((finding.where, finding.code, finding.detail), finding)
     return list(found.values())
 
 
-def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
+def _finding(detail: ErrorDetails, root: Node, hints: SchemaHints) -> Diagnostic:
     path = _in_file(detail["loc"], root)
     node, _ = node_at(root, path)
     shown = _show(path)
     match detail["type"]:
         case "extra_forbidden":
-            advice = advise_on_key(_with_kinds(path[:-1], root), str(path[-1]))
+            advice = hints.advise_on_key(_with_kinds(path[:-1], root), str(path[-1]))
             return error("K003", "unknown key", f"{shown}: {advice}", node.key_where)
         case "missing":
             needed = (*path, detail["loc"][-1])
-            expected = describe_expected((*_with_kinds(path, root), detail["loc"][-1]))
+            expected = hints.describe_expected((*_with_kinds(path, root), detail["loc"][-1]))
             if expected.startswith("`"):
                 expected = f"write `{detail['loc'][-1]}: {expected[1:]}"
             return error("K006", "missing field", f"{_show(needed)} is needed: {expected}", node.key_where)
@@ -51,8 +55,8 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
                 text = f"{shown}: this is no level: {', '.join(Level)}"
             return error("K103", LEVELS_CONTRADICT, text, node.key_where if "[key]" in detail["loc"] else node.where)
         case _ if node.value is None:
-            empty = " ({} takes every default)" if all_optional(path) else ""
-            expected = f"{describe_expected(path)}{empty}"
+            empty = " ({} takes every default)" if hints.all_optional(path) else ""
+            expected = f"{hints.describe_expected(path)}{empty}"
             text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
             return error("K015", "null outside an overlay", text, node.key_where)
         case "string_too_short" | "string_too_long" if "[key]" in detail["loc"]:
@@ -62,7 +66,7 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
             return error("K004", "wrong value", text, node.where)
         case _:
-            expected = describe_expected(_with_kinds(path, root))
+            expected = hints.describe_expected(_with_kinds(path, root))
             text = f"{shown}: {_got(node)}, should be {expected}{_quotes(node.value, expected)}"
             return error("K004", "wrong value", text, node.where)
 
@@ -101,7 +105,7 @@ def _with_kinds(path: Path, root: Node) -> Path:
 
 def _quotes(value: object, expected: str) -> str:
     """A word on quotes, or on a space after a colon, where they are the mistake."""
-    if isinstance(value, str) and "a map" in expected and (pair := glued(value)):
+    if isinstance(value, str) and "a map" in expected and (pair := split_glued_key(value)):
         return f" (a space is missing after the colon: `{pair[0]}: {pair[1]}`)"
     if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:
         return " (without quotes)"

@@ -9,7 +9,7 @@ import pytest
 from kodoctl.apply import topics
 from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
 from kodoctl.plan.changes import PolicyChange
-from kodoctl.plan.policy_levels import Levels
+from kodoctl.plan.policy_levels import PolicyLevels
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
@@ -32,10 +32,10 @@ def test_a_topic_that_somebody_made_since_the_plan_is_refused_and_ours_is_made(m
     found, topic = Marked(marker), TopicResource(SUB.topic, 1, {})
     with serving(answered) as server:
         if marker == "trade":  # by the request whose answer was lost
-            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", Levels({}, {}, {}))
+            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", PolicyLevels({}, {}, {}))
             return
         with pytest.raises(WriteFailedError, match="somebody created it since the plan: plan again"):
-            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", Levels({}, {}, {}))
+            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", PolicyLevels({}, {}, {}))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_empty_topic_that_replication_made_since_the_plan_gets_the_marker(
         parts = {str(SUB.topic.partition(index)): {"storageSize": size} for index in range(partitions)}
         return answer_json({"metadata": {"partitions": partitions, "properties": properties}, "partitions": parts})
 
-    topic, levels = TopicResource(SUB.topic, 1, {}), Levels({}, {}, {"replication": clusters})
+    topic, levels = TopicResource(SUB.topic, 1, {}), PolicyLevels({}, {}, {"replication": clusters})
     with serving(answered) as server:
         if is_replica:
             create_topic(HttpAdmin(Connection(server.url)), topic, "trade", levels)
@@ -167,7 +167,7 @@ def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch:
         return Answer(204) if request.is_write or request.number == 1 else shown
 
     with serving(answer) as server:
-        update_topic(HttpAdmin(Connection(server.url)), before, after, change, Levels({}, {}, {}))
+        update_topic(HttpAdmin(Connection(server.url)), before, after, change, PolicyLevels({}, {}, {}))
     assert [request.method for request in server.requests].count("POST") == 1
     with serving(lambda _: Answer(204)) as server, pytest.raises(WriteFailedError, match="changed since the plan"):
-        update_topic(HttpAdmin(Connection(server.url)), before, after, change, Levels({}, {}, {}))
+        update_topic(HttpAdmin(Connection(server.url)), before, after, change, PolicyLevels({}, {}, {}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kodoctl.errors import Severity
 from kodoctl.plan.inventory import ClusterIdentity, Live, LiveObject, SubscriptionFacts, TopicFacts
 from kodoctl.plan.plan import active_override_notes
-from kodoctl.protocol.overrides import Order, What, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
 
@@ -24,7 +24,7 @@ def live(steered_by: str | None) -> Live:
 
 
 def test_orders_in_force_are_a_note() -> None:
-    pause = Order(What.PAUSE, NOW, NOW + 3_600_000, "ann@desk", tenant="u1")
+    pause = Override(OverrideKind.PAUSE, NOW, NOW + 3_600_000, "ann@desk", tenant="u1")
     [note] = active_override_notes(live(printed([pause])), NOW)
     assert (note.code, note.severity) == ("K784", Severity.NOTE)
     assert note.detail == (

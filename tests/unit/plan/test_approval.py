@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import Diagnostic, error, warning
-from kodoctl.plan.approval import unapproved, with_reviewed_evidence
+from kodoctl.plan.approval import unapproved_changes, with_reviewed_evidence
 from kodoctl.plan.changes import Adopt, Change, Delete, Forget
 from kodoctl.plan.inventory import ClusterIdentity, LiveObject
 from kodoctl.plan.plan import Plan
@@ -25,17 +25,17 @@ J, K = "topic.persistent://acme/ns/J", "topic.persistent://acme/ns/K"
 
 
 def _told(fresh: Plan, approved: Plan = APPROVED) -> str:
-    return "\n".join(f"{finding.code} {finding.detail}" for finding in unapproved(fresh, approved))
+    return "\n".join(f"{finding.code} {finding.detail}" for finding in unapproved_changes(fresh, approved))
 
 
 def test_the_same_plan_is_approved() -> None:
-    assert unapproved(planned(AFTER, LIVE), APPROVED) == ()
+    assert unapproved_changes(planned(AFTER, LIVE), APPROVED) == ()
 
 
 def test_what_is_done_already_need_not_be_done() -> None:
     fresh = replace(APPROVED, changes=tuple(change for change in APPROVED.changes if change.address != K))
     assert len(fresh.changes) < len(APPROVED.changes)
-    assert unapproved(fresh, APPROVED) == ()
+    assert unapproved_changes(fresh, APPROVED) == ()
 
 
 def test_a_change_of_something_else_is_named() -> None:
@@ -72,10 +72,10 @@ def test_a_danger_that_nobody_saw_is_told_and_one_that_was_seen_may_have_grown()
         return replace(APPROVED, changes=tuple(replace(c, about=about) if c is delete else c for c in APPROVED.changes))
 
     assert "at stake now, and not when it was approved: K401 3 messages" in _told(with_danger("3 messages"))
-    assert unapproved(with_danger("5 messages"), with_danger("3 messages")) == ()
+    assert unapproved_changes(with_danger("5 messages"), with_danger("3 messages")) == ()
     refused = with_danger("3 messages", error)
     assert "at stake now, and not when it was approved: K401 3 messages" in _told(refused, with_danger("3 messages"))
-    assert unapproved(refused, refused) == ()
+    assert unapproved_changes(refused, refused) == ()
 
 
 def test_clients_that_the_reviewed_evidence_does_not_name_stay_out_of_it() -> None:
@@ -104,8 +104,8 @@ def test_cluster_environment_and_ownership_are_part_of_it(change: Callable[[Plan
 
 def test_a_first_apply_that_gave_the_cluster_its_uuid_may_be_run_again() -> None:
     first = replace(APPROVED, identity=ClusterIdentity("standalone", {"acme": None}))
-    assert unapproved(APPROVED, first) == ()
-    assert unapproved(first, first) == ()
+    assert unapproved_changes(APPROVED, first) == ()
+    assert unapproved_changes(first, first) == ()
     assert "K534" in _told(first, APPROVED)
 
 
@@ -119,6 +119,6 @@ def test_adopting_and_forgetting_are_approved_by_address_and_values_like_the_res
     there = changed(empty(), LiveObject(TopicResource(TopicName(HERE, "J"), 1, {})))
     plan = planned(wanted(topology("{J: {}}")), there)
     adopt = _of(Adopt, plan)
-    assert unapproved(plan, plan) == ()
+    assert unapproved_changes(plan, plan) == ()
     forget = replace(plan, changes=(Forget(adopt.address, None, adopt.about),))
     assert f"{J}: forget; approved was adopt" in _told(forget, plan)

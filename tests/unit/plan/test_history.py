@@ -16,6 +16,7 @@ from kodoctl.plan import packing, serialization
 from kodoctl.plan.changes import ChangeContext, Create, Delete
 from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import TopicResource
 from tests.inventories import HERE
 
@@ -146,7 +147,7 @@ def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None
 
 ODD = [
     {"owner": {}},
-    {"after": {**serialization.resource_to_json(J), "partitions": "x"}},
+    {"after": {**resource_to_json(J), "partitions": "x"}},
     {"after": {"kind": "grant", "target": "acme/ns", "role": "anna", "actions": [1, "produce"]}},
 ]
 HOSTILE = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kodoctl.errors import Remedy
 from kodoctl.plan.changes import Adopt, Forget, Update
 from kodoctl.plan.diff import with_namespaces
 from kodoctl.plan.inventory import Desired, LiveObject
@@ -86,6 +87,7 @@ def test_nobodys_and_different_is_refused_until_its_adoption_is_allowed() -> Non
     assert refusal.code == "K417"
     assert "ttl" in refusal.detail
     assert "--adopt topic.persistent://acme/ns/J" in refusal.detail
+    assert refusal.remedy == Remedy("--adopt", "topic.persistent://acme/ns/J")
     allowed = difference(side, other, adopt=["topic.persistent://acme/ns/J"])
     assert not allowed.conflicts
     assert {"adopt", "update"} <= {verb for verb, address in said(allowed.changes) if address == "topic.J"}
@@ -114,6 +116,7 @@ def test_another_topologys_and_declared_is_refused_with_the_ways_out() -> None:
     codes = {conflict.code for conflict in found.conflicts}
     details = " ".join(conflict.detail for conflict in found.conflicts)
     assert codes == {"K410"}
+    assert {conflict.remedy for conflict in found.conflicts} == {Remedy("--take-over")}
     assert "formerly: other" in details
     assert "--take-over" in details
     assert not [c for c in found.changes if c.address.startswith("topic.")]
@@ -149,10 +152,10 @@ def test_an_intent_is_ours_only_with_the_marker() -> None:
     side = wanted(PLAIN)
     before = applied(side)
     address = "subscription.persistent://acme/ns/J/s"
-    ledgers = {"trade": before.ledgers[HERE]["trade"].with_holdings({address: OwnershipKind.INTENT})}
-    sub = SubscriptionResource(J, "s")
-    assert claim(address, LiveObject(sub, "trade"), ledgers).owner == "trade"
-    assert claim(address, LiveObject(sub, None), ledgers).owner is None
+    ledger = before.ledgers[HERE]["trade"].with_holdings({address: OwnershipKind.INTENT})
+    now, sub = with_ledger(before, HERE, ledger), SubscriptionResource(J, "s")
+    assert claim(address, LiveObject(sub, "trade"), now).owner == "trade"
+    assert claim(address, LiveObject(sub, None), now).owner is None
 
 
 def test_an_intent_for_the_namespace_itself_is_ours_because_only_the_creating_request_writes_it() -> None:
@@ -198,7 +201,8 @@ def test_a_name_applied_from_another_repository_refuses_the_whole_plan() -> None
     theirs = Source("example.org/other/files", "trade.yaml")
     before = applied(wanted(PLAIN, sources={"trade": theirs}))
     side = wanted(PLAIN, sources={"trade": SOURCE})
-    assert {c.code for c in difference(side, before).conflicts} == {"K415"}
+    [refusal] = difference(side, before).conflicts
+    assert (refusal.code, refusal.remedy) == ("K415", Remedy("--take-over"))
     assert not difference(side, before, take_over=True).conflicts
 
 
@@ -225,6 +229,7 @@ def test_another_environment_refuses_the_whole_plan() -> None:
     [refusal] = difference(side, before).conflicts
     assert refusal.code == "K414"
     assert "--env prod" in refusal.detail
+    assert refusal.remedy == Remedy("--take-over")
     assert not difference(side, before, take_over=True).conflicts
 
 
@@ -350,6 +355,7 @@ def test_destroying_from_a_file_of_another_environment_is_refused_and_by_name_is
     [refusal] = difference(Desired((), "dev", {}, {"trade": Source()}, destroyed=doomed), before).conflicts
     assert refusal.code == "K414"
     assert "destroy --name" in refusal.detail
+    assert refusal.remedy is None
     assert not difference(Desired((), None, {}, destroyed=doomed), before).conflicts
 
 

@@ -44,6 +44,7 @@ from kodoctl.plan.plan_file import dumps, loads, to_json
 from kodoctl.plan.staleness import staleness
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.resource_json import resource_from_json, resource_to_json
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
@@ -169,7 +170,7 @@ def test_every_kind_of_change_reads_back_as_it_was_written(change: Change) -> No
     ],
 )
 def test_each_kind_of_resource_reads_back(resource: Resource) -> None:
-    again = serialization.resource_from_json(json.loads(json.dumps(serialization.resource_to_json(resource))))
+    again = resource_from_json(json.loads(json.dumps(resource_to_json(resource))))
     assert again == resource
 
 

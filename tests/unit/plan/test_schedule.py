@@ -14,7 +14,7 @@ from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.diff import with_namespaces
 from kodoctl.plan.inventory import Desired, LiveObject
 from kodoctl.plan.ownership import namespace_of
-from kodoctl.plan.policy_levels import Levels, overlaid
+from kodoctl.plan.policy_levels import PolicyLevels, with_changes
 from kodoctl.plan.policy_write_order import write_order
 from kodoctl.plan.schedule import Step, UpdatePhase, schedule
 from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
@@ -223,10 +223,10 @@ def test_a_namespace_and_its_topics_change_in_an_order_that_pulsar_accepts_and_n
     ends = {t: _kept(last, t) for t in ("J", "K")}
     changes = difference(end, start).changes
     [space] = [c for c in changes if isinstance(c, Update) and isinstance(c.after, NamespaceResource)] or [None]
-    after = overlaid(_read(ns_before), space.policy_changes) if space else _read(ns_before)
+    after = with_changes(_read(ns_before), space.policy_changes) if space else _read(ns_before)
     for level in schedule(changes).levels:
         for step in level:
-            _carry_out(model, step, Levels(_read(ns_before), after, {}))
+            _carry_out(model, step, PolicyLevels(_read(ns_before), after, {}))
             for topic in ("J", "K"):
                 low = [min(a, b) for a, b in zip(bounds[topic], ends[topic], strict=True)]
                 assert all(k >= least for k, least in zip(_kept(model, topic), low, strict=True)), (step.key, topic)
@@ -244,7 +244,7 @@ def _kept(model: Model, topic: str) -> tuple[float, float]:
     return as_limit(retention.time), as_limit(retention.size)
 
 
-def _carry_out(model: Model, step: Step, levels: Levels) -> None:
+def _carry_out(model: Model, step: Step, levels: PolicyLevels) -> None:
     assert isinstance(step.change, Update)
     changes = {f.policy: (f.before, f.after) for f in step.policy_changes()}
     if isinstance(step.change.after, NamespaceResource):

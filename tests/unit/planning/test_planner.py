@@ -11,7 +11,7 @@ from kodoctl.errors import Diagnostic
 from kodoctl.plan.changes import ChangeContext, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.planning import planner
-from kodoctl.planning.planner import plan_against
+from kodoctl.planning.planner import plan_inventory
 from kodoctl.pulsar.admin import Admin, AdminError, Reply, RequestCount
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource
@@ -40,7 +40,7 @@ def _found(monkeypatch: pytest.MonkeyPatch, admin: Any) -> list[Diagnostic]:
     plan = replace(planned(side, live), changes=(new,))
     monkeypatch.setattr(planner, "make_plan", lambda *_, **__: plan)
     given: Admin = admin
-    return list(plan_against(given, side, live, Allowances()).findings)
+    return list(plan_inventory(given, side, live, Allowances()).findings)
 
 
 def test_the_brokers_verdict_on_a_schema_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

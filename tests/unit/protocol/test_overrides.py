@@ -10,39 +10,39 @@ from hypothesis import strategies as st
 
 from kodoctl.protocol.overrides import (
     MAX_SPAN,
-    BrokenOrdersError,
-    Order,
-    What,
-    in_force,
+    InvalidOverridesError,
+    Override,
+    OverrideKind,
+    active_overrides,
     parse,
     printed,
-    problem_of,
     steered_text,
-    with_order,
+    why_invalid,
+    with_override,
 )
 from kodoctl.render.escaping import printable
 from kodoctl.topology.units import LATEST
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
-LANE = Order(What.PAUSE, NOW, NOW + HOUR, "ann@desk", "psp is down", lane="L1/retrying")
-TENANT = Order(What.PAUSE, NOW, NOW + 2 * HOUR, "bob@desk", tenant="u1")
-WEIGHT = Order(What.WEIGHT, NOW, NOW + HOUR, "bob@desk", tenant="u1", to="3")
-LIMIT = Order(What.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", by="uid", value="u1", to="10/s")
-CAP = Order(What.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
+LANE = Override(OverrideKind.PAUSE, NOW, NOW + HOUR, "ann@desk", "psp is down", lane="L1/retrying")
+TENANT = Override(OverrideKind.PAUSE, NOW, NOW + 2 * HOUR, "bob@desk", tenant="u1")
+WEIGHT = Override(OverrideKind.WEIGHT, NOW, NOW + HOUR, "bob@desk", tenant="u1", to="3")
+LIMIT = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", by="uid", value="u1", to="10/s")
+CAP = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
 ALL = (LANE, TENANT, WEIGHT, LIMIT, CAP)
 
 
 def test_orders_come_back_as_they_were() -> None:
     assert parse(printed(ALL)) == ALL
-    assert all(not problem_of(order) for order in ALL)
+    assert all(not why_invalid(order) for order in ALL)
 
 
 def test_orders_end_by_themselves_and_a_later_one_takes_the_place_of_one_about_the_same() -> None:
-    assert in_force(ALL, NOW + HOUR) == (TENANT,)
-    longer = Order(What.PAUSE, NOW, NOW + 9 * HOUR, "eve@desk", lane="L1/retrying")
-    assert with_order(ALL, longer) == (TENANT, WEIGHT, LIMIT, CAP, longer)
-    assert with_order((), LANE) == (LANE,)
+    assert active_overrides(ALL, NOW + HOUR) == (TENANT,)
+    longer = Override(OverrideKind.PAUSE, NOW, NOW + 9 * HOUR, "eve@desk", lane="L1/retrying")
+    assert with_override(ALL, longer) == (TENANT, WEIGHT, LIMIT, CAP, longer)
+    assert with_override((), LANE) == (LANE,)
 
 
 def test_what_people_read() -> None:
@@ -60,7 +60,7 @@ def test_what_people_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 1}', '{"format": 1, "orders": [7]}', "[" * 100_000])
 def test_what_is_no_order_is_told(text: str) -> None:
-    with pytest.raises(BrokenOrdersError):
+    with pytest.raises(InvalidOverridesError):
         parse(text)
 
 
@@ -79,34 +79,37 @@ def test_what_is_no_order_is_told(text: str) -> None:
 def test_a_damaged_order_is_told(changes: dict[str, object]) -> None:
     document = json.loads(printed([LANE]))
     document["orders"][0] |= changes
-    with pytest.raises(BrokenOrdersError):
+    with pytest.raises(InvalidOverridesError):
         parse(json.dumps(document))
 
 
 def test_a_newer_form_is_told() -> None:
-    with pytest.raises(BrokenOrdersError, match="form 2: a newer kodoctl reads it"):
+    with pytest.raises(InvalidOverridesError, match="form 2: a newer kodoctl reads it"):
         parse('{"format": 2, "orders": []}')
 
 
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        (Order(What.PAUSE, NOW, NOW + MAX_SPAN + 1, "a", tenant="u1"), "30 days at most"),
-        (Order(What.PAUSE, NOW, NOW, "a"), "name a lane or a tenant"),
-        (Order(What.PAUSE, NOW, NOW, "a", lane="L1/ready", tenant="u1"), "name a lane or a tenant"),
-        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", to="0"), "weight from 1 to 1000"),
-        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", to="²"), "weight from 1 to 1000"),
-        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", to="0000010000000"), "weight from 1 to 1000"),
-        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", lane="L1/ready", to="1"), "weight from 1 to 1000"),
-        (Order(What.LIMIT, NOW, NOW, "a", lane="L1/ready", limit="rate", to="1/s"), "a rate, a concurrency or a quota"),
-        (Order(What.LIMIT, NOW, NOW, "a", limit="concurrency", to="many"), "whole number from 1 on"),
-        (Order(What.LIMIT, NOW, NOW, "a", limit="speed", to="1/s"), "a rate, a concurrency or a quota"),
-        (Order(What.LIMIT, NOW, NOW, "a", limit="rate", to="10"), "not a rate"),
-        (Order(What.LIMIT, NOW, NOW, "a", limit="quota", to="0/h"), "pause the tenant instead"),
+        (Override(OverrideKind.PAUSE, NOW, NOW + MAX_SPAN + 1, "a", tenant="u1"), "30 days at most"),
+        (Override(OverrideKind.PAUSE, NOW, NOW, "a"), "name a lane or a tenant"),
+        (Override(OverrideKind.PAUSE, NOW, NOW, "a", lane="L1/ready", tenant="u1"), "name a lane or a tenant"),
+        (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", to="0"), "weight from 1 to 1000"),
+        (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", to="²"), "weight from 1 to 1000"),
+        (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", to="0000010000000"), "weight from 1 to 1000"),
+        (Override(OverrideKind.WEIGHT, NOW, NOW, "a", tenant="u1", lane="L1/ready", to="1"), "weight from 1 to 1000"),
+        (
+            Override(OverrideKind.LIMIT, NOW, NOW, "a", lane="L1/ready", limit="rate", to="1/s"),
+            "a rate, a concurrency or a quota",
+        ),
+        (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="concurrency", to="many"), "whole number from 1 on"),
+        (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="speed", to="1/s"), "a rate, a concurrency or a quota"),
+        (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="rate", to="10"), "not a rate"),
+        (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="quota", to="0/h"), "pause the tenant instead"),
     ],
 )
-def test_orders_that_cannot_be(order: Order, said: str) -> None:
-    assert said in problem_of(order)
+def test_orders_that_cannot_be(order: Override, said: str) -> None:
+    assert said in why_invalid(order)
 
 
 _ANY = st.recursive(
@@ -117,7 +120,7 @@ _ANY = st.recursive(
 _FIELDS = ("what", "since", "until", "by", "lane", "tenant", "limit", "value", "to", "who")
 _TIMES = st.integers(-(10**20), 10**20) | st.integers(NOW - 10**10, NOW + 10**10)
 _NEARLY = st.fixed_dictionaries(
-    {"what": st.sampled_from([*What]), "since": _TIMES, "until": _TIMES, "who": st.text(max_size=9)},
+    {"what": st.sampled_from([*OverrideKind]), "since": _TIMES, "until": _TIMES, "who": st.text(max_size=9)},
     optional={"tenant": st.text(max_size=9), "lane": st.text(max_size=9), "to": st.text(max_size=9)},
 )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.plan.field_diff import normal
+from kodoctl.plan.field_diff import normalize
 from kodoctl.pulsar.policy_requests import (
     BY_NAME,
     CODECS,
@@ -46,7 +46,7 @@ def test_a_topics_policy_reads_back_as_it_was_written(policy: tuple[str, Any]) -
 def test_a_namespaces_policy_reads_back_from_the_dump_that_its_creation_would_make(policy: tuple[str, Any]) -> None:
     name, value = policy
     found = read_namespace_policies(new_namespace({name: value}, "here"), "here")
-    assert {key: normal(one) for key, one in found.items()} == {name: normal(value)}
+    assert {key: normalize(one) for key, one in found.items()} == {name: normalize(value)}
 
 
 @given(_values(NAMESPACE_POLICY_NAMES))

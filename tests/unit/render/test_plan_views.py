@@ -145,6 +145,16 @@ def test_each_remedy_of_a_refused_plan_stands_once_below_its_sentence() -> None:
     assert "see the manual" not in text
 
 
+def test_a_remedy_that_is_one_way_of_several_stands_in_its_sentence_alone() -> None:
+    way = error(
+        "K410", "another topology owns it", "declare it once; --take-over takes it", None, Remedy("--take-over")
+    )
+    text = _text(plan_of(findings=(way,)))
+    assert text.count("--take-over") == 1
+    assert "declare it once; --take-over takes it" in text
+    assert to_json(plan_of(findings=(way,)))["findings"][0]["remedy"] == {"flag": "--take-over", "value": None}
+
+
 def test_adopting_and_forgetting_say_why() -> None:
     text = _text(
         plan_of(

@@ -133,7 +133,7 @@ def test_the_horizon_is_the_longest_a_message_can_be_told_to_wait(topic: str, su
     ],
 )
 def test_the_longest_life_is_the_sum_of_all_waits(topic: str, subscription: str, seconds: int) -> None:
-    assert defaults.longest_life(*parts(topic, subscription)) == seconds * 1000
+    assert defaults.max_lifetime(*parts(topic, subscription)) == seconds * 1000
 
 
 @pytest.mark.parametrize(

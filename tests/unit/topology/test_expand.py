@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.topology.expand import Expansion, produced_topic
+from kodoctl.topology.expand import Expansion
 from kodoctl.topology.model.policies import to_json
 from kodoctl.topology.names import HOLDER, NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -273,16 +273,3 @@ def test_families_are_listed_by_ground_also_when_they_have_no_level() -> None:
         "b": ["b"],
     }
     assert expansion.name == "trade"
-
-
-@pytest.mark.parametrize(
-    ("text", "full"),
-    [
-        ("K", "persistent://kodo/trade/K"),
-        ("x/y/z", "persistent://x/y/z"),
-        ("persistent://x/y/z", "persistent://x/y/z"),
-        ("x/y", "persistent://kodo/trade/x/y"),
-    ],
-)
-def test_an_entry_of_produces_is_a_topic_here_or_a_full_name(text: str, full: str) -> None:
-    assert produced_topic(NamespaceName("kodo", "trade"), text).full == full

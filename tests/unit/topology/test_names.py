@@ -13,6 +13,7 @@ from kodoctl.topology.names import (
     State,
     TopicName,
     audit_name,
+    produced_topic,
     ready_name,
     reserved_suffix,
     state_name,
@@ -163,3 +164,16 @@ def test_whatever_a_name_is_it_stays_one_part_of_its_path(text: str) -> None:
 def _assert_kept(path: str, parts: int) -> None:
     assert len(path.split("/")) == parts
     assert urllib3.util.parse_url(f"http://h/admin/v2/{path}").path == f"/admin/v2/{path}"
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("K", "persistent://kodo/trade/K"),
+        ("x/y/z", "persistent://x/y/z"),
+        ("persistent://x/y/z", "persistent://x/y/z"),
+        ("x/y", "persistent://kodo/trade/x/y"),
+    ],
+)
+def test_an_entry_of_produces_is_a_topic_here_or_a_full_name(text: str, full: str) -> None:
+    assert produced_topic(NamespaceName("kodo", "trade"), text).full == full

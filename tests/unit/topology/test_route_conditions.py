@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.topology.model.topology import ROUTE_OPERATORS, RouteCondition
+from kodoctl.topology.model.subscription import ROUTE_OPERATORS, RouteCondition
 from kodoctl.topology.route_conditions import covers, holds, in_words
 
 

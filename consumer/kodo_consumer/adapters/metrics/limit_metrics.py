@@ -9,7 +9,7 @@ from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, g
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.override_state import paused_tenants
 from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
-from kodoctl.protocol.overrides import What
+from kodoctl.protocol.overrides import OverrideKind
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
@@ -38,7 +38,7 @@ def _may_run(sight: WorkerView) -> float:
 
 def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     orders = sight.worker.orders
-    return (((what.value,), float(sum(order.what is what for order in orders))) for what in What)
+    return (((what.value,), float(sum(order.what is what for order in orders))) for what in OverrideKind)
 
 
 def _failed_loans(sight: WorkerView) -> float | None:

@@ -8,14 +8,14 @@ from random import Random
 from typing import Final
 
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.protocol.overrides import MAX_ORDERS, BrokenOrdersError, Order, in_force, parse, printed
+from kodoctl.protocol.overrides import MAX_OVERRIDES, InvalidOverridesError, Override, active_overrides, parse, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, LostReplyError, must, subscription_path
 from kodoctl.topology.names import TopicName
 
 _SETTLE: Final = 0.5  # seconds after which somebody who read before us must have written
 _TRIES: Final = 20
-Change = Callable[[tuple[Order, ...]], tuple[Order, ...]]
+Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 
 class OverrideStore:
@@ -26,11 +26,11 @@ class OverrideStore:
         self._path = f"{subscription_path(TopicName.parse(topic), subscription)}/properties"
         self._of = f"{subscription} on {topic}"
 
-    def read(self, now: int) -> tuple[Order, ...]:
+    def read(self, now: int) -> tuple[Override, ...]:
         """What is in force. Raises ClusterError where there is no such subscription, or something else stands there."""
         return self._orders(self._properties(), now)
 
-    def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Order, ...]:
+    def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
         """Applies `change`, which must make no difference a second time, until it is found applied; answers what is
         in force.
 
@@ -42,8 +42,8 @@ class OverrideStore:
             properties = self._properties()
             orders = () if replace else self._orders(properties, now)
             wanted = change(orders)
-            if len(wanted) > MAX_ORDERS:
-                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_ORDERS} already"))
+            if len(wanted) > MAX_OVERRIDES:
+                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_OVERRIDES} already"))
             if properties != self._properties():
                 continue
             written = self._write(properties, wanted)
@@ -55,7 +55,7 @@ class OverrideStore:
                 return found
         raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
 
-    def _write(self, properties: Mapping[str, str], orders: tuple[Order, ...]) -> bool:
+    def _write(self, properties: Mapping[str, str], orders: tuple[Override, ...]) -> bool:
         """False: somebody else wrote at the same moment (the broker answers 500 then), or the answer was lost."""
         others = {name: value for name, value in properties.items() if name != STEER_PROPERTY}
         body = {**others, STEER_PROPERTY: printed(orders)} if orders else others
@@ -74,8 +74,8 @@ class OverrideStore:
             raise ClusterError(error("K711", "subscription not found", f"{self._of}: `kodoctl apply` creates it"))
         return dict(must(reply, f"reading the orders for {self._of}") or {})
 
-    def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Order, ...]:
+    def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Override, ...]:
         try:
-            return in_force(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
-        except BrokenOrdersError as problem:
+            return active_overrides(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
+        except InvalidOverridesError as problem:
             raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: {problem}")) from None

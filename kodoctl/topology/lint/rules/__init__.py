@@ -2,7 +2,3 @@
 
 A rule looks at every expansion of one environment and yields findings. It never does I/O.
 """
-
-from kodoctl.topology.lint.registry import RULES, LintScope, Rule
-
-__all__ = ["RULES", "LintScope", "Rule"]

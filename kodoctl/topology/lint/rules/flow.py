@@ -9,11 +9,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
 from kodoctl.topology import defaults
-from kodoctl.topology.expand import produced_topic
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
-from kodoctl.topology.names import State, TopicName
+from kodoctl.topology.names import State, TopicName, produced_topic
 
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
@@ -45,7 +44,7 @@ def _say_required(what: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """What one subscription's handler sends from one ground topic to another; `file` is the number of its expansion."""
+    """A flow of messages from one ground topic to another by the handler of a subscription; `file`: number of its expansion."""
 
     source: TopicName
     target: TopicName
@@ -105,7 +104,7 @@ def rings(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
 def joins(scope: LintScope) -> Iterator[RuleMatch]:
-    """What one message leads to arrives twice where its ways meet again: once for each."""
+    """Two ways between two topics bring everything that follows from one message to the second topic twice."""
     flows = _flows(scope)
     if not _is_acyclic(flows):
         return  # which K301 says
@@ -189,7 +188,7 @@ def unknown_policies(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K019", Severity.WARNING, "an allowance that allows nothing")
 def stale_lists(scope: LintScope) -> Iterator[RuleMatch]:
-    """What the file declares can be neither destroyed nor forgotten."""
+    """An object that the file declares can be neither destroyed nor forgotten."""
     for expansion in scope.expansions:
         spec = expansion.topology.spec
         for key, addresses in (("allow_destroy", spec.allow_destroy), ("forget", spec.forget)):

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from kodoctl.errors import Severity
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
-from kodoctl.topology.model.topology import (
-    ROUTE_OPERATORS,
-    ConcurrencyLimit,
-    Isolate,
-    Limit,
-    RateLimit,
-)
+from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimit, Isolate, Limit, RateLimit
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.route_conditions import covers
 from kodoctl.topology.units import UNLIMITED
@@ -63,7 +57,7 @@ def levels(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _adding(level: Level) -> str:
-    """How a topic gets a level."""
+    """Advice on how to add a level to a topic."""
     usual = {Level.B1: "`backup: true`", Level.L2: "`levels: double`"}
     return f"{usual[level]} adds it" if level in usual else "written into the list `levels` it is added"
 
@@ -231,7 +225,7 @@ def indivisible_limits(scope: LintScope) -> Iterator[RuleMatch]:
 
 
 def _least(limit: Limit) -> tuple[str, int]:
-    """What is divided, by its name and its smallest value: of a rate what may start at once, the rate itself divides exactly."""
+    """The number that workers divide, by its name and smallest value: of a rate the burst, because rates divide exactly."""
     if isinstance(limit, RateLimit):
         rates = (limit.limit, *limit.overrides.values())
         return "a burst of", limit.burst or min(max(1, int(rate.per_second)) for rate in rates)

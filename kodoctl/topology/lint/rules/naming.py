@@ -22,7 +22,7 @@ _TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
 def refused_names(scope: LintScope) -> Iterator[RuleMatch]:
-    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no suffix of ours."""
+    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no reserved suffix."""
     for expansion in scope.expansions:
         yield from _head(expansion)
         where = expansion.topology.where_key
@@ -100,12 +100,12 @@ def misspelt_in_overlays(scope: LintScope) -> Iterator[RuleMatch]:
     """A slip in an overlay's name is no unknown key: it quietly makes a new topic, and changes nothing of the old one."""
     for expansion in scope.expansions:
         topology = expansion.topology
-        before = _children(topology.source.root, "topics")
-        for name, ground in _children(topology.root, "topics").items():
+        before = topology.source.root.members("topics") if topology.source.root else {}
+        for name, ground in topology.root.members("topics").items():
             if found := _almost(name, before):
                 yield RuleMatch(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
-            subscriptions = _children(before.get(name), "subscriptions")
-            for subscription, node in _children(ground, "subscriptions").items():
+            subscriptions = before[name].members("subscriptions") if name in before else {}
+            for subscription, node in ground.members("subscriptions").items():
                 if found := _almost(subscription, subscriptions):
                     yield RuleMatch(
                         node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?"
@@ -115,8 +115,3 @@ def misspelt_in_overlays(scope: LintScope) -> Iterator[RuleMatch]:
 def _almost(name: str, known: Mapping[str, Node]) -> str | None:
     near = get_close_matches(name, known, n=1, cutoff=0.85) if known and name not in known else []
     return near[0] if near else None
-
-
-def _children(node: Node | None, key: str) -> dict[str, Node]:
-    below = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
-    return below.value if below is not None and isinstance(below.value, dict) else {}

@@ -52,7 +52,7 @@ def _changes(before: PayloadFile, now: PayloadFile, mode: str) -> Iterator[str]:
 
 
 def what_is_wrong(kind: str, definition: Any) -> str | None:
-    """Why a definition is not valid JSON Schema (`json`) or Avro (`avro`), in one sentence; None if it is."""
+    """Reason why a definition is not valid JSON Schema (`json`) or Avro (`avro`), in one sentence; None if it is."""
     if kind == "json":
         import jsonschema
 

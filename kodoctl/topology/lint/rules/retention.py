@@ -149,7 +149,7 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
 
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
 def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
-    """Where a client's word is enough for a topic, a misspelt name loses messages, and a deleted topic comes back."""
+    """With automatic topics a misspelt name loses messages, and a deleted topic comes back."""
     told = set()
     for expansion in scope.expansions:
         owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
@@ -202,7 +202,7 @@ def audit_retention(scope: LintScope) -> Iterator[RuleMatch]:
         if topic.state is not None or topic.subscription is None:
             continue
         ground = expansion.topology.spec.topics[topic.ground]
-        life = defaults.longest_life(ground, ground.subscriptions[topic.subscription])
+        life = defaults.max_lifetime(ground, ground.subscriptions[topic.subscription])
         needed = Duration(-(-(life + DAY) // HOUR) * HOUR)  # in whole hours, for people
         retention = scope.effective(topic, "retention")
         if isinstance(retention, Retention) and retention.time is not None and as_limit(retention.time) < needed:

@@ -14,7 +14,7 @@ from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from kodoctl.protocol.overrides import Order, What, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
 
 LATER = START_WALL + 3_600_000
@@ -24,8 +24,8 @@ QUOTA = Quota("uid", 1, 3_600_000, shared=False)
 FAIR = policy(fair_by="uid", concurrency=100, limits=(RATE, CAP, QUOTA))
 
 
-def order(what: What, **details: str) -> Order:
-    return Order(what, START_WALL, LATER, "ann@desk", **details)
+def order(what: OverrideKind, **details: str) -> Override:
+    return Override(what, START_WALL, LATER, "ann@desk", **details)
 
 
 def numbers(messages: list[Message]) -> list[int]:
@@ -150,12 +150,12 @@ def test_delays_and_time_outs_count_from_now_on() -> None:
 
 def test_orders_change_weights_and_the_limit_they_name() -> None:
     orders = [
-        order(What.WEIGHT, tenant="u1", to="3"),
-        order(What.LIMIT, limit="rate", by="uid", value="u1", to="10/s"),
-        order(What.LIMIT, limit="rate", by="uid", to="5/s"),
-        order(What.LIMIT, limit="concurrency", to="8"),
-        order(What.LIMIT, limit="quota", by="uid", value="u2", to="7/h"),
-        order(What.LIMIT, limit="quota", by="uid", to="9/d"),
+        order(OverrideKind.WEIGHT, tenant="u1", to="3"),
+        order(OverrideKind.LIMIT, limit="rate", by="uid", value="u1", to="10/s"),
+        order(OverrideKind.LIMIT, limit="rate", by="uid", to="5/s"),
+        order(OverrideKind.LIMIT, limit="concurrency", to="8"),
+        order(OverrideKind.LIMIT, limit="quota", by="uid", value="u2", to="7/h"),
+        order(OverrideKind.LIMIT, limit="quota", by="uid", to="9/d"),
     ]
     assert [misfit(one, FAIR) for one in orders] == [""] * 6
     found = steered(FAIR, orders)
@@ -165,9 +165,9 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
     assert cap == replace(CAP, limit=8)
     assert quota == replace(QUOTA, amount=9, period=86_400_000, overrides={"u2": (7, 3_600_000)})
     by_uid = replace(FAIR, limits=(Concurrency("uid", 2, shared=False),))
-    [cap] = steered(by_uid, [order(What.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]).limits
+    [cap] = steered(by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]).limits
     assert cap == Concurrency("uid", 2, shared=False, overrides={"u1": 1})
-    pauses = [order(What.PAUSE, lane="L2/retrying"), order(What.PAUSE, tenant="u1"), *orders]
+    pauses = [order(OverrideKind.PAUSE, lane="L2/retrying"), order(OverrideKind.PAUSE, tenant="u1"), *orders]
     assert paused_tenants(pauses) == {"u1"}
     assert paused_lanes(FAIR, pauses) == {lane_of(FAIR, L2, State.RETRYING)}
 
@@ -175,16 +175,21 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (order(What.PAUSE, lane="L9/ready"), "no lane L9/ready; there is L2/ready, L2/retrying"),
-        (order(What.LIMIT, limit="rate", by="bucket", to="1/s"), "no limits of this kind and property"),
-        (order(What.LIMIT, limit="concurrency", value="u1", to="1"), "a limit without a property has no values"),
+        (order(OverrideKind.PAUSE, lane="L9/ready"), "no lane L9/ready; there is L2/ready, L2/retrying"),
+        (order(OverrideKind.LIMIT, limit="rate", by="bucket", to="1/s"), "no limits of this kind and property"),
+        (
+            order(OverrideKind.LIMIT, limit="concurrency", value="u1", to="1"),
+            "a limit without a property has no values",
+        ),
     ],
 )
-def test_what_does_not_fit_the_subscription_is_told(wrong: Order, said: str) -> None:
+def test_what_does_not_fit_the_subscription_is_told(wrong: Override, said: str) -> None:
     assert said in misfit(wrong, FAIR)
-    assert "no fair_by" in misfit(order(What.PAUSE, tenant="u1"), policy())
-    assert "2 limits" in misfit(order(What.LIMIT, limit="rate", by="uid", to="1/s"), replace(FAIR, limits=(RATE, RATE)))
-    assert "there is none" in misfit(order(What.LIMIT, limit="rate", by="uid", to="1/s"), policy())
+    assert "no fair_by" in misfit(order(OverrideKind.PAUSE, tenant="u1"), policy())
+    assert "2 limits" in misfit(
+        order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s"), replace(FAIR, limits=(RATE, RATE))
+    )
+    assert "there is none" in misfit(order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s"), policy())
 
 
 class Desk:
@@ -192,7 +197,7 @@ class Desk:
 
     def __init__(self, of: Policy) -> None:
         self.clock = ManualClock()
-        self.told: list[tuple[Order, ...]] = []
+        self.told: list[tuple[Override, ...]] = []
         self.orders = OverrideListener(lambda: of, self.clock, self.told.append)
         self.of = of
 
@@ -204,7 +209,7 @@ class Desk:
 
 def test_orders_are_followed_until_they_end_also_when_nothing_can_be_read(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(FAIR)
-    pause = order(What.PAUSE, tenant="u1")
+    pause = order(OverrideKind.PAUSE, tenant="u1")
     desk.read(None)
     desk.read(printed([pause]), lane=0)
     assert desk.told == [], "only the ground topic's subscription has orders"
@@ -222,7 +227,7 @@ def test_orders_are_followed_until_they_end_also_when_nothing_can_be_read(caplog
 
 def test_what_cannot_be_read_changes_nothing_and_what_does_not_fit_is_told(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk(FAIR)
-    pause, wrong = order(What.PAUSE, tenant="u1", why="psp"), order(What.PAUSE, lane="L9/ready")
+    pause, wrong = order(OverrideKind.PAUSE, tenant="u1", why="psp"), order(OverrideKind.PAUSE, lane="L9/ready")
     desk.read(printed([pause, wrong]))
     assert desk.told == [(pause,)]
     assert "by ann@desk (psp)" in caplog.text

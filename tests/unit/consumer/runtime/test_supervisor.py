@@ -20,7 +20,7 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError, KodoctlError, error
-from kodoctl.protocol.overrides import Order, What, printed
+from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.support import eventually
@@ -198,7 +198,7 @@ def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LONGEST_NAP", 0.02)
     now = SystemClock().wall()
     until = now + 1_500
-    order = Order(What.PAUSE, now, until, "ann@desk", lane="L1/ready")
+    order = Override(OverrideKind.PAUSE, now, until, "ann@desk", lane="L1/ready")
     place.cluster.properties = {STEER_PROPERTY: printed([order])}
     place.service.start()
     eventually(lambda: place.worker.orders == (order,))

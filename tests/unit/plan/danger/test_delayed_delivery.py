@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.danger.delayed_delivery import undelivered
+from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.inventories import HERE, empty, planned, topology, wanted
 
@@ -17,7 +17,7 @@ OFF = DelayedDelivery(on=False)
 
 def said(ground: str, default: DelayedDelivery | None, own: DelayedDelivery | None = None) -> list[str]:
     live = replace(empty(), default_delays=default, delays={HERE: own} if own else {})
-    return [finding.detail for finding in undelivered(wanted(topology(ground)), live)]
+    return [finding.detail for finding in delayed_delivery_findings(wanted(topology(ground)), live)]
 
 
 def subscription(text: str, ground: str = "") -> str:

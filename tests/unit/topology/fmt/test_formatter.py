@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.topology.fmt.formatter import format_text
-from kodoctl.topology.fmt.tree import CannotFormatError, canonical_keys
+from kodoctl.topology.fmt.tree import CannotFormatError
 from kodoctl.topology.yaml.comments import find_comments
 from kodoctl.topology.yaml.nodes import parse
 from tests.unit.topology.valid import topologies, written
@@ -349,14 +349,6 @@ def test_what_cannot_be_laid_out_safely_is_refused(before: str, why: str) -> Non
 
 def test_line_ends_of_windows_and_a_byte_order_mark_stay() -> None:
     assert format_text("\ufefftenant: k\r\nname: n\r\n") == "\ufeffname: n\r\ntenant: k\r\n"
-
-
-def test_the_order_is_that_of_the_models_and_of_what_an_overlay_overlays() -> None:
-    assert canonical_keys(())[:4] == ["version", "name", "formerly", "description"]
-    assert canonical_keys(("environments", "prod"))[:3] == ["production", "version", "name"]
-    assert canonical_keys(("environments", "prod", "defaults")) == ["partitions", "policies", "state_policies"]
-    assert canonical_keys(("environments",)) == canonical_keys(("topics",)) == []
-    assert canonical_keys(("topics", "a", "subscriptions", "s", "audit"))[0] == "mode"
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "topologies").rglob("*.yaml")), ids=lambda path: path.stem)

@@ -7,7 +7,7 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.linter import lint
-from kodoctl.topology.lint.rules import RULES
+from kodoctl.topology.lint.registry import RULES
 from kodoctl.topology.load import source_of
 from tests.unit.topology.making import FILE, codes_in, found_in, marked
 

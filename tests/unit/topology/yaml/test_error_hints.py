@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.topology.yaml.error_hints import glued
+from kodoctl.topology.yaml.error_hints import split_glued_key
 from kodoctl.topology.yaml.nodes import parse
 
 SPACE = "a space is missing after the colon: write "
@@ -55,4 +55,4 @@ def test_what_is_no_yaml_is_shown_where_it_is_mended(text: str, place: tuple[int
 def test_a_key_and_a_value_without_a_space_between_are_told_from_other_texts(
     text: str, pair: tuple[str, str] | None
 ) -> None:
-    assert glued(text) == pair
+    assert split_glued_key(text) == pair

@@ -2,17 +2,10 @@
 
 import pytest
 
-from kodoctl.topology.yaml.schema_hints import (
-    Path,
-    VariantStep,
-    advise_on_key,
-    all_optional,
-    describe_expected,
-    in_yaml,
-    known_keys,
-    subschemas,
-)
+from kodoctl.topology.json_schema.file_schema import topology_schema
+from kodoctl.topology.yaml.schema_hints import Path, SchemaHints, VariantStep, in_yaml
 
+HINTS = SchemaHints(topology_schema())
 SUB: Path = ("topics", "orders", "subscriptions", "billing")
 
 
@@ -37,7 +30,7 @@ SUB: Path = ("topics", "orders", "subscriptions", "billing")
     ],
 )
 def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
-    assert describe_expected(path) == words
+    assert HINTS.describe_expected(path) == words
 
 
 @pytest.mark.parametrize(
@@ -55,18 +48,26 @@ def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
     ],
 )
 def test_an_unknown_key_is_mended_by_spelling_by_place_or_by_another_word(path: Path, key: str, advice: str) -> None:
-    assert advise_on_key(path, key) == advice
+    assert HINTS.advise_on_key(path, key) == advice
 
 
 def test_keys_of_a_place() -> None:
-    assert known_keys(("defaults",)) == ["partitions", "policies", "state_policies"]
-    assert subschemas(("name", "deeper")) == []
+    assert sorted(HINTS.keys(("defaults",))) == ["partitions", "policies", "state_policies"]
+    assert HINTS.subschemas(("name", "deeper")) == []
+
+
+def test_the_order_is_that_of_the_models_and_of_what_an_overlay_overlays() -> None:
+    assert HINTS.canonical_keys(())[:4] == ["version", "name", "formerly", "description"]
+    assert HINTS.canonical_keys(("environments", "prod"))[:3] == ["production", "version", "name"]
+    assert HINTS.canonical_keys(("environments", "prod", "defaults")) == ["partitions", "policies", "state_policies"]
+    assert HINTS.canonical_keys(("environments",)) == HINTS.canonical_keys(("topics",)) == []
+    assert HINTS.canonical_keys(("topics", "a", "subscriptions", "s", "audit"))[0] == "mode"
 
 
 def test_empty_maps_are_suggested_only_where_nothing_is_needed() -> None:
-    assert all_optional(("topics", "orders"))
-    assert not all_optional(("create_tenant",))
-    assert not all_optional(("name",))
+    assert HINTS.all_optional(("topics", "orders"))
+    assert not HINTS.all_optional(("create_tenant",))
+    assert not HINTS.all_optional(("name",))
 
 
 def test_values_are_shown_as_the_file_would_have_them() -> None:

@@ -21,7 +21,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from kodoctl.errors import UsageError
-from kodoctl.protocol.overrides import Order, What
+from kodoctl.protocol.overrides import Override, OverrideKind
 from tests.support import eventually
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.watching import Watched, get, series, watched
@@ -229,10 +229,10 @@ def test_live_orders_are_shown_with_what_rests_because_of_them() -> None:
         assert place.value("kodo_consumer_orders") == 0
         until = int(time.time() * 1000) + 60_000
         pause = [
-            Order(What.PAUSE, 0, until, "me", lane="L1/retrying"),
-            Order(What.PAUSE, 0, until, "me", tenant="u1"),
+            Override(OverrideKind.PAUSE, 0, until, "me", lane="L1/retrying"),
+            Override(OverrideKind.PAUSE, 0, until, "me", tenant="u1"),
         ]
-        place.worker.follow((*pause, Order(What.WEIGHT, 0, until, "me", tenant="u2", to="3")))
+        place.worker.follow((*pause, Override(OverrideKind.WEIGHT, 0, until, "me", tenant="u2", to="3")))
         assert place.value("kodo_consumer_orders", what="pause") == 2
         assert place.value("kodo_consumer_orders", what="weight") == 1
         assert place.value("kodo_consumer_lane_steered", level="L1", state="retrying") == 1
