@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction, RecallPlan
-from kodoctl.recall.recovery import Verdict
+from kodoctl.recall.recovery import Recovery
 
 if TYPE_CHECKING:
-    from kodoctl.recall.sends_in_flight import Further, InFlightMessage, SendOptions
+    from kodoctl.recall.sends_in_flight import InFlightMessage, SendOptions, UnsentCopy
 
 _DECIDED: Final = {
-    Verdict.STORED: (RecallEvent.SENT, "read back from its lane"),
-    Verdict.MISSED: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Verdict.UNCLEAR: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+    Recovery.STORED: (RecallEvent.SENT, "read back from its lane"),
+    Recovery.SKIPPED_BY_BROKER: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
+    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
 }
 
 
-def line(
+def ledger_entry(
     plan: RecallPlan, message: InFlightMessage, event: RecallEvent, options: SendOptions, begins: str
 ) -> RecallEntry:
     """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
@@ -44,7 +44,7 @@ def line(
     )
 
 
-def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, options: SendOptions) -> RecallEntry:
+def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:
     """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
     where one is known.
     """
@@ -66,9 +66,11 @@ def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, options: Send
     )
 
 
-def decided(plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Verdict, now: int, place: str) -> RecallEntry:
+def recovery_entry(
+    plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Recovery, now: int, place: str
+) -> RecallEntry:
     """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for
-    Verdict.SEND.
+    Recovery.SEND.
     """
     event, note = _DECIDED[verdict]
     return RecallEntry(

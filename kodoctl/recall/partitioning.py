@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.stored_message import Position
 
 
-def crews(
+def partition_plan(
     plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
 ) -> list[RecallPlan]:
     """At most so many plans, each with all letters of some of the `lanes` but for those `without`, about as many

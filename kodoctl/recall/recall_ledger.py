@@ -80,7 +80,7 @@ class RecallLedger(Protocol):
         """Every line about one dead letter topic, in any order; payloads are left out."""
 
 
-def standings(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
+def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
     """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
     from there on a lane is read back.
     """

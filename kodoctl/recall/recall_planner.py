@@ -10,7 +10,7 @@ from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
 from kodoctl.recall.partition_lanes import check_deduplication
-from kodoctl.recall.recall_ledger import RecallLedger, standings
+from kodoctl.recall.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction, RecallPlan
 from kodoctl.recall.selection import Done, LetterSelection, SelectionRequest
 from kodoctl.topology.names import Level, TopicName
@@ -60,7 +60,7 @@ def prepare(
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
-    known = standings(ledger.entries(family.dead_topic))
+    known = latest_status(ledger.entries(family.dead_topic))
     asked = SelectionRequest(
         request.action,
         family,

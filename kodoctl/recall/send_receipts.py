@@ -22,7 +22,7 @@ SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then
 _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 
 
-class Receipts:
+class ReceiptTracker:
     """Receipts of all batches of one attempt. `clock` in seconds; `waits` reports long waits."""
 
     def __init__(

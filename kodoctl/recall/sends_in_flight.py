@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.rate_limit import RateLimit
     from kodoctl.recall.recall_ledger import RecallEvent
-    from kodoctl.recall.recall_plan import Dated, PlannedLetter
+    from kodoctl.recall.recall_plan import LetterRef, PlannedLetter
 
 
 @dataclass
-class Report:
+class SendReport:
     """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
     those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
     `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out.
@@ -62,12 +62,12 @@ class SendOptions:
     holds: bool = True
 
 
-class Further(NamedTuple):
+class UnsentCopy(NamedTuple):
     """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
     None: it was sent, or discarded, before this plan.
     """
 
-    letter: Dated
+    letter: LetterRef
     first: PlannedLetter | None = None
 
 
@@ -108,7 +108,7 @@ class SendBatch:
         self.size += message.letter.size
 
 
-ParallelSend = Callable[[Collection[int], Container[Position]], Report]
+ParallelSend = Callable[[Collection[int], Container[Position]], SendReport]
 """Sends the dead letters of some lanes, except those at some positions, and records them in the ledger. The caller sends
 what is left.
 """

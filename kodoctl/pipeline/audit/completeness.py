@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
 from kodoctl.protocol.properties import SIGNATURE

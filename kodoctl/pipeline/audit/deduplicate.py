@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.sequence_gaps import WORD, worded
 
@@ -18,7 +18,7 @@ _WORD: Final = ("worker_run", "word")
 
 
 @contextmanager
-def once(transitions: DataFrame) -> Iterator[DataFrame]:
+def without_duplicates(transitions: DataFrame) -> Iterator[DataFrame]:
     """The rows without copies: of those with one number of one run, the one that was stored first. Runs a query, over
     two columns.
 

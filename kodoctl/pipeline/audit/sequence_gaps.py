@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 WORD: Final = 64  # numbers in one row
 

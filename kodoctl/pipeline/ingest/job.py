@@ -16,12 +16,12 @@ from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -141,7 +141,7 @@ def _stream(
         except PySparkException as problem:
             if _SLOW_START not in str(problem) or start == _STARTS:
                 text = str(problem)
-                raise failed(text, error("K576", "the ingest failed", words(text))) from None
+                raise spark_error(text, error("K576", "the ingest failed", words(text))) from None
             writer.again()
         else:
             return
@@ -223,34 +223,36 @@ class _Writer:
 
     def _transitions(self, spark: SparkSession, name: str) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
-        from pyspark.sql import functions as f
+        from pyspark.sql import functions as F
 
         landing = self._request.landing
         landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
         below, folder = landing.folder(TRANSITIONS, name)
         seen, bad = Observation(), Observation()
-        read = transitions.audited(landed).observe(bad, f.count_if(transitions.unreadable()).alias("unreadable"))
-        transitions.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
+        read = transitions.audited(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
+        transitions.transitions(read).observe(seen, *_bounds()).write.mode("overwrite").parquet(folder)
         return _part(below, seen.get), int(bad.get["unreadable"])
 
 
 def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[TableFiles, int]:
     from pyspark.sql import Observation
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     below, folder = landing.folder(EVENTS, name)
     seen = Observation()
-    observed = made.observe(seen, *_bounds(f), f.sum("size").alias("bytes"))
+    observed = made.observe(seen, *_bounds(), F.sum("size").alias("bytes"))
     observed.write.mode("overwrite").parquet(folder)
     found = seen.get
     return _part(below, found), int(found["bytes"] or 0)
 
 
-def _bounds(f: Any) -> list[Any]:
+def _bounds() -> list[Column]:
+    from pyspark.sql import functions as F
+
     return [
-        f.count(f.lit(1)).alias("rows"),
-        f.unix_millis(f.min("publish_ts")).alias("since"),
-        f.unix_millis(f.max("publish_ts")).alias("until"),
+        F.count(F.lit(1)).alias("rows"),
+        F.unix_millis(F.min("publish_ts")).alias("since"),
+        F.unix_millis(F.max("publish_ts")).alias("until"),
     ]
 
 

@@ -31,7 +31,7 @@ class CannotPatchError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
+class ManagedRoute:
     """A route of ours: its place in the list, its tenants and level."""
 
     index: int
@@ -39,38 +39,42 @@ class Ours:
     to: str
 
 
-def ours(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[Ours]:
+def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
     """Routes that put tenants below L1."""
     return [
-        Ours(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
+        ManagedRoute(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
         for at, route in enumerate(routes)
         if route.when.property == fair_by and route.when.in_ is not None and route.to.value in ladder
     ]
 
 
-def others(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
+def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
     """Tenants that somebody's own route names."""
-    known = {one.index for one in ours(routes, fair_by, ladder)}
+    known = {one.index for one in managed_routes(routes, fair_by, ladder)}
     named = [route.when for at, route in enumerate(routes) if at not in known and route.when.property == fair_by]
     values = [value for one in named for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())]
     return frozenset(as_property(value) for value in values)
 
 
-def moved(before: Sequence[Ours], places: Mapping[str, str | None]) -> tuple[list[Ours], list[Ours]]:
+def move_tenants(
+    before: Sequence[ManagedRoute], places: Mapping[str, str | None]
+) -> tuple[list[ManagedRoute], list[ManagedRoute]]:
     """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A
     route without tenants is to go.
     """
-    kept = [Ours(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before]
-    appended: list[Ours] = []
+    kept = [
+        ManagedRoute(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before
+    ]
+    appended: list[ManagedRoute] = []
     for level in dict.fromkeys(level for level in places.values() if level):
         names = tuple(name for name, to in places.items() if to == level)
         same = next((at for at, one in enumerate(kept) if one.to == level), None)
         free = next((at for at, one in enumerate(kept) if not one.tenants), None)
         at = same if same is not None else free
         if at is None:
-            appended.append(Ours(-1, names, level))
+            appended.append(ManagedRoute(-1, names, level))
         else:
-            kept[at] = Ours(kept[at].index, (*(kept[at].tenants), *names), level)
+            kept[at] = ManagedRoute(kept[at].index, (*(kept[at].tenants), *names), level)
     return kept, appended
 
 
@@ -197,14 +201,19 @@ def _last_line(item: Item) -> int:
     return line if column else line - 1
 
 
-def rewritten(
-    text: str, path: Path, fair_by: str, before: Sequence[Ours], places: Mapping[str, str | None], backup: Path | None
+def rewrite_routes(
+    text: str,
+    path: Path,
+    fair_by: str,
+    before: Sequence[ManagedRoute],
+    places: Mapping[str, str | None],
+    backup: Path | None,
 ) -> str:
     """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets
     `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
-    kept, appended = moved(before, places)
+    kept, appended = move_tenants(before, places)
     routes: Path = (*path, "routes")
     for old, new in zip(before, kept, strict=True):
         if new.tenants and new != old:
@@ -227,7 +236,7 @@ def rewritten(
     return edited.result()
 
 
-def _rewrite(edited: Text, path: Path, old: Ours, new: Ours) -> None:
+def _rewrite(edited: Text, path: Path, old: ManagedRoute, new: ManagedRoute) -> None:
     for step, changed, value in (
         (("when", "in"), old.tenants != new.tenants, _names(new.tenants)),
         (("to",), old.to != new.to, new.to),
@@ -239,7 +248,7 @@ def _rewrite(edited: Text, path: Path, old: Ours, new: Ours) -> None:
             edited.replace(item, value)
 
 
-def _route(fair_by: str, one: Ours) -> str:
+def _route(fair_by: str, one: ManagedRoute) -> str:
     return f"{{when: {{property: {_scalar(fair_by)}, in: {_names(one.tenants)}}}, to: {one.to}}}"
 
 
@@ -255,7 +264,7 @@ def _scalar(text: str) -> str:
     return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]
 
 
-def patch(name: str, before: str, after: str) -> str:
+def unified_diff(name: str, before: str, after: str) -> str:
     """A unified diff that `git apply` takes. `name`: the file below the top of its repository."""
     return "".join(_diff(name, before, after))
 

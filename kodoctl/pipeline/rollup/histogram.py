@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 BASE: Final = 1.02
 ZERO: Final = -1  # bucket of what took less than 1 ms

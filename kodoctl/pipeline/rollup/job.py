@@ -204,14 +204,14 @@ def _of_days(
     """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name,
     files by their own.
     """
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     spans = _spans(days)
     since, until = spans[0][0], spans[-1][1]
     bounds = (int(since.timestamp() * 1000), int(until.timestamp() * 1000)) if table is EVENTS else (None, None)
     rows = _folders(spark, landing, table, (part.folder for part in parts if part.touches(*bounds)))
-    moment = f.col(_moment(table))
-    return rows.where(reduce(or_, ((moment >= f.lit(begin)) & (moment < f.lit(end)) for begin, end in spans)))
+    moment = F.col(_moment(table))
+    return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
 
 
 def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
@@ -236,19 +236,19 @@ def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     kept: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, str]]:
     """Counts these days; by table and day the folders that have them now. A day without rows has none."""
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
-    from kodoctl.pipeline.audit.deduplicate import once
+    from kodoctl.pipeline.audit.deduplicate import without_duplicates
     from kodoctl.pipeline.rollup import transforms as rollup
 
     listed = [(name, level, state) for name, (level, state) in places.items()]
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, parts[EVENTS], days)
     made: dict[str, dict[str, str]] = {}
-    with once(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
+    with without_duplicates(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
         for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
             rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
-            dated = rows.withColumn(_DATE, f.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
+            dated = rows.withColumn(_DATE, F.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
             dated.write.mode("overwrite").partitionBy(_DATE).parquet(landing.folder(table, run)[1])
     for table in COUNTED:
         below, _ = landing.folder(table, run)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.tables import AUDIT, LATENCIES, ROLLUP
 from kodoctl.pipeline.rollup.histogram import bucket

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.positions import identity_of
 from kodoctl.pipeline.rollup.transforms import DONE, FAILED

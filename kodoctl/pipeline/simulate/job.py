@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
-from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
 from kodoctl.pipeline.simulate.arrivals import arrivals
@@ -102,7 +102,7 @@ def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
     return pairs, notes
 
 
-def trials(
+def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Subscriptions to replay, and the reasons for those that are left out. Raises UsageError if none can be
@@ -111,7 +111,7 @@ def trials(
     pairs, notes = changed(today, then)
     found: list[Trial] = []
     events = landing.read(spark, EVENTS)
-    with once(landing.read(spark, TRANSITIONS)) as transitions:
+    with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
         for topic, name in pairs:
             grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then)]
             slots, _ = (slots_of(one.subscriptions[name], asked.slots, f"{topic} / {name}") for one in grounds)
@@ -131,7 +131,9 @@ def trials(
     return found, notes
 
 
-def replayed(found: Sequence[Trial], today: Side, then: Side) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
+def run_simulations(
+    found: Sequence[Trial], today: Side, then: Side
+) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
     """Each under both files, two at a time. Raises KodoctlError."""
     with ThreadPoolExecutor(2) as pool:
         for trial in found:

@@ -28,10 +28,18 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source import offsets
 from kodoctl.pipeline.source.options import Options, read_options
-from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, place_at, read_stored
+from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, read_stored, seek_by_time
 from kodoctl.pipeline.source.predicates import Pruning
 from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import LedgerRange, Split, StoredPartition, clip, part_name, splits_each, splits_of
+from kodoctl.pipeline.source.splits import (
+    LedgerRange,
+    Split,
+    StoredPartition,
+    part_name,
+    splits_each,
+    splits_of,
+    trim_ranges,
+)
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.topology.names import whole_topic
@@ -144,11 +152,11 @@ class PulsarReader(DataSourceReader, _Planner):
             return list(there.pieces)
         admin = HttpAdmin(self.options.connection)
         try:
-            first = place_at(admin, part, since) if since is not None else None
-            last = place_at(admin, part, until) if until is not None else None
+            first = seek_by_time(admin, part, since) if since is not None else None
+            last = seek_by_time(admin, part, until) if until is not None else None
         finally:
             admin.close()
-        return clip(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
+        return trim_ranges(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one split, in a Python process of an executor."""
@@ -208,7 +216,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         pieces: dict[Part, list[LedgerRange]] = {}
         for part, there in now.items():
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
-            within = pieces[self.parts[part]] = clip(there.pieces, begin.place, finish.place)
+            within = pieces[self.parts[part]] = trim_ranges(there.pieces, begin.place, finish.place)
             if lacking := offsets.missing(within, begin, finish):
                 entries = many(lacking, "entry", "entries")
                 gone[part] = f"{entries} behind {begin.ledger}:{begin.entry} {'is' if lacking == 1 else 'are'} gone"

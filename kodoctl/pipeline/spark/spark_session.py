@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -221,7 +221,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         if isinstance(problem, ConnectionError):
             raise
         text = str(problem)
-        raise failed(text, error("K577", "Spark failed", words(text))) from None
+        raise spark_error(text, error("K577", "Spark failed", words(text))) from None
     finally:
         if running is None:
             with contextlib.suppress(ConnectionError, Py4JError), warnings.catch_warnings():  # it has ended by itself

@@ -10,14 +10,14 @@ from enum import StrEnum
 
 
 class ValueKind(StrEnum):
-    """Kind of a value. LOOSE: a property or a JSON value, which takes the kind of the value it is compared with."""
+    """Kind of a value. UNTYPED: a property or a JSON value, which takes the kind of the value it is compared with."""
 
     TEXT = "text"
     NUMBER = "number"
     MOMENT = "time"
     SPAN = "duration"
     TRUTH = "true or false"
-    LOOSE = "value of no declared kind"
+    UNTYPED = "value of no declared kind"
 
 
 Value = str | float | int | bool
@@ -45,7 +45,7 @@ class Property:
     """A property of the message by its name; NULL where the message has none of this name."""
 
     name: str
-    kind: ValueKind = ValueKind.LOOSE
+    kind: ValueKind = ValueKind.UNTYPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Json:
     """A value inside the JSON payload; keys are texts, places in a list numbers from 0."""
 
     path: tuple[str | int, ...]
-    kind: ValueKind = ValueKind.LOOSE
+    kind: ValueKind = ValueKind.UNTYPED
 
 
 @dataclass(frozen=True, slots=True)

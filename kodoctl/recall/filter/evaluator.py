@@ -31,7 +31,7 @@ from kodoctl.recall.filter.ast import (
     Value,
     ValueKind,
 )
-from kodoctl.recall.filter.coercion import cast, finite
+from kodoctl.recall.filter.coercion import coerce, finite
 from kodoctl.recall.filter.fields import FACTS
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _call(node: Call, letter: DeadLetter) -> Value | None:
 
 
 def _cast(value: Value | None, kind: ValueKind) -> Value | None:
-    return None if value is None else cast(str(value), kind)
+    return None if value is None else coerce(str(value), kind)
 
 
 def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:

@@ -33,7 +33,7 @@ _UNLIKE: Final = r"^([\[{\"]|-?[0-9]+[.eE])"
 _SKIPPED: Final = frozenset(" \t\n\v\f\r")  # what Java's \\s is
 
 
-def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
+def needs_fallback_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
     """A truth that is never NULL, for the columns of `to_spark_sql`; None: Spark's answer stands for every row."""
     found = dict.fromkeys(_doubts(node, columns or {}, as_text=True))
     return f"coalesce({' OR '.join(found)}, false)" if found else None
