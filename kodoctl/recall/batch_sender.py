@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class BatchSender:
-    """Sends the batches of one attempt, or discards them where the plan says so; counts outcomes in `report`."""
+    """Sends the batches of one attempt, or discards them if that is the plan; counts outcomes in `report`."""
 
     def __init__(
         self,

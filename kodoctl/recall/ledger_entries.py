@@ -45,8 +45,8 @@ def ledger_entry(
 
 
 def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:
-    """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
-    where one is known.
+    """Entry of a dead letter that need not be sent, at its own position. `sent`: status of the message that was sent
+    instead.
     """
     position, published = further.letter
     copy = further.first

@@ -75,7 +75,7 @@ def settle_doubts(
     now: int,
 ) -> list[RecallEntry]:
     """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
-    number was passed without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
+    number was passed without them, UNCLEAR if neither is known. All others are to be sent again.
     """
     booked = highest_booked(known, plan.run)
     found: list[RecallEntry] = []

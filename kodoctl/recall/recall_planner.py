@@ -108,7 +108,7 @@ def prepare(
 
 
 def held_letters(family: RecallSource, cluster: RecallCluster) -> Iterator[DeadLetter]:
-    """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to
+    """Dead letters that the holder has not acknowledged, oldest first in each partition; entries without a message go to
     `unread`.
     """
     for number in range(family.dead_partitions):

@@ -96,8 +96,8 @@ class LetterSelection:
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no
-        recall's mark and are not in the ledger need not be told.
+        """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
+        id and are not in the ledger need not be added.
         """
         if mark := letter.properties.get(properties.RECALL):
             self._seen_recalls.add(mark)
@@ -199,7 +199,9 @@ class LetterSelection:
         return tuple(lanes), tuple(letters), tuple(sorted({*self._settle, *sent})), self._summary(list(kept.values()))
 
     def _proved_sent(self, one: _Candidate) -> bool:
-        """A letter whose recall id another letter carries was sent, whatever the ledger says: it came back."""
+        """True if a letter was read that has the recall id of this one: it was sent, whatever the ledger has, and died
+        again.
+        """
         return not self._asked.again and one.recall_id in self._seen_recalls
 
     def _summary(self, kept: list[_Candidate]) -> RecallSummary:

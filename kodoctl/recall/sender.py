@@ -110,9 +110,7 @@ class RecallSender:
         self.report.before -= self.report.sent + self.report.had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
-        """Counts dead letters that the holder has no more: the ledger says which of them a recall moved; of the others
-        nobody knows.
-        """
+        """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._ledger.settled(one):

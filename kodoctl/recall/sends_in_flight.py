@@ -73,8 +73,8 @@ class UnsentCopy(NamedTuple):
 
 @dataclass(slots=True)
 class InFlightMessage:
-    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload` is what is sent, edited where the
-    plan says so; `outcome` None: not known yet; `receipt`: where it was stored, as far as the broker said.
+    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload`: the one to send, edited if the
+    plan has an edit; `outcome` None: not known yet; `receipt`: position where it was stored, if the broker reported it.
     """
 
     chosen: PlannedLetter
@@ -86,7 +86,7 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets what became of it; `note` says why where it was not sent."""
+        """Sets its outcome; `note`: the reason if it was not sent."""
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock
 

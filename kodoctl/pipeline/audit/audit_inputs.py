@@ -71,7 +71,7 @@ def load_and_classify(
 
 
 def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:
-    """Raises KodoctlError where files of the landing are gone: what stood in them would be missed by nobody."""
+    """Raises KodoctlError if files of the landing are missing: no later check would notice their rows."""
     marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
     counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
     there = {row["name"]: row["count"] for row in counted}

@@ -190,8 +190,8 @@ def _evidence(of: AuditResult) -> AuditEvidence:
 
 
 def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
-    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are
-    theirs. Asked only then, as properties are much to read.
+    """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
+    cannot be recognized. Read only in that case, because properties are large.
     """
     topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
     return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()

@@ -46,8 +46,8 @@ class CursorSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`:
-    something was gone before its range was planned.
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: not read. `holed`:
+    entries were deleted before their range was planned.
     """
 
     ranges: tuple[ReadRange, ...] = ()

@@ -123,12 +123,12 @@ def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
 def _part(
     expansion: Expansion, topic: FamilyTopic, number: int, reading: PartitionHistory, last: int
 ) -> tuple[PartitionCoverage, bool]:
-    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`:
-    when the last run looked. Each run looks at every partition that is there.
+    """(coverage of the partition for the verdict, True if every message in its range must have been seen). `last`: time
+    of the last run. Each run reads every partition that exists.
 
-    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be
-    told: whatever was moved there is named by a record, and not proved done where it was not read and no record says
-    what became of it.
+    For topics that no producer writes to, an unknown beginning or ranges that may not be contiguous are no problem: a
+    record names every message that was moved there, and one that was not read and has no later record is not counted
+    as done.
     """
     short = tuple(
         f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
@@ -259,8 +259,8 @@ def _lane(  # what a row is made of
 
 
 def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
-    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a
-    run read was stored when the next one looked.
+    """Last position that was read longer ago than the horizon. Independent of the clocks of producers: the messages of
+    one run were stored when the next run began.
     """
     runs, looks = reading.runs, reading.looks
     if not looks:  # a run that was cut short reads, and records no cursor

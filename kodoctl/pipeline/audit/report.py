@@ -16,7 +16,7 @@ EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 
 
 
 class SampledFinding(NamedTuple):
-    """A place that somebody should look at: `id` on `msg_topic`."""
+    """A reported position: `id` on `msg_topic`, with its status and the cause."""
 
     fate: str
     cause: str

@@ -29,7 +29,9 @@ def genuine(keys: Secret) -> Column:
 
 
 def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:
-    """For an empty payload, or none: which of the two it was is not kept, and says nothing."""
+    """True if the signature is valid for an empty payload or for none: the landing does not distinguish the two, and
+    the difference has no meaning.
+    """
     signer = _signer(keys)
     return signer.genuine(topic, b"", properties) or signer.genuine(topic, None, properties)
 

@@ -1,7 +1,7 @@
-"""From counts and coverage to the verdict: no loss, loss or inconclusive, with every reason. Pure.
+"""Verdict of an audit from counts and coverage: no loss, loss or inconclusive, with every reason. Pure.
 
-*No loss* is claimed only when everything needed for it was seen; *loss* only when nothing else can explain what was
-seen; all the rest is *inconclusive*, and says what is missing.
+*No loss* is claimed only if all the evidence for it was read; *loss* only if nothing else explains the evidence; all
+other cases are *inconclusive*, with the missing evidence as the reason.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class SubscriptionTotals:
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
     """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them,
-    those that the producer had told were sent, and had the time to take back; `unsigned`: those that only a mark says
-    so of whose signature was not verified; of the others nobody knows.
+    those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
+    marks without a verified signature report as sent; the others are undecided.
     """
 
     topic: str
@@ -330,7 +330,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
 
 
 def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
-    """At most five of a kind; how many more there are is told."""
+    """At most five of a kind, and the number of the others."""
     kinds: dict[tuple[str, Outcome], list[Reason]] = {}
     for reason in reasons:
         kinds.setdefault((reason.kind, reason.proves), []).append(reason)

@@ -79,7 +79,7 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is
+    """Lands all messages that are stored now; `told` is called after each batch. Raises KodoctlError; what is
     complete by then stays.
     """
     landing = request.landing

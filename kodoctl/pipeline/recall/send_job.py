@@ -144,7 +144,7 @@ class ParallelSender:
 
     @contextmanager
     def _interruptible(self, spark: SparkSession) -> Iterator[None]:
-        """Ends Spark's tasks when somebody interrupts: they cannot be asked, and need not be."""
+        """Cancels the tasks of Spark on SIGINT: they cannot stop in order, and need not."""
         over = threading.Event()
 
         def watch() -> None:

@@ -77,7 +77,7 @@ class RecommendationResult:
 
 
 def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
-    """Subscriptions whose tenants can be told apart and moved, and why the others' cannot."""
+    """(subscriptions whose tenants can be distinguished and moved, the reasons for all others)."""
     places, notes = [], []
     for topic, ground in expansion.topology.spec.topics.items():
         below = tuple(one.value for one in active_levels(ground) if one.rank > Level.L1.rank)
@@ -140,7 +140,7 @@ def _cases(
 
 
 def _too_long(windows: Iterable[list[dict[str, Any]]]) -> frozenset[str]:
-    """Audit records know the beginning of a long name only: it tests as nobody's."""
+    """Tenants whose names audit records may have cut: they cannot be written into a route."""
     return frozenset(row["tenant"] for rows in windows for row in rows if row["tenant"] and len(row["tenant"]) >= CUT)
 
 
@@ -209,7 +209,7 @@ def _loads(spark: SparkSession, tables: CountedTables, places: Sequence[Subscrip
 
 
 def _of_readers(table: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Rows of these subscriptions; what has none, every subscription of its topic has."""
+    """Rows of these subscriptions; a row without a subscription counts for every subscription of its topic."""
     from pyspark.sql import functions as F
 
     asked = F.broadcast(pairs.withColumnRenamed("subscription", "reader"))

@@ -1,4 +1,4 @@
-"""The topology file with recommended routes: written as text, then read again and held against what was meant."""
+"""Patch of the topology file with recommended routes: edited as text, then read again and compared with the moves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A topology file with other routes, as text: what is not touched stays as it was, comments and all. Pure.
+"""Editor of the routes in the text of a topology file, which keeps comments and layout. Pure.
 
-Edits go by places in the text, not through a tree that is written anew. Routes that name tenants by the topic's
-`fair_by` with `in` are ours to change; any other is somebody's own.
+Edits are made at the positions that kodoctl.topology.fmt.tree reads, so all other text stays as it is. Only routes
+that name tenants by the topic's `fair_by` with `in` are managed; all others belong to the user.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NO_END: Final = "\\ No newline at end of file\n"
 
 
 class CannotPatchError(Exception):
-    """The file is written in a way that is not edited here; the message says where."""
+    """The file cannot be edited, or the patch does not fit; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedRoute:
-    """A route of ours: its place in the list, its tenants and level."""
+    """A route that is managed here: its index in the list, its tenants and its level."""
 
     index: int
     tenants: tuple[str, ...]
@@ -40,7 +40,7 @@ class ManagedRoute:
 
 
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
-    """Routes that put tenants below L1."""
+    """Managed routes: those that move tenants to a level of the `ladder`, below L1."""
     return [
         ManagedRoute(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
         for at, route in enumerate(routes)
@@ -49,7 +49,7 @@ def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequenc
 
 
 def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
-    """Tenants that somebody's own route names."""
+    """Tenants that are named by a route that is not managed."""
     known = {one.index for one in managed_routes(routes, fair_by, ladder)}
     named = [route.when for at, route in enumerate(routes) if at not in known and route.when.property == fair_by]
     values = [value for one in named for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())]

@@ -47,8 +47,8 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
 
 
 def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
-    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep
-    no records are told by what lies in their waiting and dead letter topics.
+    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions
+    without audit records are counted by the messages on their retry and dead letter topics.
     """
     columns = ("topic", "subscription", "event", "rule", "reason")
     stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))

@@ -1,11 +1,10 @@
-"""Counts what was landed by windows of time, into the tables `rollup` and `latencies`.
+"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup` and `latencies`.
 
-The unit of work is a day (UTC), which consists of whole windows. A run looks which batches nobody has counted yet,
-and on which days what they hold happened; these days are counted anew from everything that was landed of them, into
-folders of this run, and then one document, written whole or not at all, says which folder has which day. So a run
-that is repeated finds nothing to do, one that was killed leaves what was there before, and no message is ever counted
-twice. An audit record that is stored twice says the same of when it happened: both are of the days that are counted,
-and one of them counts.
+The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and
+the days of their rows; it counts these days again from all landed rows, into folders of its own, and then replaces one
+document atomically, which names the folder of each day. So a repeated run finds nothing to do, a killed run leaves the
+earlier result, and no message is counted twice. Duplicates of an audit record have the same event time: both are on a
+day that is counted, and one of them counts.
 """
 
 from __future__ import annotations
@@ -127,9 +126,9 @@ def count(
     window: int | None = None,
     told: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
-    """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5
-    minutes. Another width counts everything anew. Raises UsageError when nothing was landed, LockedError while
-    another run counts.
+    """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
+    tables, else 5 minutes. Another width counts everything again. Raises UsageError when nothing was landed,
+    LockedError while another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(_RUN) as alone:
@@ -158,7 +157,7 @@ def _parts(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
 
 
 def _moment(table: Table) -> str:
-    """The column that says in which window a row belongs."""
+    """Name of the column with the time that decides the window of a row."""
     return "publish_ts" if table is EVENTS else "at_ts"
 
 

@@ -42,7 +42,7 @@ _COMMAND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A topology file: what it says, and how it is called."""
+    """A topology file: its text, its name in messages, and its expansion."""
 
     text: str
     path: str
@@ -85,8 +85,8 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 
 def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
-    """(topic, subscription) that both files have and that one of them says something else of, and notes on the
-    others. Raises UsageError when there is none.
+    """((topic, subscription) that are in both files and differ, notes on the others). Raises UsageError if there is no
+    such subscription.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []

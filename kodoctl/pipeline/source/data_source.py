@@ -164,11 +164,11 @@ class PulsarReader(DataSourceReader, _Planner):
 
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
-    """Everything from the beginning of each partition. Offsets never go back, whatever the cluster says.
+    """Stream of all messages from the beginning of each partition. Offsets never go back, whatever the cluster reports.
 
-    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what
-    an earlier reading that came to its end saw when it began. `declared`: topics that there are to read; of others a
-    batch that is read again says that they were left out. None: all.
+    A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
+    at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
+    read again reports others as left out.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
@@ -232,9 +232,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
 
     def _gone(self, now: Mapping[str, StoredPartition], start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted
-        since an earlier reading, which went on behind its look or told what was gone: brokers replace an empty ledger
-        when they load it.
+        """Partitions in which messages may have been deleted unread, with the reason. Partitions without a deleted ledger
+        since an earlier reading are left out, because that reading covered or reported the rest: brokers replace an
+        empty ledger when they load it.
         """
         gone = offsets.holes(now, start)
         if not self.looks.keys() & gone.keys():

@@ -211,10 +211,10 @@ def _loop(
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
     """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry).
-    `read` gives the next one within `timeout` ms; what it raises is raised behind the last message.
+    `read` gives the next one within `timeout` ms; its exceptions are raised after the last message.
 
-    To ask each message for its place is a sixth of what reading it costs. A producer's batch is one entry and says
-    how many it holds: when so many came, from its first to its last, the places of those between are known.
+    Reading the position of each message costs a sixth of reading it. A producer's batch is one entry and has its number
+    of messages: once that many were read, from its first to its last, the positions of those between are known.
     """
     while True:
         first = read(timeout)

@@ -1,6 +1,6 @@
-"""A condition as a tree of frozen values: the whole language. Every node knows what kind of value it makes.
+"""Syntax tree of a condition, of frozen values: the whole language. Every node has the kind of its value.
 
-Nothing is implicit: where the reader turned a loose value into a number, the tree says Cast.
+Conversions are explicit: an untyped value that the compiler reads as a number stands in a Cast.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named fact of the message; the table of fields says how it is read."""
+    """A named fact of the message, read by its entry in kodoctl.recall.filter.fields."""
 
     name: str
     kind: ValueKind
@@ -131,7 +131,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A text or loose value as another kind; NULL where it does not read as one."""
+    """Conversion of a text or an untyped value to another kind; NULL if it cannot be converted."""
 
     part: Node
     kind: ValueKind

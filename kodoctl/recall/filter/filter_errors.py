@@ -12,7 +12,7 @@ _SHOWN: Final = 60  # characters of the text around the place
 
 
 class ConditionError(UsageError):
-    """A condition cannot be understood, or says what none may; every finding points at its place."""
+    """A condition that cannot be parsed, or contains a construct that is not allowed; every finding has its position."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

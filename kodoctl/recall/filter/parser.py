@@ -1,7 +1,7 @@
-"""Text -> syntax tree, by sqlglot, within limits. sqlglot reads; what may be in the tree is said elsewhere.
+"""Parser of conditions: text -> syntax tree of sqlglot, within limits. The compiler decides which nodes are allowed.
 
-Nothing of the text is ever run: the tree is turned into values of our own, and every kind of node that is not allowed
-there is refused.
+The text is never run: the compiler turns the tree into values of kodoctl.recall.filter.ast and refuses every other kind
+of node.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A condition as Spark SQL with the same meaning, for the pipeline. Texts only: nothing here imports Spark.
+"""Translation of a condition into Spark SQL with the same meaning, for the pipeline. Does not import Spark.
 
 Needs the session's time zone to be UTC. Casts are guarded by the very patterns that evaluation uses, so that nothing
 depends on ANSI mode. Every part is written once, in a list of one value where it is needed twice: a text that named
 it twice at every depth would double with every depth.
 
-Where Spark's own functions cannot mean quite the same (JSON that is none in the strict sense, a broken number as
-text, letters beyond ASCII made small), `kodoctl.recall.filter.spark_fallback` says for which rows.
+Spark's functions differ for some rows (JSON that is not strictly valid, a malformed number as text, lower case beyond
+ASCII): `kodoctl.recall.filter.spark_fallback` selects these rows.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from kodoctl.recall.filter.fault_list import POISON, FaultList
 
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
-    """The kind that both sides of a comparison are read as; None: neither says. A quoted moment follows the other
+    """Common kind of both sides of a comparison; None: both are untyped. A quoted moment takes the kind of the other
     side.
     """
     if left.kind is right.kind:
