@@ -50,19 +50,10 @@ def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, option
     """
     position, published = further.letter
     copy = further.first
+    note = f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id"
+    status = sent._replace(position=str(position), at=options.clock(), note=note, published=published)
     return RecallEntry(
-        run=sent.run,
-        event=sent.event,
-        recall_id=plan.recall_id_of(further.letter),
-        dead_topic=plan.dead_topic,
-        position=str(position),
-        at=options.clock(),
-        lane=sent.lane,
-        number=sent.number,
-        receipt=sent.receipt,
-        note=f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id",
-        who=options.who,
-        published=published,
+        recall_id=plan.recall_id_of(further.letter), dead_topic=plan.dead_topic, who=options.who, **status._asdict()
     )
 
 
@@ -73,16 +64,5 @@ def recovery_entry(
     Recovery.SEND.
     """
     event, note = _DECIDED[verdict]
-    return RecallEntry(
-        run=doubt.run,
-        event=event,
-        recall_id=letter,
-        dead_topic=plan.dead_topic,
-        position=doubt.position,
-        at=now,
-        lane=doubt.lane,
-        number=doubt.number,
-        receipt=place,
-        note=note,
-        published=doubt.published,
-    )
+    status = doubt._replace(event=event, at=now, receipt=place, note=note)
+    return RecallEntry(recall_id=letter, dead_topic=plan.dead_topic, **status._asdict())

@@ -196,15 +196,7 @@ def _from_json(document: Json) -> RecallPlan:
         action=RecallAction(document["action"]),
         lanes=tuple(PlannedPartition(**lane) for lane in document["lanes"]),
         letters=tuple(
-            PlannedLetter(
-                Position.parse(one["position"]),
-                one["published"],
-                one["recall_id"],
-                one["digest"],
-                one["lane"],
-                one["number"],
-                _undated(one["repeats"]),
-            )
+            PlannedLetter(**{**one, "position": Position.parse(one["position"]), "repeats": _undated(one["repeats"])})
             for one in document["letters"]
         ),
         settle=_undated(document["settle"]),

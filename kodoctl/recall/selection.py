@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import many
@@ -55,7 +55,7 @@ class SelectionRequest:
     limit: int
     again: bool
     edit: Edit | None
-    known: Mapping[str, LetterStatus]
+    known: Mapping[str, LetterStatus] = field(default_factory=dict)
     done: Done | None = None
 
 

@@ -19,7 +19,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,18 +77,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """As it is written."""
-        tables = {
-            name: {"folder": one.folder, "rows": one.rows, "since": one.since, "until": one.until}
-            for name, one in self.tables.items()
-        }
-        return {
-            "format": FORMAT,
-            "run": self.run,
-            "at": self.at,
-            "batch": self.batch,
-            "tables": tables,
-            "facts": {**self.facts},
-        }
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def of_json(cls, form: Mapping[str, Any]) -> Manifest:

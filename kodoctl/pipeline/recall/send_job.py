@@ -58,14 +58,13 @@ class SendTask:
     per_second: float
     who: str
     keys: Secret | None
-    at_once: int
     largest: Mapping[str, int] = field(default_factory=dict)
 
     def run(self) -> SendReport:
         """In a process of Spark's. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
-        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
+        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False)
         with Session(self.connection) as session:
             return RecallSender(
                 self.plan, RecallCluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders
@@ -136,7 +135,6 @@ class ParallelSender:
                 self.per_second * len(plan.letters) / letters,
                 self.orders.who,
                 self.keys,
-                AT_ONCE,
                 self.largest,
             )
             for plan in plans
