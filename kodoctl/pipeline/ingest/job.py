@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,13 +68,10 @@ class LandingResult:
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
     """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
-    admin = HttpAdmin(request.connection)
-    try:
-        ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+    ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+    with closing(HttpAdmin(request.connection)) as admin:
         known = {topic.name: bool(internal_stats(admin, topic.name)) for topic in ordered}
-        return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
-    finally:
-        admin.close()
+    return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
 
 
 def ingest(
@@ -101,11 +99,8 @@ def ingest(
 
 def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
     """Cursors first: what they say is acknowledged must be found in what is cut later."""
-    admin = HttpAdmin(request.connection)
-    try:
+    with closing(HttpAdmin(request.connection)) as admin:
         rows = read_cursors(admin, request.expansion, request.run, now)
-    finally:
-        admin.close()
     part = request.landing.write_rows(CURSORS, request.run, rows)
     facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
     request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))

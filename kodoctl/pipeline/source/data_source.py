@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -106,20 +107,10 @@ class _Planner:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def ask(self, pruning: Pruning | None = None) -> dict[Part, StoredPartition]:
-        admin = HttpAdmin(self.options.connection)
-        try:
-            topics = self.options.topics
-            found = read_stored(
-                admin, topics if pruning is None else [one for one in topics if pruning.has_topic(str(one))]
-            )
-            return (
-                found
-                if pruning is None
-                else {part: one for part, one in found.items() if pruning.has_partition(part[1])}
-            )
-        finally:
-            admin.close()
+    def ask(self, pruning: Pruning) -> dict[Part, StoredPartition]:
+        with closing(HttpAdmin(self.options.connection)) as admin:
+            found = read_stored(admin, [one for one in self.options.topics if pruning.has_topic(str(one))])
+        return {part: one for part, one in found.items() if pruning.has_partition(part[1])}
 
     def splits(self, pieces: Mapping[Part, list[LedgerRange]]) -> Iterator[Split]:
         full = {part: one for part, one in pieces.items() if one}
@@ -150,12 +141,9 @@ class PulsarReader(DataSourceReader, _Planner):
         since, until = self.pruning.moments(self.options.skew)
         if not there.pieces or (since is None and until is None):
             return list(there.pieces)
-        admin = HttpAdmin(self.options.connection)
-        try:
+        with closing(HttpAdmin(self.options.connection)) as admin:
             first = seek_by_time(admin, part, since) if since is not None else None
             last = seek_by_time(admin, part, until) if until is not None else None
-        finally:
-            admin.close()
         return trim_ranges(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -182,7 +170,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
     def _stored(self) -> dict[str, StoredPartition]:
         if self.now is not None:
             return self.now
-        found = self.ask()
+        found = self.ask(Pruning())
         self.parts = {part_name(topic.full, number): (topic, number) for topic, number in found}
         return {name: found[part] for name, part in self.parts.items()}
 
@@ -239,11 +227,8 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         gone = offsets.holes(now, start)
         if not self.looks.keys() & gone.keys():
             return gone
-        admin = HttpAdmin(self.options.connection)
-        try:
+        with closing(HttpAdmin(self.options.connection)) as admin:
             return {part: why for part, why in gone.items() if not self._follows(admin, part)}
-        finally:
-            admin.close()
 
     def _follows(self, admin: HttpAdmin, part: str) -> bool:
         topic, number = self.parts[part]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -374,10 +375,6 @@ def _stats(split: Split, options: Options) -> dict[str, Any] | None:
     """Current statistics of the partition, to explain a split that is not full; None if the
     cluster does not answer.
     """
-    admin = HttpAdmin(options.connection)
-    try:
+    with closing(HttpAdmin(options.connection)) as admin, suppress(ClusterError):
         return (internal_stats(admin, TopicName.parse(split.topic)) or {}).get(split.partition) or {}
-    except ClusterError:
-        return None
-    finally:
-        admin.close()
+    return None
