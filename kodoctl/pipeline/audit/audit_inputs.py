@@ -13,7 +13,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, classify_landing
 from kodoctl.pipeline.audit.verdict import Cause
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, files_of, finished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -75,7 +75,7 @@ def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Ta
     marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
     counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
     there = {row["name"]: row["count"] for row in counted}
-    told = {table.name: _rows(manifests, table) for table in tables}
+    told = {table.name: sum(one.rows for one in files_of(manifests, table)) for table in tables}
     short = [f"{name}: {there.get(name, 0):,} of {many(rows, 'row')} there" for name, rows in told.items()
              if there.get(name, 0) != rows]  # fmt: skip
     if short:
@@ -83,10 +83,6 @@ def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Ta
             [f"{landing.root.uri} is not as it was written", *short, "bring its files back, or land elsewhere"]
         )
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
-
-
-def _rows(manifests: list[Manifest], table: Table) -> int:
-    return sum(one.tables[table.name].rows for one in manifests if table.name in one.tables)
 
 
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:

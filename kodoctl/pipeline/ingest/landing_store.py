@@ -18,7 +18,7 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -163,8 +163,12 @@ class Landing:
         one moment.
         """
         manifests = self.manifests() if named is None else named
-        parts = [one.tables[table.name] for one in manifests if table.name in one.tables]
-        folders = [f"{self.root.uri}/{part.folder}" for part in parts if part.rows and part.touches(since, until)]
+        parts = files_of(manifests, table)
+        return self.read_folders(spark, table, (one.folder for one in parts if one.touches(since, until)))
+
+    def read_folders(self, spark: SparkSession, table: Table, below: Iterable[str]) -> DataFrame:
+        """Rows of the table in these folders, named below the landing; no rows if there is no folder."""
+        folders = [f"{self.root.uri}/{name}" for name in below]
         if not folders:
             return spark.createDataFrame([], table.spark())
         return spark.read.schema(table.spark()).parquet(*folders)
@@ -262,4 +266,10 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 def holds_messages(manifests: Sequence[Manifest]) -> bool:
     """True if any batch has messages."""
-    return any(EVENTS.name in one.tables and one.tables[EVENTS.name].rows for one in manifests)
+    return bool(files_of(manifests, EVENTS))
+
+
+def files_of(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
+    """Folders of a table that the manifests name and that have rows, in order."""
+    named = [one.tables[table.name] for one in manifests if table.name in one.tables]
+    return [one for one in named if one.rows]

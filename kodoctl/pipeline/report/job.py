@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.ingest.landing_store import files_of
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
@@ -64,11 +65,11 @@ def counts(spark: SparkSession, landing: Landing) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
     made now, and not kept.
     """
-    parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
+    parts = files_of(landing.manifests(), EVENTS)
     times = [at for part in parts for at in (part.since, part.until) if at is not None]
     width = fitting(max(times) - min(times) if times else 0)
     book = RollupManifest.read(landing)
-    if book.window and book.window <= width and {part.folder for part in parts if part.rows} <= book.batches:
+    if book.window and book.window <= width and {part.folder for part in parts} <= book.batches:
         known = counted(spark, landing)
         yield RollupTables(known.rollup, known.latencies, known.window)
         return

@@ -18,7 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, must_hold
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, files_of, must_hold
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.spark.spark_session import small_table
@@ -115,7 +115,8 @@ def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
     book = RollupManifest.read(landing)
-    return CountedTables(book.window, _read(spark, landing, ROLLUP, book), _read(spark, landing, LATENCIES, book))
+    rollup, latencies = (landing.read_folders(spark, table, book.folders(table).values()) for table in COUNTED)
+    return CountedTables(book.window, rollup, latencies)
 
 
 def count(
@@ -134,7 +135,7 @@ def count(
     with landing.alone(_RUN) as alone:
         book, manifests = RollupManifest.read(landing), landing.manifests()
         _sweep(landing, book, alone=alone)
-        parts = {table: _parts(manifests, table) for table in (EVENTS, TRANSITIONS)}
+        parts = {table: files_of(manifests, table) for table in (EVENTS, TRANSITIONS)}
         wide = window or book.window or WINDOW
         anew = wide != book.window
         fresh = {
@@ -149,11 +150,6 @@ def count(
         batches = frozenset(part.folder for found in parts.values() for part in found)
         _commit(landing, book, RollupManifest(wide, batches, made, topics=topics), run)
     return RollupResult(wide, len(fresh[EVENTS]), tuple(days))
-
-
-def _parts(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
-    named = [one.tables[table.name] for one in manifests if table.name in one.tables]
-    return [part for part in named if part.rows]
 
 
 def _moment(table: Table) -> str:
@@ -174,7 +170,7 @@ def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[
     query: DataFrame | None = None
     for table, parts in fresh.items():
         if parts:
-            rows = _folders(spark, landing, table, (part.folder for part in parts))
+            rows = landing.read_folders(spark, table, (part.folder for part in parts))
             place = (
                 ("msg_topic", "level", "state")
                 if table is EVENTS
@@ -208,7 +204,7 @@ def _of_days(
     spans = _spans(days)
     since, until = spans[0][0], spans[-1][1]
     bounds = (int(since.timestamp() * 1000), int(until.timestamp() * 1000)) if table is EVENTS else (None, None)
-    rows = _folders(spark, landing, table, (part.folder for part in parts if part.touches(*bounds)))
+    rows = landing.read_folders(spark, table, (part.folder for part in parts if part.touches(*bounds)))
     moment = F.col(_moment(table))
     return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
 
@@ -276,17 +272,6 @@ def _sweep(landing: Landing, book: RollupManifest, *, alone: bool) -> None:
         gone |= {f"{table.name}/{name}" for table in COUNTED for name in (landing.root / table.name).folders()}
     for below in sorted(gone - _runs(book)):
         (landing.root / below).remove()
-
-
-def _read(spark: SparkSession, landing: Landing, table: Table, book: RollupManifest) -> DataFrame:
-    return _folders(spark, landing, table, book.folders(table).values())
-
-
-def _folders(spark: SparkSession, landing: Landing, table: Table, below: Iterable[str]) -> DataFrame:
-    folders = [f"{landing.root.uri}/{name}" for name in below]
-    if not folders:
-        return spark.createDataFrame([], table.spark())
-    return spark.read.schema(table.spark()).parquet(*folders)
 
 
 def _begin(day: str) -> datetime:
