@@ -135,7 +135,7 @@ class RecallSender:
             if self._options.stop.is_set():
                 break
             if (further := self._further.get(position)) is not None:
-                if self._is_planned(further, letter_of(stored, self._plan.dead_topic, None)):
+                if self._matches_plan(further, letter_of(stored, self._plan.dead_topic, None)):
                     copies.append((further, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
@@ -161,7 +161,7 @@ class RecallSender:
                 self._partitions.acknowledge(message.chosen.position, message.token)
             self._progress()
 
-    def _is_planned(self, further: UnsentCopy, letter: DeadLetter) -> bool:
+    def _matches_plan(self, further: UnsentCopy, letter: DeadLetter) -> bool:
         """True if the dead letter that was planned is stored there."""
         found = letter.publish_time == further.letter.published
         found = found and (further.first is None or letter.digest == further.first.digest)
