@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import math
 
-from kodoctl.pipeline.audit.report import Finding
+from kodoctl.pipeline.audit.report import SampledFinding
 from kodoctl.pipeline.audit.report import document as told
-from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, PartitionCoverage, SubscriptionTotals, judge
+from kodoctl.pipeline.audit.verdict import (
+    AuditEvidence,
+    MessageStatus,
+    PartitionCoverage,
+    SubscriptionTotals,
+    decide_verdict,
+)
 from kodoctl.pipeline.report.document import Facts, ReportOrigin, document
 
 AT = 1_767_323_040_000  # 2026-01-02 03:04
@@ -26,7 +32,7 @@ def audited(lost: int = 0, short: bool = False, **fates: int) -> dict:
     )
     parts = (PartitionCoverage(READY, 0, 1_402, 1_402), PartitionCoverage(READY, 1, 1_388, 1_380 if short else 1_388))
     found = [
-        Finding(
+        SampledFinding(
             "lost", "acknowledged without a record and without a next place", "orders", "billing", READY, f"7:{n}:0:-1"
         )
         for n in range(min(lost, 20))
@@ -34,7 +40,7 @@ def audited(lost: int = 0, short: bool = False, **fates: int) -> dict:
     evidence = AuditEvidence(
         parts, (SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 2_790, **counts}),)
     )
-    return told(judge(evidence), evidence, found)
+    return told(decide_verdict(evidence), evidence, found)
 
 
 def late(p50: float, p95: float, p99: float) -> dict:

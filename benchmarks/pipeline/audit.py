@@ -29,7 +29,7 @@ import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
 from pyarrow import parquet
 
-from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.job import LandedTables, audit
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
@@ -122,7 +122,7 @@ class Arms:
         given, window = self._tables(), "300000 milliseconds"
         began = time.monotonic()
         topics = self._spark.createDataFrame([(READY, "B2", "ready")], "msg_topic string, level string, state string")
-        with once(given.transitions) as records:
+        with without_duplicates(given.transitions) as records:
             for name, transform in (("rollup", rollup), ("latencies", latencies)):
                 rows = transform(given.events, records, window=window, topics=topics)
                 rows.write.mode("overwrite").parquet(str(self._folder / name))

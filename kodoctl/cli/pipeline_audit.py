@@ -27,7 +27,7 @@ from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command, say, tell_wait
 from kodoctl.documents.audit_document import AuditDocument
-from kodoctl.pipeline.command_hint import typed
+from kodoctl.pipeline.command_hint import command_line
 
 
 @command
@@ -49,7 +49,7 @@ def audit(
     settings, keys = spark_settings(master, conf), signing_keys()
     connection = target.connection()
     expansion = one_expansion(topology, command_target.environment_of(connection, env))
-    from kodoctl.pipeline.audit.audit_inputs import judge_landing
+    from kodoctl.pipeline.audit.audit_inputs import run_audit
     from kodoctl.pipeline.audit.report import EXIT_CODES
     from kodoctl.pipeline.audit.verdict import Outcome
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold, read_at
@@ -58,13 +58,13 @@ def audit(
     from kodoctl.render.audit_text import lines
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, typed(topology, env, landing))
+    must_hold(place, command_line(topology, env, landing))
     at = read_at(place.manifests())
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,
     ):
-        judged = judge_landing(spark, place, expansion, admin, ledger, keys)
+        judged = run_audit(spark, place, expansion, admin, ledger, keys)
     found: AuditDocument = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))

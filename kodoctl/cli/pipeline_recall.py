@@ -44,7 +44,7 @@ from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import typed
+from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
@@ -91,7 +91,7 @@ def plan(
     bar.begin(run, "choosing dead letters")
     settings = spark_settings(master, conf)
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
-    from kodoctl.pipeline.recall.select_job import Choosing
+    from kodoctl.pipeline.recall.select_job import DeadLetterSelector
     from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:
@@ -100,8 +100,8 @@ def plan(
         patch = patch_in(edit, loaded, topic) if edit else None
         place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
         if place is not None:
-            must_hold(place, typed(topology, loaded.environment, landing or ""))
-        choosing = Choosing(session, lambda: bar.session(settings), place)
+            must_hold(place, command_line(topology, loaded.environment, landing or ""))
+        choosing = DeadLetterSelector(session, lambda: bar.session(settings), place)
         with remembered(store, family, again=again) as done:
             made = prepare_plan(
                 session, RecallAction.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,

@@ -50,19 +50,19 @@ def recommend(
     bar = Bar(output)
     bar.begin(run, "recommend")
     settings = spark_settings(master, conf)
-    from kodoctl.pipeline.command_hint import duration, typed
+    from kodoctl.pipeline.command_hint import command_line, duration
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.recommend.job import recommend as look
     from kodoctl.pipeline.recommend.report import document
-    from kodoctl.pipeline.recommend.verified_patch import patched
-    from kodoctl.pipeline.recommend.yaml_patch import patch
+    from kodoctl.pipeline.recommend.verified_patch import patch_topology
+    from kodoctl.pipeline.recommend.yaml_patch import unified_diff
     from kodoctl.pipeline.rollup.job import check_counted, counted
     from kodoctl.render.recommendation_text import lines
 
     wanted = duration("--goal", goal)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, typed(topology, env, landing), messages=True)
+    must_hold(place, command_line(topology, env, landing), messages=True)
     check_counted(place)
     with bar.session(lightly(settings, place)) as spark:
         tables = counted(spark, place)
@@ -74,7 +74,7 @@ def recommend(
 
         source = expansion.topology.source
         name = source_of_topology(Path(source.path)).path or Path(source.path).as_posix().lstrip("/")
-        found["patch"] = patch(name, *patched(expansion, advice.moves))
+        found["patch"] = unified_diff(name, *patch_topology(expansion, advice.moves))
     if output is Format.JSON:
         say(json.dumps(found, indent=2))
         return

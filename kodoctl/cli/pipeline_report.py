@@ -31,7 +31,7 @@ from kodoctl.cli.spark_progress import Bar
 from kodoctl.console import Environment, columns, command, say, tell_wait, write_file
 from kodoctl.documents.report_document import ReportDocument
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.command_hint import typed
+from kodoctl.pipeline.command_hint import command_line
 
 Out = Annotated[
     str | None,
@@ -74,7 +74,7 @@ def report(
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    again = typed(topology, env, landing)
+    again = command_line(topology, env, landing)
     must_hold(place, again)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
@@ -88,7 +88,7 @@ def report(
         made_at=int(time.time() * 1000),
         topology=expansion.name,
         environment=expansion.topology.environment,
-        file=typed(topology, env, DEFAULT),
+        file=command_line(topology, env, DEFAULT),
         typed=again,
     )
     _write(document(about, facts), file, png, output)

@@ -24,7 +24,7 @@ from kodoctl.cli.terminal import say_folded, show_lines
 from kodoctl.console import Environment, command
 from kodoctl.documents.rollup_document import RollupDocument
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import typed
+from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.rollup.job import RollupResult, RollupScope
@@ -62,7 +62,7 @@ def rollup(
     width = None if window is None else parse_window(window)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, typed(topology, env, landing), messages=True)
+    must_hold(place, command_line(topology, env, landing), messages=True)
     with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)

@@ -91,7 +91,7 @@ def lab(
     if png:
         check_drawable()
         make_folder(Path(png))
-    from kodoctl.pipeline.command_hint import duration, typed
+    from kodoctl.pipeline.command_hint import command_line, duration
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.simulate import job
     from kodoctl.pipeline.simulate.comparison import document
@@ -105,11 +105,11 @@ def lab(
     then = job.candidate(today, *_read(candidate))
     job.changed(today, then)
     place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
-    must_hold(place, typed(topology, env, landing), messages=True)
+    must_hold(place, command_line(topology, env, landing), messages=True)
     with bar.session(lightly(settings, place)) as spark:
-        found, notes = job.trials(spark, place, today, then, asked)
+        found, notes = job.build_simulations(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
-    made: SimulationDocument = {"run": run, **document(list(job.replayed(found, today, then)), notes)}
+    made: SimulationDocument = {"run": run, **document(list(job.run_simulations(found, today, then)), notes)}
     pictures = list(for_chat(made)) if png else []
     write_pictures(png or "", pictures)
     if output is Format.JSON:

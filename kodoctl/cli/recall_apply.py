@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.sends_in_flight import ParallelSend, Report, SendOptions
+    from kodoctl.recall.sends_in_flight import ParallelSend, SendOptions, SendReport
     from kodoctl.topology.units import Duration
 
 MAX_AGE = "7d"
@@ -123,7 +123,7 @@ def apply_plan(
     _tell(report, shown, asked.output)
 
 
-def _tell(report: Report, shown: RecallReportDocument, output: Format) -> None:
+def _tell(report: SendReport, shown: RecallReportDocument, output: Format) -> None:
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
@@ -238,7 +238,7 @@ def _carry_out(
     signer: Signer | None,
     largest: Mapping[str, int],
     helped: Callable[[Attempt], ParallelSend] | None,
-) -> Report:
+) -> SendReport:
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.rate_limit import RateLimit
@@ -283,7 +283,7 @@ class _Progress:
             tell(f"{done:,} of {total:,}")
 
 
-def _report_json(report: Report, plan: RecallPlan, seconds: float) -> RecallReportDocument:
+def _report_json(report: SendReport, plan: RecallPlan, seconds: float) -> RecallReportDocument:
     from dataclasses import asdict
 
     head = {"format_version": 1, "run": plan.run, "action": plan.action.value, "complete": report.complete}

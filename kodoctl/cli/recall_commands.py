@@ -151,8 +151,8 @@ def prepare_plan(
     now = int(time.time() * 1000)
     named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
     request = RecallRequest(
-        action, family, loaded.source.name, loaded.environment, parse(where, now), named, to, limit, again, because, edit,
-        done,
+        action, family, parse(where, now), named, to, limit, again, edit,
+        done=done, path=loaded.source.name, environment=loaded.environment, because=because,
     )  # fmt: skip
     cluster = RecallCluster(session)
     made = prepare(request, cluster, DeltaLedger(ledger), fill)

@@ -61,10 +61,10 @@ class Bar:
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
         """As kodoctl.pipeline.spark.spark_session.spark_session; where a cluster has no room for it, that is told."""
-        from kodoctl.pipeline.spark.executor_wait import told_of_waiting
+        from kodoctl.pipeline.spark.executor_wait import report_executor_wait
         from kodoctl.pipeline.spark.spark_session import spark_session
 
-        with self._shown(), spark_session(settings) as spark, told_of_waiting(spark, self.tell):
+        with self._shown(), spark_session(settings) as spark, report_executor_wait(spark, self.tell):
             self._spark, self._doing = spark, "Spark works"
             try:
                 yield spark

@@ -1,1 +1,1 @@
-"""The data pipeline on Spark: what happened to every message, told from the data (extra `spark`)."""
+"""The data pipeline on Spark: the history of every message, computed from stored data (extra `spark`)."""

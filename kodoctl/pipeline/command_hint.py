@@ -11,7 +11,7 @@ from kodoctl.pipeline.ingest.landing_store import DEFAULT
 from kodoctl.topology.units import Duration, UnitError
 
 
-def typed(topology: str, environment: str | None, landing: str) -> str:
+def command_line(topology: str, environment: str | None, landing: str) -> str:
     """The argument and the options that name them."""
     options = [
         *(("--env", environment) if environment else ()),

@@ -12,23 +12,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kodoctl.pulsar.recall_transport import LaneSender, NeverTakenError, RecalledMessage, Receipt
-from kodoctl.recall.ledger_entries import line
+from kodoctl.recall.ledger_entries import ledger_entry
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
-from kodoctl.recall.send_receipts import Receipts
+from kodoctl.recall.send_receipts import ReceiptTracker
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan_ledger import PlanLedger
-    from kodoctl.recall.sends_in_flight import InFlightMessage, Report, SendBatch, SendOptions
+    from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch, SendOptions, SendReport
 
 
 class BatchSender:
-    """Sends the batches of one attempt, or discards them where the plan says so; counts outcomes in `report`."""
+    """Sends the batches of one attempt, or discards them if that is the plan; counts outcomes in `report`."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class BatchSender:
         ledger: PlanLedger,
         edit: Edit | None,
         options: SendOptions,
-        report: Report,
+        report: SendReport,
     ) -> None:
         self._plan, self._cluster, self._ledger, self._edit = plan, cluster, ledger, edit
         self._options, self._report = options, report
-        self._receipts = Receipts(options.stop, waits=cluster.waits)
+        self._receipts = ReceiptTracker(options.stop, waits=cluster.waits)
         self._lanes: dict[int, LaneSender] = {}
         self._begins: dict[int, str] = {}  # lane -> its end when the attempt began
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
@@ -141,4 +141,4 @@ class BatchSender:
                     pass
 
     def _entry(self, message: InFlightMessage, event: RecallEvent) -> RecallEntry:
-        return line(self._plan, message, event, self._options, self._begins.get(message.chosen.lane, ""))
+        return ledger_entry(self._plan, message, event, self._options, self._begins.get(message.chosen.lane, ""))

@@ -67,7 +67,7 @@ class ReadOnlyLetters:
 
 
 class RecallCluster:
-    """Over one session. `declared`: bytes that a message may have, by topic, where the file says."""
+    """Cluster of a recall, over one session. `declared`: maximum message size in bytes by topic, if the file has one."""
 
     def __init__(self, session: Session, declared: Mapping[str, int] | None = None) -> None:
         self._session, self._declared = session, declared or {}
@@ -87,7 +87,7 @@ class RecallCluster:
             return None
 
     def facts(self, part: str) -> PartitionFacts:
-        """What the broker tells of a partition and its cursors now. Raises ClusterError."""
+        """State of a partition and its cursors on the broker now. Raises ClusterError."""
         return read_facts(self._session.admin, part)
 
     def read_all(

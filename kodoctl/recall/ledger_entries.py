@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction, RecallPlan
-from kodoctl.recall.recovery import Verdict
+from kodoctl.recall.recovery import Recovery
 
 if TYPE_CHECKING:
-    from kodoctl.recall.sends_in_flight import Further, InFlightMessage, SendOptions
+    from kodoctl.recall.sends_in_flight import InFlightMessage, SendOptions, UnsentCopy
 
 _DECIDED: Final = {
-    Verdict.STORED: (RecallEvent.SENT, "read back from its lane"),
-    Verdict.MISSED: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Verdict.UNCLEAR: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+    Recovery.STORED: (RecallEvent.SENT, "read back from its lane"),
+    Recovery.SKIPPED_BY_BROKER: (RecallEvent.REFUSED, "the broker did not take it, and took later ones: plan again"),
+    Recovery.UNKNOWN: (RecallEvent.UNCLEAR, "the broker forgot, and the lane cannot tell"),
 }
 
 
-def line(
+def ledger_entry(
     plan: RecallPlan, message: InFlightMessage, event: RecallEvent, options: SendOptions, begins: str
 ) -> RecallEntry:
     """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
@@ -44,43 +44,25 @@ def line(
     )
 
 
-def unsent(plan: RecallPlan, further: Further, sent: LetterStatus, options: SendOptions) -> RecallEntry:
-    """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
-    where one is known.
+def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:
+    """Entry of a dead letter that need not be sent, at its own position. `sent`: status of the message that was sent
+    instead.
     """
     position, published = further.letter
     copy = further.first
+    note = f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id"
+    status = sent._replace(position=str(position), at=options.clock(), note=note, published=published)
     return RecallEntry(
-        run=sent.run,
-        event=sent.event,
-        recall_id=plan.recall_id_of(further.letter),
-        dead_topic=plan.dead_topic,
-        position=str(position),
-        at=options.clock(),
-        lane=sent.lane,
-        number=sent.number,
-        receipt=sent.receipt,
-        note=f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id",
-        who=options.who,
-        published=published,
+        recall_id=plan.recall_id_of(further.letter), dead_topic=plan.dead_topic, who=options.who, **status._asdict()
     )
 
 
-def decided(plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Verdict, now: int, place: str) -> RecallEntry:
+def recovery_entry(
+    plan: RecallPlan, letter: str, doubt: LetterStatus, verdict: Recovery, now: int, place: str
+) -> RecallEntry:
     """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for
-    Verdict.SEND.
+    Recovery.SEND.
     """
     event, note = _DECIDED[verdict]
-    return RecallEntry(
-        run=doubt.run,
-        event=event,
-        recall_id=letter,
-        dead_topic=plan.dead_topic,
-        position=doubt.position,
-        at=now,
-        lane=doubt.lane,
-        number=doubt.number,
-        receipt=place,
-        note=note,
-        published=doubt.published,
-    )
+    status = doubt._replace(event=event, at=now, receipt=place, note=note)
+    return RecallEntry(recall_id=letter, dead_topic=plan.dead_topic, **status._asdict())

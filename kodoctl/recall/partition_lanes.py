@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
-from kodoctl.recall.ledger_entries import decided
+from kodoctl.recall.ledger_entries import recovery_entry
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
-from kodoctl.recall.recovery import ReadBack, Verdict, judge
+from kodoctl.recall.recovery import LaneScan, Recovery, recover
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import PartitionFacts
@@ -75,7 +75,7 @@ def settle_doubts(
     now: int,
 ) -> list[RecallEntry]:
     """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
-    number was passed without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
+    number was passed without them, UNCLEAR if neither is known. All others are to be sent again.
     """
     booked = highest_booked(known, plan.run)
     found: list[RecallEntry] = []
@@ -91,14 +91,14 @@ def settle_doubts(
         read_back = _read_back(cluster, lane.part, doubts)
         age = now - min(one.at for one in doubts.values())
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
-        for recall_id, verdict in judge(numbers, watermark, highest, age, read_back).items():
-            if verdict is not Verdict.SEND:
+        for recall_id, verdict in recover(numbers, watermark, highest, age, read_back).items():
+            if verdict is not Recovery.SEND:
                 place = read_back.found.get(recall_id, "")
-                found.append(decided(plan, recall_id, doubts[recall_id], verdict, now, place))
+                found.append(recovery_entry(plan, recall_id, doubts[recall_id], verdict, now, place))
     return found
 
 
-def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus]) -> ReadBack:
+def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus]) -> LaneScan:
     """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
     whoever moved it on kept its recall id.
     """
@@ -113,6 +113,6 @@ def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterSta
             if (recall_id := stored.properties.get(properties.RECALL, "")) in doubts:
                 found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:
-        return ReadBack()
+        return LaneScan()
     whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])
-    return ReadBack(found, whole)
+    return LaneScan(found, whole)

@@ -1,5 +1,5 @@
-"""A plan's lanes dealt out to those who work side by side: a lane has one sender, a sender may have several lanes.
-Pure.
+"""Partitioning of a recall plan into sub-plans for parallel senders. A target partition is never split: it must have
+one producer. Pure.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from kodoctl.recall.stored_message import Position
 
 
-def crews(
+def partition_plan(
     plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
 ) -> list[RecallPlan]:
-    """At most so many plans, each with all letters of some of the `lanes` but for those `without`, about as many
-    letters each; acknowledging is left to who holds the dead letters.
+    """At most `most` plans with about equal numbers of letters: the largest lane first, each to the smallest plan. A plan
+    has all letters of some of the `lanes`, except those in `without`. The holder of the dead letters acknowledges them.
     """
     wanted = set(lanes)
     letters = [one for one in plan.letters if one.lane in wanted and one.position not in without]

@@ -16,12 +16,12 @@ Json = Any
 
 
 class NotEditableError(ValueError):
-    """This payload cannot be patched without harm; the message says why."""
+    """The payload cannot be patched without damage; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`patch` is what the file says; `schema` the declared JSON Schema that a patched payload must fit, None: any."""
+    """Edit of payloads: `patch` as in its file; `schema`: declared JSON Schema that a patched payload must match, None: any."""
 
     patch: Mapping[str, Json]
     schema: Mapping[str, Json] | None = None

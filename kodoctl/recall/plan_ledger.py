@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallLedger, standings
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallLedger, latest_status
 
 if TYPE_CHECKING:
     from kodoctl.recall.recall_plan import PlannedLetter
@@ -20,12 +20,12 @@ class PlanLedger:
 
     def read(self) -> None:
         """Reads every entry about the dead-letter topic again, because other processes append entries too."""
-        self.statuses = standings(self._ledger.entries(self._dead_topic))
+        self.statuses = latest_status(self._ledger.entries(self._dead_topic))
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
         """All of them or none; they are stored when this returns."""
         self._ledger.append(entries)
-        self.statuses |= standings(entries)
+        self.statuses |= latest_status(entries)
 
     def settled(self, letter: PlannedLetter) -> bool:
         """True if any run sent or discarded the dead letter for certain."""

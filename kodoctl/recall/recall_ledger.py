@@ -12,9 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class RecallEvent(StrEnum):
-    """In the order of a letter's life. `UNCLEAR`: nobody can tell whether it was stored,
-    and it was not sent again.
-    """
+    """Events of a dead letter, in order. `UNCLEAR`: it is unknown if it was stored, and it was not sent again."""
 
     INTENT = "intent"
     REFUSED = "refused"
@@ -31,9 +29,9 @@ SETTLED = frozenset({RecallEvent.SENT, RecallEvent.DISCARDED})
 
 
 class RecallEntry(NamedTuple):
-    """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the
-    broker had it already, and nobody read where; `published`: the letter's own publish time, ms; `payload`: the old
-    one of an edited letter.
+    """Entry of the recall ledger. `at`: ms since the epoch; `lane`: full name of a partition; `receipt`: position where
+    it was stored, "" = the broker had it already, at an unknown position; `published`: publish time of the dead letter,
+    ms; `payload`: the original one of an edited letter.
     """
 
     run: str
@@ -80,7 +78,7 @@ class RecallLedger(Protocol):
         """Every line about one dead letter topic, in any order; payloads are left out."""
 
 
-def standings(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
+def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
     """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
     from there on a lane is read back.
     """
@@ -99,7 +97,7 @@ def standings(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
 
 
 def _comes_after(entry: RecallEntry, before: LetterStatus) -> bool:
-    """True if an entry replaces what another entry of the same run and recall id said before."""
+    """True if an entry replaces the earlier status of the same run and recall id."""
     if entry.event is before.event is RecallEvent.INTENT:
         return entry.at < before.at
     if entry.event is before.event:  # a line that says where is worth more than one that does not

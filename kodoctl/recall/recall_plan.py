@@ -30,7 +30,7 @@ class RecallAction(StrEnum):
     DISCARD = "discard"
 
 
-class LeftOut(StrEnum):
+class ExclusionReason(StrEnum):
     """Why a letter that the condition chose is not in the plan. Public: plan files hold these words."""
 
     ALREADY = "already"
@@ -45,7 +45,7 @@ class LeftOut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLane:
+class PlannedPartition:
     """A partition letters are sent to: its topic, whether that is a ready topic, and how many partitions it had."""
 
     topic: str
@@ -59,7 +59,7 @@ class PlanLane:
         return f"{self.topic}-partition-{self.partition}"
 
 
-class Dated(NamedTuple):
+class LetterRef(NamedTuple):
     """A letter by its place and its publish time (ms), which together name it in every cluster."""
 
     position: Position
@@ -79,7 +79,7 @@ class PlannedLetter:
     digest: str
     lane: int = 0
     number: int = 0
-    repeats: tuple[Dated, ...] = ()
+    repeats: tuple[LetterRef, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class RecallPlan:
     again: bool
     because: str
     edit: Mapping[str, Any] | None
-    lanes: tuple[PlanLane, ...]
+    lanes: tuple[PlannedPartition, ...]
     letters: tuple[PlannedLetter, ...]
-    settle: tuple[Dated, ...]
+    settle: tuple[LetterRef, ...]
     summary: RecallSummary
 
     @property
@@ -120,7 +120,7 @@ class RecallPlan:
         """Milliseconds since it was made; 0 where the clock that made it was ahead."""
         return max(0, now - self.made_at)
 
-    def recall_id_of(self, letter: Dated) -> str:
+    def recall_id_of(self, letter: LetterRef) -> str:
         """The name of a letter's recall by this plan."""
         return recall_id(self.dead_topic, *letter, self.run if self.again else "")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
-from kodoctl.recall.recall_plan import MAX_LETTERS, Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
+from kodoctl.recall.recall_plan import MAX_LETTERS, LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
 
 if TYPE_CHECKING:
@@ -178,12 +178,12 @@ def _letter(one: PlannedLetter) -> PlannedLetterRow:
     }
 
 
-def _dated(letters: Iterable[Dated]) -> list[SettledLetter]:
+def _dated(letters: Iterable[LetterRef]) -> list[SettledLetter]:
     return [{"position": str(one.position), "published": one.published} for one in letters]
 
 
-def _undated(letters: Iterable[Json]) -> tuple[Dated, ...]:
-    return tuple(Dated(Position.parse(one["position"]), one["published"]) for one in letters)
+def _undated(letters: Iterable[Json]) -> tuple[LetterRef, ...]:
+    return tuple(LetterRef(Position.parse(one["position"]), one["published"]) for one in letters)
 
 
 def _from_json(document: Json) -> RecallPlan:
@@ -194,17 +194,9 @@ def _from_json(document: Json) -> RecallPlan:
     plain = {name: value for name, value in document.items() if name not in taken}
     return RecallPlan(
         action=RecallAction(document["action"]),
-        lanes=tuple(PlanLane(**lane) for lane in document["lanes"]),
+        lanes=tuple(PlannedPartition(**lane) for lane in document["lanes"]),
         letters=tuple(
-            PlannedLetter(
-                Position.parse(one["position"]),
-                one["published"],
-                one["recall_id"],
-                one["digest"],
-                one["lane"],
-                one["number"],
-                _undated(one["repeats"]),
-            )
+            PlannedLetter(**{**one, "position": Position.parse(one["position"]), "repeats": _undated(one["repeats"])})
             for one in document["letters"]
         ),
         settle=_undated(document["settle"]),

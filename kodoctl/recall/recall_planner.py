@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
 from kodoctl.recall.partition_lanes import check_deduplication
-from kodoctl.recall.recall_ledger import RecallLedger, standings
+from kodoctl.recall.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction, RecallPlan
-from kodoctl.recall.selection import Done, LetterSelection, SelectionRequest
-from kodoctl.topology.names import Level, TopicName
+from kodoctl.recall.selection import LetterSelection, SelectionRequest
+from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
-    from kodoctl.recall.filter.condition import Condition
-    from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.stored_message import DeadLetter
 
 
-@dataclass(frozen=True, slots=True)
-class RecallRequest:
-    """Request for a recall plan. `path` and `environment`: how the family was found, for apply to find it again;
-    `done`: see kodoctl.recall.selection.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallRequest(SelectionRequest):
+    """Request for a recall plan: the input of its selection, and how the family was found (`path` and `environment`),
+    for apply to find it again.
     """
 
-    action: RecallAction
-    family: RecallSource
     path: str
     environment: str | None
-    condition: Condition
-    run: str
-    to: Level | None = None
-    limit: int = MAX_LETTERS
-    again: bool = False
     because: str = ""
-    edit: Edit | None = None
-    done: Done | None = None
 
 
 Fill = Callable[[SelectionRequest, LetterSelection], None]
@@ -60,22 +49,10 @@ def prepare(
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
-    known = standings(ledger.entries(family.dead_topic))
-    asked = SelectionRequest(
-        request.action,
-        family,
-        request.condition,
-        request.run,
-        request.to,
-        request.limit,
-        request.again,
-        request.edit,
-        known,
-        request.done,
-    )
-    selection = LetterSelection(asked)
+    request = replace(request, known=latest_status(ledger.entries(family.dead_topic)))
+    selection = LetterSelection(request)
     if fill is not None:
-        fill(asked, selection)
+        fill(request, selection)
     else:
         for letter in held_letters(family, cluster):
             selection.offer(letter)
@@ -108,7 +85,7 @@ def prepare(
 
 
 def held_letters(family: RecallSource, cluster: RecallCluster) -> Iterator[DeadLetter]:
-    """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to
+    """Dead letters that the holder has not acknowledged, oldest first in each partition; entries without a message go to
     `unread`.
     """
     for number in range(family.dead_partitions):

@@ -21,17 +21,17 @@ from typing import Final
 SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 6 hours unless told otherwise
 
 
-class Verdict(Enum):
+class Recovery(Enum):
     """Decision about a dead letter in doubt."""
 
     SEND = auto()
     STORED = auto()
-    MISSED = auto()
-    UNCLEAR = auto()
+    SKIPPED_BY_BROKER = auto()
+    UNKNOWN = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBack:
+class LaneScan:
     """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in
     between was trimmed away. As it is made: the lane may not be read.
     """
@@ -47,17 +47,19 @@ def needs_reading(watermark: int, booked: int) -> bool:
     return watermark < max(booked, 1)
 
 
-def judge(doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: ReadBack) -> dict[str, Verdict]:
+def recover(
+    doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: LaneScan
+) -> dict[str, Recovery]:
     """`doubts`: recall id -> number; `age` of the oldest intent in ms."""
     found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
     sure = whole or young or not needs_reading(watermark, booked)
 
-    def verdict(recall_id: str, number: int) -> Verdict:
+    def verdict(recall_id: str, number: int) -> Recovery:
         if recall_id in found:
-            return Verdict.STORED
+            return Recovery.STORED
         if whole and number <= watermark:
-            return Verdict.MISSED
-        return Verdict.SEND if sure else Verdict.UNCLEAR
+            return Recovery.SKIPPED_BY_BROKER
+        return Recovery.SEND if sure else Recovery.UNKNOWN
 
     return {recall_id: verdict(recall_id, number) for recall_id, number in doubts.items()}

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
-from kodoctl.recall.recall_plan import Dated, LeftOut, PlanLane, PlannedLetter, RecallAction, partition_of, recall_id
+from kodoctl.recall.recall_plan import (
+    ExclusionReason,
+    LetterRef,
+    PlannedLetter,
+    PlannedPartition,
+    RecallAction,
+    partition_of,
+    recall_id,
+)
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import LetterSample, RecallSummary
@@ -47,7 +55,7 @@ class SelectionRequest:
     limit: int
     again: bool
     edit: Edit | None
-    known: Mapping[str, LetterStatus]
+    known: Mapping[str, LetterStatus] = field(default_factory=dict)
     done: Done | None = None
 
 
@@ -59,7 +67,7 @@ class _Candidate:
     published: int
     recall_id: str
     digest: str
-    lane: PlanLane | None
+    lane: PlannedPartition | None
     reason: str
     tenant: str
     age: str
@@ -74,10 +82,10 @@ class LetterSelection:
         self.read = 0
         self.matched = 0
         self._candidates: dict[tuple[str, str], _Candidate] = {}
-        self._repeats: dict[tuple[str, str], list[Dated]] = {}
-        self._left_out: Counter[LeftOut] = Counter()
+        self._repeats: dict[tuple[str, str], list[LetterRef]] = {}
+        self._left_out: Counter[ExclusionReason] = Counter()
         self._why_not: Counter[str] = Counter()
-        self._settle: list[Dated] = []
+        self._settle: list[LetterRef] = []
         self._seen_recalls: set[str] = set()
         self._asking: list[DeadLetter] = []
         self._asking_size = 0
@@ -88,14 +96,14 @@ class LetterSelection:
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
-        """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no
-        recall's mark and are not in the ledger need not be told.
+        """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
+        id and are not in the ledger need not be added.
         """
         if mark := letter.properties.get(properties.RECALL):
             self._seen_recalls.add(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
-            self._settle.append(Dated(letter.position, letter.publish_time))
+            self._settle.append(LetterRef(letter.position, letter.publish_time))
         if not chosen:
             return
         self.matched += 1
@@ -118,37 +126,37 @@ class LetterSelection:
         done = self._asked.done(sorted({letter.identity for letter in waited}))
         for letter in waited:
             if letter.identity in done:
-                self._left_out[LeftOut.DONE] += 1
+                self._left_out[ExclusionReason.DONE] += 1
             else:
                 self._take(letter)
 
-    def _left_out_for(self, letter: DeadLetter, standing: LetterStatus | None) -> LeftOut | None:
+    def _left_out_for(self, letter: DeadLetter, standing: LetterStatus | None) -> ExclusionReason | None:
         """Why a matching letter must stay; None: it may go."""
         asked = self._asked
         if standing is not None and standing.event is not RecallEvent.REFUSED and not asked.again:
-            return LeftOut.ALREADY if standing.settled else LeftOut.UNFINISHED
+            return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED
         if asked.action is RecallAction.DISCARD:
             return None
         if properties.RECALL in letter.properties and not asked.again:
-            return LeftOut.RECALLED
+            return ExclusionReason.RECALLED
         if asked.family.lane_of(letter.level, asked.to) is None:
-            return LeftOut.NOWHERE
+            return ExclusionReason.NOWHERE
         if asked.edit is not None:
             try:
                 asked.edit.apply(letter.payload)
             except NotEditableError as problem:
                 self._why_not[str(problem)] += 1
-                return LeftOut.NOT_EDITABLE
+                return ExclusionReason.NOT_EDITABLE
         return None
 
     def _take(self, letter: DeadLetter) -> None:
         """Copies of one message are one recall: a crash of a worker can leave two."""
         name = (letter.identity, letter.digest)
         if self._asked.action is RecallAction.SEND and name in self._candidates:
-            self._repeats.setdefault(name, []).append(Dated(letter.position, letter.publish_time))
-            self._left_out[LeftOut.REPEAT] += 1
+            self._repeats.setdefault(name, []).append(LetterRef(letter.position, letter.publish_time))
+            self._left_out[ExclusionReason.REPEAT] += 1
         elif len(self._candidates) >= self._asked.limit:
-            self._left_out[LeftOut.BEYOND] += 1
+            self._left_out[ExclusionReason.BEYOND] += 1
         else:
             unique = name if self._asked.action is RecallAction.SEND else (str(letter.position), "")
             self._candidates[unique] = self._candidate(letter)
@@ -168,14 +176,16 @@ class LetterSelection:
             sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
         )
 
-    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[PlannedLetter, ...], tuple[Dated, ...], RecallSummary]:
+    def finish(
+        self,
+    ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
         """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
         self._take_those_not_done()
         kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
-        sent = [Dated(one.position, one.published) for name, one in self._candidates.items() if name not in kept]
+        sent = [LetterRef(one.position, one.published) for name, one in self._candidates.items() if name not in kept]
         if sent:
-            self._left_out[LeftOut.ALREADY] += len(sent)
-        lanes: dict[PlanLane, int] = {}
+            self._left_out[ExclusionReason.ALREADY] += len(sent)
+        lanes: dict[PlannedPartition, int] = {}
         numbers: Counter[int] = Counter()
         letters = []
         for name, one in sorted(kept.items(), key=lambda item: item[1].position):
@@ -189,7 +199,9 @@ class LetterSelection:
         return tuple(lanes), tuple(letters), tuple(sorted({*self._settle, *sent})), self._summary(list(kept.values()))
 
     def _proved_sent(self, one: _Candidate) -> bool:
-        """A letter whose recall id another letter carries was sent, whatever the ledger says: it came back."""
+        """True if a letter was read that has the recall id of this one: it was sent, whatever the ledger has, and died
+        again.
+        """
         return not self._asked.again and one.recall_id in self._seen_recalls
 
     def _summary(self, kept: list[_Candidate]) -> RecallSummary:
@@ -201,18 +213,18 @@ class LetterSelection:
             "by_tenant": _counted(one.tenant for one in kept),
             "by_age": _by_age(one.age for one in kept),
             "samples": [one.sample for one in kept if one.sample],
-            "left_out": {word.value: self._left_out[word] for word in LeftOut if self._left_out[word]},
+            "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
             "not_editable": dict(self._why_not.most_common(SAMPLES)),
         }
 
 
-def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlanLane:
+def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlannedPartition:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
     origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
     came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
     partition = partition_of(came_from, letter.key or letter.identity, lane.partitions)
-    return PlanLane(lane.topic, partition, lane.ready, lane.partitions)
+    return PlannedPartition(lane.topic, partition, lane.ready, lane.partitions)
 
 
 def _sample(letter: DeadLetter) -> LetterSample:

@@ -22,7 +22,7 @@ SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then
 _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 
 
-class Receipts:
+class ReceiptTracker:
     """Receipts of all batches of one attempt. `clock` in seconds; `waits` reports long waits."""
 
     def __init__(
@@ -54,9 +54,9 @@ class Receipts:
             self._changed.notify_all()
 
     def wait(self, batch: SendBatch) -> None:
-        """Returns when every message that was sent has its receipt. It waits as long as any come, for SILENCE seconds,
-        and for PATIENCE once somebody said stop: a connection that is gone may never come back. Messages without a
-        receipt keep no outcome then, the batch is `left`, and `stop` is set: nothing more is to be sent.
+        """Waits until every message that was sent has its receipt. Gives up after SILENCE seconds without a receipt, or
+        PATIENCE seconds once `stop` is set: a lost connection may never return. Messages without a receipt then have no
+        outcome, the batch is `left`, and `stop` is set, so that nothing more is sent.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
             self._silent_since = None

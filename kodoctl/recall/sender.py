@@ -32,12 +32,12 @@ from kodoctl.protocol import properties as control
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions
-from kodoctl.recall.ledger_entries import unsent
+from kodoctl.recall.ledger_entries import copy_entry
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
 from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
-from kodoctl.recall.sends_in_flight import Further, InFlightMessage, ParallelSend, Report, SendBatch, SendOptions
+from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport, UnsentCopy
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import ReadMessage
@@ -63,16 +63,16 @@ class RecallSender:
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
         self._sends = plan.action is RecallAction.SEND
         self._chosen = {one.position: one for one in plan.letters}
-        self._further = {one.position: Further(one) for one in plan.settle}
-        self._further |= {copy.position: Further(copy, one) for one in plan.letters for copy in one.repeats}
-        self.report = Report()
+        self._further = {one.position: UnsentCopy(one) for one in plan.settle}
+        self._further |= {copy.position: UnsentCopy(copy, one) for one in plan.letters for copy in one.repeats}
+        self.report = SendReport()
         self._ledger = PlanLedger(ledger, plan.dead_topic)
         self._partitions = DeadLetterPartitions(plan, cluster, options, (*self._chosen, *self._further))
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0
         self._met: set[Position] = set()
 
-    def run(self) -> Report:
+    def run(self) -> SendReport:
         """Raises KodoctlError when it cannot begin or go on; whatever was done by then is in the ledger."""
         with ExitStack() as stack:
             numbers = self._partitions.open(stack)
@@ -101,7 +101,7 @@ class RecallSender:
         needed = self._needed(without)
         check_lanes(self._plan, self._cluster, needed)
         before = sum(self._ledger.settled(one) for one in self._plan.letters)
-        found = helpers(needed, without) if needed else Report()
+        found = helpers(needed, without) if needed else SendReport()
         self._ledger.read()
         recorded = sum(self._ledger.settled(one) for one in self._plan.letters) - before
         self.report.sent, self.report.had_already = (
@@ -110,9 +110,7 @@ class RecallSender:
         self.report.before -= self.report.sent + self.report.had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
-        """Counts dead letters that the holder has no more: the ledger says which of them a recall moved; of the others
-        nobody knows.
-        """
+        """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._ledger.settled(one):
@@ -130,14 +128,14 @@ class RecallSender:
 
     def _partition(self, number: int) -> None:
         batch, before = SendBatch(), SendBatch()  # the one that is gathered, and the one that was sent meanwhile
-        copies: list[tuple[Further, object]] = []
+        copies: list[tuple[UnsentCopy, object]] = []
         usual = self._options.at_once or MOST_AT_ONCE
         most = min(usual, self._options.pace.a_second)
         for position, stored in self._partitions.messages(number):
             if self._options.stop.is_set():
                 break
             if (further := self._further.get(position)) is not None:
-                if self._is_planned(further, letter_of(stored, self._plan.dead_topic, None)):
+                if self._matches_plan(further, letter_of(stored, self._plan.dead_topic, None)):
                     copies.append((further, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
@@ -163,7 +161,7 @@ class RecallSender:
                 self._partitions.acknowledge(message.chosen.position, message.token)
             self._progress()
 
-    def _is_planned(self, further: Further, letter: DeadLetter) -> bool:
+    def _matches_plan(self, further: UnsentCopy, letter: DeadLetter) -> bool:
         """True if the dead letter that was planned is stored there."""
         found = letter.publish_time == further.letter.published
         found = found and (further.first is None or letter.digest == further.first.digest)
@@ -171,7 +169,7 @@ class RecallSender:
             self.report.elsewhere.append(f"{letter.position}: it is not the letter that was planned")
         return found
 
-    def _acknowledge_unsent(self, copies: list[tuple[Further, object]]) -> None:
+    def _acknowledge_unsent(self, copies: list[tuple[UnsentCopy, object]]) -> None:
         """Records copies by their own positions before they are acknowledged: else an audit takes them for removed."""
         entries, recorded = [], []
         for further, token in copies:
@@ -183,7 +181,7 @@ class RecallSender:
             if own is not None and own.settled:
                 recorded.append((position, token))
             elif sent is not None and sent.event is RecallEvent.SENT:
-                entries.append(unsent(self._plan, further, sent, self._options))
+                entries.append(copy_entry(self._plan, further, sent, self._options))
                 recorded.append((position, token))
             elif sent is not None and sent.settled:
                 self.report.elsewhere.append(f"{position}: its first was discarded: plan again")

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.rate_limit import RateLimit
     from kodoctl.recall.recall_ledger import RecallEvent
-    from kodoctl.recall.recall_plan import Dated, PlannedLetter
+    from kodoctl.recall.recall_plan import LetterRef, PlannedLetter
 
 
 @dataclass
-class Report:
+class SendReport:
     """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
     those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
     `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out.
@@ -62,19 +62,19 @@ class SendOptions:
     holds: bool = True
 
 
-class Further(NamedTuple):
+class UnsentCopy(NamedTuple):
     """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
     None: it was sent, or discarded, before this plan.
     """
 
-    letter: Dated
+    letter: LetterRef
     first: PlannedLetter | None = None
 
 
 @dataclass(slots=True)
 class InFlightMessage:
-    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload` is what is sent, edited where the
-    plan says so; `outcome` None: not known yet; `receipt`: where it was stored, as far as the broker said.
+    """A dead letter that is being sent or discarded. `token` acknowledges it; `payload`: the one to send, edited if the
+    plan has an edit; `outcome` None: not known yet; `receipt`: position where it was stored, if the broker reported it.
     """
 
     chosen: PlannedLetter
@@ -86,7 +86,7 @@ class InFlightMessage:
     note: str = ""
 
     def finish(self, outcome: RecallEvent, *, receipt: str = "", note: str = "") -> None:
-        """Sets what became of it; `note` says why where it was not sent."""
+        """Sets its outcome; `note`: the reason if it was not sent."""
         self.receipt, self.note = receipt, note
         self.outcome = outcome  # last: who sees it reads the others without a lock
 
@@ -108,7 +108,7 @@ class SendBatch:
         self.size += message.letter.size
 
 
-ParallelSend = Callable[[Collection[int], Container[Position]], Report]
+ParallelSend = Callable[[Collection[int], Container[Position]], SendReport]
 """Sends the dead letters of some lanes, except those at some positions, and records them in the ledger. The caller sends
 what is left.
 """

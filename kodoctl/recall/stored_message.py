@@ -20,7 +20,7 @@ _TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} deep"
 
 
 class NotJsonError(ValueError):
-    """A payload is no JSON document; the message says why."""
+    """The payload is no JSON document; the message is the reason."""
 
 
 class Position(NamedTuple):

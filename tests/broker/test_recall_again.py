@@ -23,11 +23,11 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.partitioning import crews
+from kodoctl.recall.partitioning import partition_plan
 from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_plan_file import loads
 from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import Report, SendOptions
+from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 from kodoctl.recall.stored_message import Position
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Workspace
@@ -172,13 +172,13 @@ def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace
     connection = Connection(admin_url=workspace.broker.admin_url, broker_url=workspace.broker.broker_url)
     helped: list[int] = []
 
-    def helpers(lanes: Collection[int], without: Container[Position]) -> Report:
+    def helpers(lanes: Collection[int], without: Container[Position]) -> SendReport:
         reports = [
             SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, 1_000).run()
-            for crew in crews(plan, lanes, 2, without)
+            for crew in partition_plan(plan, lanes, 2, without)
         ]
         helped.append(sum(one.sent for one in reports))
-        return Report(sent=sum(one.sent for one in reports))
+        return SendReport(sent=sum(one.sent for one in reports))
 
     orders = SendOptions(RateLimit(5_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
     with Session(connection) as session:

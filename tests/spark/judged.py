@@ -11,7 +11,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from kodoctl.pipeline.audit.audit_inputs import judge_landing
+from kodoctl.pipeline.audit.audit_inputs import run_audit
 from kodoctl.pipeline.ingest.job import IngestRequest, ingest, present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
@@ -71,7 +71,7 @@ class Judged(Setting):
     def verdict(self):
         admin = HttpAdmin(Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url))
         try:
-            return judge_landing(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"), None)
+            return run_audit(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"), None)
         finally:
             admin.close()
 

@@ -9,9 +9,9 @@ import pytest
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.recalled import LETTERS, weighed
+from kodoctl.pipeline.audit.recalled import LETTERS, with_evidence
 from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, judge
+from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, decide_verdict
 from kodoctl.pulsar.secret import Secret
 from tests.spark import disasters, world
 
@@ -25,7 +25,7 @@ def found(spark):
     worlds = [one.world for one in disasters.ALL]
     events = spark.createDataFrame([row for w in worlds for row in w.events], world.EVENTS)
     transitions = spark.createDataFrame([row for w in worlds for row in w.transitions], world.TRANSITIONS)
-    letters = weighed(spark.createDataFrame([row for w in worlds for row in w.letters], LETTERS), events)
+    letters = with_evidence(spark.createDataFrame([row for w in worlds for row in w.letters], LETTERS), events)
     lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
     came = outcomes(places(events, transitions, letters, lanes), lanes).persist()
     known = judged(came, hops(events, lanes)).persist()
@@ -49,7 +49,7 @@ def found(spark):
     for one in worlds:
         tally = one.tally(fates[one.family], missing.get(one.family, 0), forged.get(one.family, 0))
         own = tuple(one.gap(*gap) for gap in gaps[one.topic("ready")])
-        verdict = judge(
+        verdict = decide_verdict(
             AuditEvidence(tuple(one.parts), (tally,), own, one.skew, strays=tuple(astray[one.topic("ready")]))
         )
         verdicts[one.name] = (verdict, tally, places_of[one.name])

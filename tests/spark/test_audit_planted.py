@@ -369,7 +369,7 @@ def test_a_recalled_letter_that_is_deleted_unread_is_never_no_loss(spark, broker
     judged.read()
     found = judged.verdict()
     assert outcome(found) == ("inconclusive", {"unproved"}), found["reasons"]
-    assert [one["cause"] for one in found["findings"]] == [Cause.UNMET.value]
+    assert [one["cause"] for one in found["findings"]] == [Cause.UNCONFIRMED_RECALL.value]
     judged.work(3)
     judged.read()
     assert judged.verdict()["verdict"] == "inconclusive", "nothing that comes later says what became of it"

@@ -7,7 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS
@@ -52,7 +52,7 @@ def test_an_ingest_outlives_a_worker_that_fails(spark: SparkSession, cluster: Cl
     assert (events[-1]["event"], events[-1]["events"], events[-1]["holes"]) == ("end", 6_000, 0)
     rows = Landing(str(landing), "trade", None).read(spark, EVENTS)
     found = rows.agg(
-        f.count("*"), f.countDistinct(f.col("properties")["n"]), f.countDistinct("msg_topic", "id")
+        F.count("*"), F.countDistinct(F.col("properties")["n"]), F.countDistinct("msg_topic", "id")
     ).first()
     assert found is not None
     assert tuple(found) == (6_000, 6_000, 6_000)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.ingest.tables import MESSAGES
@@ -21,7 +21,7 @@ from kodoctl.recall.filter.condition import Condition, parse
 from kodoctl.recall.filter.evaluator import evaluate
 from kodoctl.recall.filter.filter_errors import ConditionError
 from kodoctl.recall.filter.spark_columns import fact_columns
-from kodoctl.recall.filter.spark_fallback import doubt_sql
+from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _table(spark: SparkSession, letters: list[dict[str, Any]]) -> Any:
     ]
     schema = ", ".join(f"`{name}` {kinds[name]}" for name in names)
     made = spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
-    return made.withColumn("broken", f.lit(None))
+    return made.withColumn("broken", F.lit(None))
 
 
 def _disagreements(spark: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> list[tuple[Any, ...]]:
@@ -233,9 +233,9 @@ def _disagreements(spark: SparkSession, letters: list[dict[str, Any]], texts: li
     """
     conditions = [condition for text in texts if (condition := _parsed(text)) is not None]
     columns = fact_columns("uid")
-    doubts = [doubt_sql(condition.root, columns) for condition in conditions]
-    asked = [f.expr(to_spark_sql(condition.root, columns)).alias(f"t{at}") for at, condition in enumerate(conditions)]
-    asked += [f.expr(doubt or "false").alias(f"d{at}") for at, doubt in enumerate(doubts)]
+    doubts = [needs_fallback_sql(condition.root, columns) for condition in conditions]
+    asked = [F.expr(to_spark_sql(condition.root, columns)).alias(f"t{at}") for at, condition in enumerate(conditions)]
+    asked += [F.expr(doubt or "false").alias(f"d{at}") for at, doubt in enumerate(doubts)]
     whole = next((at for at, doubt in enumerate(doubts) if doubt), 0)
     asked.append(chosen(conditions[whole], "uid").alias("chosen"))
     found: list[tuple[Any, ...]] = []
@@ -354,7 +354,7 @@ def test_a_message_has_the_same_name_in_tables_as_in_recalls(spark: SparkSession
         _stored(number, **{name: value for name, value in pair.items() if value is not None})
         for number, pair in enumerate(pairs)
     ]
-    found = _table(spark, letters).select("number", f.expr(fact_columns(None)["id"]).alias("id")).collect()
+    found = _table(spark, letters).select("number", F.expr(fact_columns(None)["id"]).alias("id")).collect()
     assert {row["number"]: row["id"] for row in found} == {
         number: letter_of_row(letter, None).identity for number, letter in enumerate(letters)
     }
@@ -363,8 +363,8 @@ def test_a_message_has_the_same_name_in_tables_as_in_recalls(spark: SparkSession
 def test_an_encrypted_letter_is_chosen_and_one_of_which_something_is_lost_is_not(spark: SparkSession) -> None:
     told = ["", ENCRYPTED, f"not UTF-8 text, and lost: key; {ENCRYPTED}"]
     letters = [_stored(number, uid="a") for number in range(len(told))]
-    told_of = f.element_at(f.array(*map(f.lit, told)), f.col("number") + 1)
-    marked = _table(spark, letters).withColumn("broken", f.nullif(told_of, f.lit("")))
+    told_of = F.element_at(F.array(*map(F.lit, told)), F.col("number") + 1)
+    marked = _table(spark, letters).withColumn("broken", F.nullif(told_of, F.lit("")))
     found = marked.select("number", chosen(parse("properties.uid = 'a'", NOW), None).alias("chosen")).collect()
     assert [row["chosen"] for row in sorted(found)] == [
         replace(letter_of_row(letter, None), broken=broken).whole for letter, broken in zip(letters, told, strict=True)

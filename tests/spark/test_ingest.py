@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 import pytest
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -53,9 +53,9 @@ def _landing(workspace: Workspace) -> Landing:
 
 def _numbers(spark: SparkSession, workspace: Workspace) -> tuple[int, int, int]:
     """(rows, distinct numbers, distinct places) on the ready topic."""
-    events = _landing(workspace).read(spark, EVENTS).where(f.col("state") == "ready")
+    events = _landing(workspace).read(spark, EVENTS).where(F.col("state") == "ready")
     found = events.agg(
-        f.count("*"), f.countDistinct(f.col("properties")["n"]), f.countDistinct("msg_topic", "id")
+        F.count("*"), F.countDistinct(F.col("properties")["n"]), F.countDistinct("msg_topic", "id")
     ).first()
     assert found is not None
     return found[0], found[1], found[2]

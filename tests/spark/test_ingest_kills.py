@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
@@ -155,16 +155,16 @@ def _batches(landing: Landing) -> list[int]:
 def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
     """Every message once, every record once, coverage of just these, and no folder that nobody names."""
     landing = _landing(shop)
-    number = f.col("properties")["n"]
+    number = F.col("properties")["n"]
     events = landing.read(spark, EVENTS)
     ready = events.where("state = 'ready'").agg(
-        f.count("*"), f.countDistinct(number), f.countDistinct("msg_topic", "id")
+        F.count("*"), F.countDistinct(number), F.countDistinct("msg_topic", "id")
     )
     assert tuple(ready.first() or ()) == (MESSAGES,) * 3
     assert events.count() == MESSAGES + 1
-    records = landing.read(spark, TRANSITIONS).agg(f.count("*"), f.countDistinct("number")).first()
+    records = landing.read(spark, TRANSITIONS).agg(F.count("*"), F.countDistinct("number")).first()
     assert tuple(records or ()) == (RECORDS, RECORDS)
-    covered = landing.read(spark, COVERAGE).agg(f.sum("rows"), f.bool_and("full")).first()
+    covered = landing.read(spark, COVERAGE).agg(F.sum("rows"), F.bool_and("full")).first()
     assert tuple(covered or ()) == (MESSAGES + 1, True)
     batches = _batches(landing)
     assert batches == list(range(len(batches)))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.recommend.yaml_patch import patch
+from kodoctl.pipeline.recommend.yaml_patch import unified_diff
 from tests.cluster import run_main
 from tests.spark.landed import event, land, record
 
@@ -63,7 +63,7 @@ def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")
     after = FILE.replace("concurrency: 1", "concurrency: 4")
-    (tmp_path / "more.patch").write_text(patch("trade.yaml", FILE, after), encoding="utf-8")
+    (tmp_path / "more.patch").write_text(unified_diff("trade.yaml", FILE, after), encoding="utf-8")
     land(Landing(str(tmp_path / "landed"), "trade", None), 0, *traffic())
 
     def run(candidate, *arguments):

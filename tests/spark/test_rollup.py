@@ -7,7 +7,7 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.rollup.histogram import BASE, bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import latencies, rollup

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 
 from kodoctl.errors import LockedError, UsageError
 from kodoctl.pipeline.ingest.landing_store import Landing

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.errors import ClusterError
 from kodoctl.pipeline.ingest.file_store import Storage
@@ -71,10 +71,10 @@ def test_every_message_is_read_once_however_the_ledgers_are_cut(
         frame = _read(
             source, kept, "orders", splits=str(splits), coverage=str(folder), payload=str(splits == 1).lower()
         )
-        number = f.col("properties")["n"].cast("int")
+        number = F.col("properties")["n"].cast("int")
         found = frame.agg(
-            f.count("*"), f.countDistinct(number), f.min(number), f.max(number),
-            f.countDistinct("partition", "ledger", "entry", "batch_index"), f.sum("size"), f.countDistinct("split_id"),
+            F.count("*"), F.countDistinct(number), F.min(number), F.max(number),
+            F.countDistinct("partition", "ledger", "entry", "batch_index"), F.sum("size"), F.countDistinct("split_id"),
         ).first()  # fmt: skip
         assert found is not None
         total = MESSAGES + 400
@@ -102,7 +102,7 @@ def test_filters_spare_reading(source: SparkSession, kept: Workspace, tmp_path: 
         kept.make_topic(local, 2)
         fill(kept, local, range(2_000), 2, ledgers=2)
     both = _read(source, kept, "a", "b", coverage=str(tmp_path / "one"))
-    one = both.where((f.col("topic") == kept.full("a")) & (f.col("partition") == 1))
+    one = both.where((F.col("topic") == kept.full("a")) & (F.col("partition") == 1))
     assert one.count() == 1_000
     assert [(row["msg_topic"], row["msg_partition"], row["rows"]) for row in _covered(tmp_path / "one")] == [
         (kept.full("a"), 1, 1_000)
@@ -110,7 +110,7 @@ def test_filters_spare_reading(source: SparkSession, kept: Workspace, tmp_path: 
     late = _read(source, kept, "b", coverage=str(tmp_path / "late"), publishTimeSkewMs="0")
     times = sorted(row[0] for row in late.select("publish_ts").distinct().collect())
     Storage(str(tmp_path / "late")).remove()
-    wanted = late.where(f.col("publish_ts") >= f.lit(times[-1])).count()
+    wanted = late.where(F.col("publish_ts") >= F.lit(times[-1])).count()
     assert 0 < wanted <= sum(row["rows"] for row in _covered(tmp_path / "late")) < 1_000
 
 

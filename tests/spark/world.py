@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
-from kodoctl.pipeline.audit.verdict import Gap, PartitionCoverage, SubscriptionTotals
+from kodoctl.pipeline.audit.verdict import PartitionCoverage, SequenceGap, SubscriptionTotals
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
@@ -171,4 +171,4 @@ class World:
         return SubscriptionTotals(self.name, "billing", self.mode, fates, missing, contradictions)
 
     def gap(self, partition, run, missing, told, claimed):
-        return Gap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)
+        return SequenceGap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)

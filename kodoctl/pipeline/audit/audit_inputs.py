@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, judging
+from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, classify_landing
 from kodoctl.pipeline.audit.verdict import Cause
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, files_of, finished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEvent, standings
+from kodoctl.recall.recall_ledger import RecallEvent, latest_status
 from kodoctl.recall.stored_message import Position
 from kodoctl.topology.names import State
 
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 
-def judge_landing(
+def run_audit(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditDocument:
-    """The report. `keys`: see kodoctl.pipeline.audit.job.judging."""
-    with judged_landing(spark, landing, expansion, admin, ledger, keys) as judged:
-        return documented(judged, ledger)
+    """The report. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
+    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as judged:
+        return with_ledger_note(judged, ledger)
 
 
-def documented(judged: AuditResult, ledger: str) -> AuditDocument:
+def with_ledger_note(judged: AuditResult, ledger: str) -> AuditDocument:
     """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why."""
     found = judged.document()
-    if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():
+    if any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
         found["notes"].append(text)
     return found
 
 
-def judged_landing(
+def load_and_classify(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AbstractContextManager[AuditResult]:
     """Fates of all landed messages. Cursors count up to the last run that read everything behind them, because a run
@@ -65,15 +65,17 @@ def judged_landing(
     landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
     tables = LandedTables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
-    return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys)
+    return classify_landing(
+        spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys
+    )
 
 
 def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:
-    """Raises KodoctlError where files of the landing are gone: what stood in them would be missed by nobody."""
+    """Raises KodoctlError if files of the landing are missing: no later check would notice their rows."""
     marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
     counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
     there = {row["name"]: row["count"] for row in counted}
-    told = {table.name: _rows(manifests, table) for table in tables}
+    told = {table.name: sum(one.rows for one in files_of(manifests, table)) for table in tables}
     short = [f"{name}: {there.get(name, 0):,} of {many(rows, 'row')} there" for name, rows in told.items()
              if there.get(name, 0) != rows]  # fmt: skip
     if short:
@@ -83,15 +85,11 @@ def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Ta
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
 
-def _rows(manifests: list[Manifest], table: Table) -> int:
-    return sum(one.tables[table.name].rows for one in manifests if table.name in one.tables)
-
-
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
     for topic in expansion.topics:
         if topic.state is State.DEAD:
-            for recall_id, one in standings(book.entries(topic.name.full)).items():
+            for recall_id, one in latest_status(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
                     lane, _, part = one.lane.rpartition("-partition-")
                     yield RecalledLetter(

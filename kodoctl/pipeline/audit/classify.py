@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
 from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
@@ -25,46 +25,49 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, next, deeds, published, alone, followed) of every place: what it comes to if no next
-    hop was stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads it twice: persist it.
+    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop) of every place. The last
+    two are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads the
+    result twice: persist it.
     """
-    known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
+    known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
+        "acknowledged_unrecorded", _acknowledged_unrecorded()
+    )
     return known.select(
         *PLACE,
         "family",
         "identity",
         "next",
-        "deeds",
+        "completions",
         "published",
-        _judgement(followed=False).alias("alone"),
-        _judgement(followed=True).alias("followed"),
+        _judgement(followed=False).alias("without_next_hop"),
+        _judgement(followed=True).alias("with_next_hop"),
     )
 
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
+    """(PLACE, family, identity, rank, cause, completions, published) of every place that was read; `rank` is of
     kodoctl.pipeline.audit.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`:
     kodoctl.pipeline.audit.positions.hops.
     """
-    doubtful = F.col("alone") != F.col("followed")
-    decided = outcomes.where(~doubtful).withColumn("came", F.col("alone"))
+    doubtful = F.col("without_next_hop") != F.col("with_next_hop")
+    decided = outcomes.where(~doubtful).withColumn("outcome", F.col("without_next_hop"))
     asked = (
         outcomes.where(doubtful)
         .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
-        .withColumn("came", F.when(F.col("found"), F.col("followed")).otherwise(F.col("alone")))
+        .withColumn("outcome", F.when(F.col("found"), F.col("with_next_hop")).otherwise(F.col("without_next_hop")))
     )
-    columns = (*PLACE, "family", "identity", "deeds", "published", "came")
+    columns = (*PLACE, "family", "identity", "completions", "published", "outcome")
     return (
         asked.select(*columns)
         .unionByName(decided.select(*columns))
-        .where(F.col("came") != _AWAY)
+        .where(F.col("outcome") != _AWAY)
         .select(
             *PLACE,
             "family",
             "identity",
-            F.expr(f"came div {_CAUSES}").cast("int").alias("rank"),
-            F.nullif(F.col("came") % _CAUSES, F.lit(0)).alias("cause"),
-            "deeds",
+            F.expr(f"outcome div {_CAUSES}").cast("int").alias("rank"),
+            F.nullif(F.col("outcome") % _CAUSES, F.lit(0)).alias("cause"),
+            "completions",
             "published",
         )
     )
@@ -74,11 +77,13 @@ def messages(judged: DataFrame) -> DataFrame:
     """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times
     at one, is done twice.
     """
-    twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
+    twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
         judged.groupBy("family", "identity")
-        .agg(F.max("rank").alias("worst"), F.sum("deeds").alias("deeds"))
-        .select("family", "identity", F.when(twice, RANKS[MessageStatus.TWICE]).otherwise(F.col("worst")).alias("rank"))
+        .agg(F.max("rank").alias("worst"), F.sum("completions").alias("completions"))
+        .select(
+            "family", "identity", F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank")
+        )
     )
 
 
@@ -88,7 +93,7 @@ def tallied(messages: DataFrame) -> DataFrame:
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places that somebody should look at. `id`:
+    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places with a fate of FINDINGS. `id`:
     `ledger:entry:partition:batch index`; `identity` is a hash.
     """
     named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
@@ -129,9 +134,9 @@ def _acknowledged() -> Column:
     return _at_most("mark_ledger", "mark_entry") | F.coalesce(inside, F.lit(False))
 
 
-def _gone() -> Column:
-    """Stored for the subscription, acknowledged by it, and no record says why."""
-    mine = F.col("stored") & F.col("meant") & (F.col("state") != "dead") & (F.col("weight") == 0)
+def _acknowledged_unrecorded() -> Column:
+    """True if the message was stored for the subscription and acknowledged by it, and has no record."""
+    mine = F.col("stored") & F.col("addressed") & (F.col("state") != "dead") & (F.col("weight") == 0)
     return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
 
 
@@ -148,31 +153,31 @@ def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
 def _judgement(*, followed: bool) -> Column:
     absent = F.col("mark_ledger").isNull()
     return (
-        F.when(~F.col("stored"), _of_absent())
+        F.when(~F.col("stored"), _of_unread())
         .when(F.col("state") == "dead", _of_dead(absent))
-        .when(~F.col("meant"), _is(MessageStatus.NOT_FOR_ME))
+        .when(~F.col("addressed"), _is(MessageStatus.NOT_FOR_ME))
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(F.col("gone"), _of_gone(followed=followed))
+        .when(F.col("acknowledged_unrecorded"), _of_gone(followed=followed))
         .when(_overdue(), _is(MessageStatus.OVERDUE))
         .when(F.col("state") == "ready", _is(MessageStatus.OPEN))
         .otherwise(_is(MessageStatus.WAITING))
     )
 
 
-def _of_absent() -> Column:
-    """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still
-    to come. What was there before the beginning is gone, and nothing but a record, or a recall that arrived, says
-    that it was not lost there.
+def _of_unread() -> Column:
+    """Outcome of a place that is referenced, or has a record, and whose message was not read. After the last position
+    that was read, the message is still to come. A message before the first one was trimmed, and only a record, or a
+    recall that arrived, proves that it was not lost there.
     """
     before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
     outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))
     recorded = F.col("weight") > 0
     return (
-        F.when(~F.col("named") & ~recorded, _AWAY)
-        .when(F.col("named") & F.col("sent"), _is(MessageStatus.MOVING))
+        F.when(~F.col("referenced") & ~recorded, _AWAY)
+        .when(F.col("referenced") & F.col("sent"), _is(MessageStatus.MOVING))
         .when(before & ~recorded, _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
-        .when(outside & F.col("named"), _is(MessageStatus.MOVING))
+        .when(outside & F.col("referenced"), _is(MessageStatus.MOVING))
         .when(outside, _AWAY)
         .when(~F.col("covered"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .when(recorded, _is(MessageStatus.UNKNOWN))
@@ -186,12 +191,12 @@ def _of_dead(absent: Column) -> Column:
         .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
         # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
         .when(
-            F.col("claimed") & (absent | _acknowledged() | (F.col("batch") >= 0)),
-            _is(MessageStatus.UNPROVED, Cause.UNMET),
+            F.col("recall_unconfirmed") & (absent | _acknowledged() | (F.col("batch") >= 0)),
+            _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
         )
-        .when(F.col("claimed"), _is(MessageStatus.MOVING))
+        .when(F.col("recall_unconfirmed"), _is(MessageStatus.MOVING))
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged(), _is(MessageStatus.LOST, Cause.LET_GO))
+        .when(_acknowledged(), _is(MessageStatus.LOST, Cause.RELEASED))
         .otherwise(_is(MessageStatus.DEAD))
     )
 
@@ -199,14 +204,14 @@ def _of_dead(absent: Column) -> Column:
 def _of_recorded(absent: Column, *, followed: bool) -> Column:
     weight = F.col("weight")
     return (
-        F.when(F.col("mixed"), _is(MessageStatus.UNPROVED, Cause.MISTAKEN))
+        F.when(F.col("identity_conflict"), _is(MessageStatus.UNPROVED, Cause.IDENTITY_MISMATCH))
         .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))
-        .when(F.lit(followed) | ~F.col("astray"), _is(MessageStatus.MOVING))
+        .when(F.lit(followed) | ~F.col("target_unread"), _is(MessageStatus.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged() | F.col("stranded"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
+        .when(_acknowledged() | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
         .otherwise(_is(MessageStatus.MOVING))
     )
 

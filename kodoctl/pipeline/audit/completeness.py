@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
 from kodoctl.protocol.properties import SIGNATURE
@@ -66,11 +66,11 @@ def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame
     """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or
     repeated numbers.
 
-    `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its
-    last mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a
-    later one shows that all of them were read. `genuine`: whether a row of `events` is signed by whom it may be; of
-    marks that are not, nothing is believed but that numbers may be missing: `claimed` is `told` if they were
-    believed. One that is stored again proves no later moment. None: every mark is believed.
+    `told`: missing numbers that the producer would have given up by now if it had not stored them: up to its last mark
+    if its run has ended, else up to the mark before that. Several marks of one moment count only if a later mark shows
+    that all of them were read. `genuine`: condition on a row of `events`, true if its signature is valid; None: every
+    mark is believed. A mark without a valid signature only shows that numbers may be missing: `claimed` is `told` with
+    all marks believed. A mark that is stored again proves no later moment.
     """
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     marks = first.where(F.col("seq_high").isNotNull())
@@ -144,9 +144,9 @@ def _up_to(until: str) -> Column:
 
 
 def _told(marks: DataFrame) -> DataFrame:
-    """(key, until). What is in flight when a mark is sent may still be given up by the next one. Where more is given
-    up than a mark holds, several with one `seq_high` tell it, and the last of them may be missing: only a mark that
-    is alone has told all.
+    """(key, until): the highest number that the marks of a run decide. The next mark may still give up messages that
+    are in flight at a mark. Numbers given up that exceed one mark are spread over several with one `seq_high`, and the
+    last of them may be missing: only a single mark is complete.
     """
     order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
     later = order.rowsBetween(Window.unboundedPreceding, -1)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from kodoctl.pipeline.source.splits import nothing_deleted
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.audit.partition_history import PartitionHistory, Range
+    from kodoctl.pipeline.audit.partition_history import PartitionHistory, ReadRange
     from kodoctl.pipeline.source.splits import Place
 
 
-def continues(reading: PartitionHistory, one: Range, other: Range) -> bool:
+def is_contiguous(reading: PartitionHistory, one: ReadRange, other: ReadRange) -> bool:
     """True if nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the
     slowest cursor. So nothing was deleted if (a) the ledger of the first range still exists, (b) some cursor was
     still at or before the end of the first range, or (c) the first range ended with the last stored entry and no
@@ -23,10 +23,10 @@ def continues(reading: PartitionHistory, one: Range, other: Range) -> bool:
         return False
     if one.run == other.run or (reading.stored_from is not None and reading.stored_from <= one.last[0]):
         return True  # ranges of one run come from one list of ledgers
-    return kept(reading, other.run, one.last) or _ended(reading, other.run, one.last)
+    return nothing_trimmed(reading, other.run, one.last) or _ended(reading, other.run, one.last)
 
 
-def kept(reading: PartitionHistory, run: str, behind: Place) -> bool:
+def nothing_trimmed(reading: PartitionHistory, run: str, behind: Place) -> bool:
     """True if everything after a position was still stored when a run took its snapshot of the cursors."""
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)

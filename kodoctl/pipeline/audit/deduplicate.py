@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.sequence_gaps import WORD, worded
 
@@ -18,12 +18,12 @@ _WORD: Final = ("worker_run", "word")
 
 
 @contextmanager
-def once(transitions: DataFrame) -> Iterator[DataFrame]:
-    """The rows without copies: of those with one number of one run, the one that was stored first. Runs a query, over
-    two columns.
+def without_duplicates(transitions: DataFrame) -> Iterator[DataFrame]:
+    """Audit records without duplicates: of the rows with one number of one run, the one that was stored first. Runs a
+    query over two columns.
 
-    A copy says of when it is what the first says, so that of a day both or none are there, whenever they landed. And
-    few are copied: records are shuffled only of neighbouring numbers that have more rows than they are.
+    Duplicates carry the same event time, so both fall into the same day, whenever they landed. Duplicates are rare:
+    only blocks of sequence numbers with more rows than distinct numbers are shuffled.
     """
     words = worded(transitions, ["worker_run"], "number")
     crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()

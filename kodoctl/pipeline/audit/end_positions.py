@@ -6,10 +6,10 @@ one rule.
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 
-def ends(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
+def read_limits(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
     """(target, `topic`, `partition`, subscription, last_*, stored_*): how far each lane was read, and was stored at
     the last look.
     """

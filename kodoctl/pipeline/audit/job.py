@@ -21,11 +21,18 @@ from kodoctl.pipeline.audit.completeness import (
 )
 from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.readings import Ground, survey
-from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, weighed
-from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
+from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
+from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, with_evidence
+from kodoctl.pipeline.audit.report import SAMPLES, SampledFinding, document
 from kodoctl.pipeline.audit.signatures import genuine
-from kodoctl.pipeline.audit.verdict import AuditEvidence, Gap, MessageStatus, Misaddressed, SubscriptionTotals, judge
+from kodoctl.pipeline.audit.verdict import (
+    AuditEvidence,
+    MessageStatus,
+    Misaddressed,
+    SequenceGap,
+    SubscriptionTotals,
+    decide_verdict,
+)
 from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:
@@ -76,7 +83,7 @@ class AuditResult:
     """
 
     tables: LandedTables
-    ground: Ground
+    ground: AuditScope
     lanes: DataFrame
     verdicts: DataFrame
     keys: Secret | None = None
@@ -84,12 +91,12 @@ class AuditResult:
     def document(self) -> AuditDocument:
         """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
         evidence = _evidence(self)
-        found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
-        return document(judge(evidence), evidence, found)
+        found = [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+        return document(decide_verdict(evidence), evidence, found)
 
 
 @contextmanager
-def judging(
+def classify_landing(
     spark: SparkSession,
     tables: LandedTables,
     expansion: Expansion,
@@ -106,7 +113,7 @@ def judging(
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
     booked = small_table(spark, known_letters, LETTERS if known_letters else WEIGHED)
-    settled = weighed(booked, tables.events).persist() if known_letters else booked
+    settled = with_evidence(booked, tables.events).persist() if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield AuditResult(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
@@ -124,12 +131,12 @@ def audit(
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
 ) -> AuditDocument:
-    """The report; parameters as those of `judging`."""
-    with judging(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
+    """The report; parameters as those of `classify_landing`."""
+    with classify_landing(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
         return found.document()
 
 
-def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:
+def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
     """Coverage and cursors are a row for each range and subscription: small, so they are collected."""
     coverage = tables.coverage.select(
         "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
@@ -139,7 +146,7 @@ def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[K
         "msg_topic", "msg_partition", "subscription", "mark_ledger", "mark_entry", "acknowledged", "ttl_ms", "first_ledger",
         "created_ts", "rewrites", "audit", "taken_ts", "ingest_run",
     )  # fmt: skip
-    return survey(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
+    return audit_scope(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
 
 
 def _rows(table: DataFrame) -> list[dict[str, Any]]:
@@ -183,24 +190,26 @@ def _evidence(of: AuditResult) -> AuditEvidence:
 
 
 def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
-    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are
-    theirs. Asked only then, as properties are much to read.
+    """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
+    cannot be recognized. Read only in that case, because properties are large.
     """
     topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
     return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()
 
 
-def _gap(row: Row, ground: Ground, unverified: Container[str]) -> Gap:
+def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGap:
     topic, partition = row["msg_topic"], row["seq_partition"]
     told = 0 if topic in unverified else row["told"]
-    firm = any(part.full and part.whole for part in ground.parts if (part.topic, part.partition) == (topic, partition))
-    return Gap(topic, partition, row["seq_run"], row["missing"], told, firm, row["claimed"] - told)
+    firm = any(
+        part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
+    )
+    return SequenceGap(topic, partition, row["seq_run"], row["missing"], told, firm, row["claimed"] - told)
 
 
 def _sampled(found: DataFrame) -> DataFrame:
     """Some of each fate, the first ones by topic and place."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+    from pyspark.sql import functions as F
 
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
     order = Window.partitionBy("fate").orderBy("msg_topic", "id")

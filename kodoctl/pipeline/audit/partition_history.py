@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from kodoctl.pipeline.source.coverage import HOLE
-from kodoctl.pipeline.source.splits import Place, place
+from kodoctl.pipeline.source.splits import Place, parse_position
 
 Key = tuple[str, int]
 """(full name of a topic, number of a partition)."""
 
 
-class Range(NamedTuple):
+class ReadRange(NamedTuple):
     """A row of `coverage`, as far as it is needed here."""
 
     first: Place
@@ -46,11 +46,11 @@ class CursorSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionHistory:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`:
-    something was gone before its range was planned.
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: not read. `holed`:
+    entries were deleted before their range was planned.
     """
 
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[ReadRange, ...] = ()
     marks: tuple[CursorSnapshot, ...] = ()
     stored_from: int | None = None
     holed: bool = False
@@ -76,15 +76,15 @@ def read_tables(
     stored_from: Mapping[Key, int],
 ) -> dict[Key, PartitionHistory]:
     """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
-    ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
+    ranges: dict[Key, dict[str, ReadRange]] = defaultdict(dict)
     marks: dict[Key, list[CursorSnapshot]] = defaultdict(list)
     holed: set[Key] = set()
     for row in coverage:
         if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
             holed.add((row["msg_topic"], row["msg_partition"]))
             continue
-        found = Range(
-            place(row["first"]), place(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
+        found = ReadRange(
+            parse_position(row["first"]), parse_position(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
             row["ingest_run"],
         )  # fmt: skip
         ranges[row["msg_topic"], row["msg_partition"]][row["split_id"]] = found

@@ -12,10 +12,10 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.end_positions import ends, was_read, was_stored
-from kodoctl.pipeline.audit.recalled import booked
+from kodoctl.pipeline.audit.end_positions import read_limits, was_read, was_stored
+from kodoctl.pipeline.audit.recalled import recalled_positions
 from kodoctl.protocol.audit_records import MAX_TEXT, Event
 from kodoctl.protocol.properties import MAX_ID
 
@@ -28,13 +28,18 @@ LANES: Final = """
   first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
   covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
 """
-"""A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the table
-of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
-nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null.
-`first_*` (null: its creation) and `last_*`: what was read. `stored_*`: the last that was stored there at the last
-look, null: nobody looked. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has
-recorded; `proved`: and those records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since
-the epoch.
+"""A row for each lane.
+
+- `family`: number of (ground topic, subscription).
+- `mark_*`, `acknowledged`: as in the table of cursors; null: the subscription is not on the partition.
+- `aged_*`: last position that was read longer ago than the horizon; null: none.
+- `started_*`: last position that cannot be judged: the subscription, or its complete audit trail, may have begun only
+  after it; null: none.
+- `first_*`, `last_*`: the range that was read; `first_*` null: from the creation of the partition.
+- `stored_*`: last position that was stored at the last look; null: there was no look.
+- `covered`: all of the range was seen.
+- `recorded`: workers acknowledge only messages that they have recorded; `proved`: and all of those records were read.
+- `horizon`: in ms; `read_at`: time at which the cursor was read, ms since the epoch.
 """
 WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
     Event.MOVED: 1, Event.DEAD: 2, Event.SKIPPED: 3, Event.DISCARDED: 4, Event.REPEATED: 5, Event.DONE: 6,
@@ -42,27 +47,40 @@ WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leav
 }  # fmt: skip
 _ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
 _DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
-_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT, _CLAIMED, _STRANDED = (1 << bit for bit in range(8))
+_STORED, _ADDRESSED, _REFERENCED, _TARGET_UNREAD, _DISCARDED, _SENT, _RECALL_UNCONFIRMED, _TARGET_MISSING = (
+    1 << bit for bit in range(8)
+)
 _RECORDED: Final = 8  # bits from here on: a record of that weight
-_COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", "next": "bigint", "deed": "bigint"}
+_COLUMNS: Final = {
+    "facts": "int",
+    "published": "bigint",
+    "identity": "bigint",
+    "next": "bigint",
+    "completion": "bigint",
+}
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray,
-    stranded, sent, claimed, discarded).
+    """One row a place: (PLACE, stored, addressed, published, identity, identity_conflict, next, weight,
+    completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded).
 
-    `letters`: of kodoctl.pipeline.audit.recalled.weighed. `identity` and `next` are hashes: of what names the message
-    over all hops, and of the next place in its own chain of hops. `mixed`: those who speak of the place do not mean
-    one message. `weight`: of the heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than
-    once. `named`: a record, or a recall's receipt, says that the next hop is here. `astray`: its own record names a
-    next hop that cannot have been read; `stranded`: although that was there at the last look. `sent`, `claimed`,
-    `discarded`: of kodoctl.pipeline.audit.recalled.booked.
+    `letters`: result of kodoctl.pipeline.audit.recalled.with_evidence.
+
+    - `stored`, `addressed`: the message was read here; it is for this subscription.
+    - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
+    - `identity_conflict`: records and receipts of this place are not all about one message.
+    - `weight`: of the heaviest record, see WEIGHTS; 0: no record.
+    - `completions`: number of times it was done; 2: more than once.
+    - `referenced`: a record, or the receipt of a recall, names this place as the next hop.
+    - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
+      was stored there at the last look.
+    - `sent`, `recall_unconfirmed`, `discarded`: of kodoctl.pipeline.audit.recalled.recalled_positions.
     """
     # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
     facts = (
         _stored(events, lanes)
         .unionByName(_recorded(transitions, lanes))
-        .unionByName(_named(transitions, lanes))
+        .unionByName(_referenced(transitions, lanes))
         .unionByName(_settled(letters, lanes))
         .repartition(
             *PLACE
@@ -74,42 +92,42 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
             F.max("identity").alias("identity"),
             F.min("identity").alias("another"),
             F.max("next").alias("next"),
-            F.min("deed").alias("first_deed"),
-            F.max("deed").alias("last_deed"),
+            F.min("completion").alias("first_completion"),
+            F.max("completion").alias("last_completion"),
         )
     )
     heavy = sorted(set(WEIGHTS.values()), reverse=True)
     return facts.select(
         *PLACE,
         _has(_STORED).alias("stored"),
-        _has(_MEANT).alias("meant"),
+        _has(_ADDRESSED).alias("addressed"),
         "published",
         F.coalesce("identity", F.xxhash64(*PLACE)).alias("identity"),
-        (F.col("another") != F.col("identity")).alias("mixed"),
+        (F.col("another") != F.col("identity")).alias("identity_conflict"),
         "next",
         F.coalesce(*(F.when(_has(_of_weight(one)), one) for one in heavy), F.lit(0)).alias("weight"),
-        F.when(F.col("first_deed").isNull(), 0)
-        .when(F.col("first_deed") == F.col("last_deed"), 1)
+        F.when(F.col("first_completion").isNull(), 0)
+        .when(F.col("first_completion") == F.col("last_completion"), 1)
         .otherwise(2)
-        .alias("deeds"),
-        _has(_NAMED).alias("named"),
-        _has(_ASTRAY).alias("astray"),
-        _has(_STRANDED).alias("stranded"),
+        .alias("completions"),
+        _has(_REFERENCED).alias("referenced"),
+        _has(_TARGET_UNREAD).alias("target_unread"),
+        _has(_TARGET_MISSING).alias("target_missing"),
         _has(_SENT).alias("sent"),
-        _has(_CLAIMED).alias("claimed"),
+        _has(_RECALL_UNCONFIRMED).alias("recall_unconfirmed"),
         _has(_DISCARDED).alias("discarded"),
     )
 
 
 def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, next): the places of stored messages that were moved, as `places` has them: a message whose `next` is
-    here was moved, even where no record says so.
+    """(family, next): hashes of the places of moved messages that are stored, as in `places`. A message whose `next` is
+    in this table was moved, even without a record of the move.
     """
     readers = lanes.select("family", "msg_topic", "msg_partition", F.col("subscription").alias("reader"))
     return (
         events.where(F.col("hop") > 0)
         .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
-        .where(_is_meant())
+        .where(_is_addressed())
         .select("family", _hop(F.col("hop")).alias("next"))
         .distinct()
     )
@@ -120,7 +138,7 @@ def _hop(number: Column) -> Column:
     return F.xxhash64("mid", "recall", number)
 
 
-def _is_meant() -> Column:
+def _is_addressed() -> Column:
     return F.coalesce(F.col("for_subscription") == F.col("reader"), F.lit(True))
 
 
@@ -133,7 +151,7 @@ def _has(bit: int) -> Column:
 
 
 def _facts(*given: tuple[Column, int]) -> Column:
-    """Bits of what is so; a condition that is null is not."""
+    """The bits whose conditions are true, in one number; a null condition is not true."""
     return reduce(Column.bitwiseOR, (F.when(condition, bit).otherwise(0) for condition, bit in given))
 
 
@@ -170,7 +188,7 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
             *_row(
                 facts=_facts(
                     (F.lit(True), _STORED),
-                    (_is_meant(), _MEANT),
+                    (_is_addressed(), _ADDRESSED),
                 ),
                 published=F.unix_millis("publish_ts"),
                 identity=identified("kodo_id", "mid"),
@@ -181,17 +199,15 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """A record counts where it says that the message was. It is `astray` when the next hop it names cannot have been
-    read.
-    """
+    """Rows of audit records, at the position of the message that a record is about."""
     own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
     event = F.col("event")
-    astray = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
+    target_unread = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
     return (
         _split(_split(transitions, "id", ""), "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
         .join(
-            F.broadcast(ends(lanes, "target_topic", "target_part")),
+            F.broadcast(read_limits(lanes, "target_topic", "target_part")),
             ["target_topic", "target_part", "subscription"],
             how="left",
         )
@@ -199,18 +215,18 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
             *_row(
                 facts=_facts(
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
-                    (astray, _ASTRAY),
-                    (astray & was_stored("target_ledger", "target_entry"), _STRANDED),
+                    (target_unread, _TARGET_UNREAD),
+                    (target_unread & was_stored("target_ledger", "target_entry"), _TARGET_MISSING),
                 ),
                 # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
                 identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
-                deed=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
+                completion=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
             )
         )
     )
 
 
-def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Positions that records name as the target of a message. A transferred message counts for every subscription
     that reads the target.
     """
@@ -221,8 +237,8 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
         "ledger >= 0"
     )  # -1: the broker had it already, and does not say where
     moved, handed = told.where(F.col("event").isin(*_ONWARD)), told.where(F.col("event") == Event.TRANSFERRED.value)
-    row = _row(facts=F.lit(_NAMED), identity=F.xxhash64("identity"))
-    other = _row(facts=F.lit(_NAMED))
+    row = _row(facts=F.lit(_REFERENCED), identity=F.xxhash64("identity"))
+    other = _row(facts=F.lit(_REFERENCED))
     return (
         moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
         .select(*row)
@@ -233,14 +249,14 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Dead letters at their places, and those that were sent where they were stored: told by no name, as signing keys
-    may have taken theirs.
+    """Rows of dead letters in the recall ledger: at their own places, and, of those that were sent, at the places
+    where the copies were stored. Without an identity: workers with signing keys may not have believed it.
     """
-    letters = booked(letters, lanes)
-    told = {"sent": _SENT, "claimed": _CLAIMED, "discarded": _DISCARDED}
+    letters = recalled_positions(letters, lanes)
+    told = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED}
     own = letters.select(*_row(facts=_facts(*((F.col(name), bit) for name, bit in told.items()))))
     there = letters.where(F.col("to_lane").isNotNull()).select(*(F.col(f"to_{name}").alias(name) for name in PLACE))
-    return own.unionByName(there.select(*_row(facts=F.lit(_NAMED))))
+    return own.unionByName(there.select(*_row(facts=F.lit(_REFERENCED))))
 
 
 def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from kodoctl.pipeline.audit.continuity import continues, kept
+from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
-from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
+from kodoctl.pipeline.audit.start_positions import WAITS, audit_complete_since, unproven_before
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
@@ -39,10 +39,10 @@ class AuditedSubscription:
     mode: Mode
 
 
-class Heard(NamedTuple):
+class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
-    kodoctl.pipeline.audit.start_positions.heard_since; `unheard`: runs for whose messages the records may have been
-    deleted unread.
+    kodoctl.pipeline.audit.start_positions.audit_complete_since; `unheard`: runs for whose messages the records may have
+    been deleted unread.
     """
 
     since: int | None
@@ -50,7 +50,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class AuditScope:
     """Basis of an audit: subscriptions, partitions and lanes. `lanes`: rows of
     kodoctl.pipeline.audit.positions.LANES.
     """
@@ -60,7 +60,7 @@ class Ground:
     lanes: tuple[dict[str, Any], ...] = field(repr=False)
 
 
-def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Ground:
+def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> AuditScope:
     """Subscriptions, partitions and lanes of a whole topology, each partition with what was read of it."""
     grounds = expansion.topology.spec.topics
     families = {
@@ -86,20 +86,20 @@ def survey(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) -> Gr
             parts.append(part)
             if topic.state is None:
                 whose = (topic.ground, topic.subscription or "")
-                if not (covered and part.read) or part.lags or part.absent:
+                if not (covered and part.read) or part.read_before_cursors or part.absent:
                     proved.discard(whose)
                 unheard[whose] |= _unheard(reading)
                 waited[whose] |= {mark.taken for mark in reading.marks if mark.audit == WAITS}
                 continue
             for name in _answering(expansion, topic):
                 whose = (topic.ground, name)
-                heard = Heard(heard_since(looks, waited[whose]), unheard[whose])
+                heard = AuditSince(audit_complete_since(looks, waited[whose]), unheard[whose])
                 lanes.append(
                     _lane(expansion, topic, families[whose], number, reading, part, heard) | {"covered": covered}
                 )
     for at, lane in enumerate(lanes):
         lane["lane"], lane["proved"] = at, (lane["topic"], lane["subscription"]) in proved
-    return Ground(tuple(families.values()), tuple(parts), tuple(lanes))
+    return AuditScope(tuple(families.values()), tuple(parts), tuple(lanes))
 
 
 def mode_of(subscription: Subscription) -> Mode:
@@ -123,12 +123,12 @@ def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
 def _part(
     expansion: Expansion, topic: FamilyTopic, number: int, reading: PartitionHistory, last: int
 ) -> tuple[PartitionCoverage, bool]:
-    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`:
-    when the last run looked. Each run looks at every partition that is there.
+    """(coverage of the partition for the verdict, True if every message in its range must have been seen). `last`: time
+    of the last run. Each run reads every partition that exists.
 
-    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be
-    told: whatever was moved there is named by a record, and not proved done where it was not read and no record says
-    what became of it.
+    For topics that no producer writes to, an unknown beginning or ranges that may not be contiguous are no problem: a
+    record names every message that was moved there, and one that was not read and has no later record is not counted
+    as done.
     """
     short = tuple(
         f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
@@ -141,7 +141,7 @@ def _part(
     apart = tuple(
         f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
-        if not continues(reading, one, other)
+        if not is_contiguous(reading, one, other)
     )
     ready = topic.state is State.READY
     looks = reading.looks
@@ -155,11 +155,11 @@ def _part(
         seen=sum(one.seen for one in full),
         problems=short + (apart if ready else ()),
         read=bool(reading.ranges or reading.marks or reading.holed),
-        whole=not ready or _whole(reading),
-        lags=_lags(reading, there.values()),
+        from_creation=not ready or _whole(reading),
+        read_before_cursors=_lags(reading, there.values()),
         ttl=max((mark.ttl for mark in there.values()), default=0),
         unread=max((after - before for before, after in pairwise(looks)), default=0),
-        without=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
+        missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,
         absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
     )
@@ -188,7 +188,7 @@ def _whole(reading: PartitionHistory) -> bool:
     ):
         return True
     run = start.run if start is not None else looks[-1][1]
-    if kept(reading, run, begin):
+    if nothing_trimmed(reading, run, begin):
         return True
     until = next((at for at, look in enumerate(looks) if look[1] == run), None)
     if until is None or (start is not None and start.first[0] != looks[until][2]):
@@ -226,7 +226,7 @@ def _lane(  # what a row is made of
     number: int,
     reading: PartitionHistory,
     part: PartitionCoverage,
-    heard: Heard,
+    heard: AuditSince,
 ) -> dict[str, Any]:
     spec = expansion.topology.spec.topics[topic.ground]
     subscription = spec.subscriptions[family.subscription]
@@ -236,9 +236,9 @@ def _lane(  # what a row is made of
     mark, end = there.get(name), there.get(NAMELESS)
     behind = [_started(topic, subscription, name, reading)]
     behind += [one.last for one in reading.ranges if one.run in heard.unheard]
-    behind += [begun(reading, name, heard.since)] if family.mode == WAITS else []
+    behind += [unproven_before(reading, name, heard.since)] if family.mode == WAITS else []
     started = max(behind, key=lambda at: at or (-1, -1))
-    known = part.whole if topic.state is State.READY else _whole(reading)
+    known = part.from_creation if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None
     horizon = defaults.horizon(spec, subscription) + defaults.JITTER + GRACE
@@ -259,8 +259,8 @@ def _lane(  # what a row is made of
 
 
 def _aged(reading: PartitionHistory, horizon: int) -> Place | None:
-    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a
-    run read was stored when the next one looked.
+    """Last position that was read longer ago than the horizon. Independent of the clocks of producers: the messages of
+    one run were stored when the next run began.
     """
     runs, looks = reading.runs, reading.looks
     if not looks:  # a run that was cut short reads, and records no cursor

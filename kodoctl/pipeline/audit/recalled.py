@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.end_positions import ends, was_read, was_stored
+from kodoctl.pipeline.audit.end_positions import read_limits, was_read, was_stored
 
 LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
@@ -30,9 +30,9 @@ _NOWHERE: Final = ""  # the receipt of a letter that the broker had already
 _ALONE: Final = -1  # recalls are not batched
 
 
-def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """WEIGHED of LETTERS: `landed`: the letter was read at its place; `arrived`: its recall was read where its
-    receipt says, or anywhere without one. Left out are those in whose place another letter was read.
+def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
+    """WEIGHED of LETTERS. `landed`: the dead letter was read at its place; `arrived`: its recall was read at the
+    position of its receipt, or anywhere if it has no receipt. Letters at whose place another one was read are left out.
     """
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
@@ -62,11 +62,11 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
     )
 
 
-def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or
-    `discarded`; and (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or
-    behind what was read. `claimed`: it was sent, says the ledger, before the last look at the lane or nobody knows
-    where, and nothing that was read tells what became of it.
+def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(lane, ledger, entry, batch) of each dead letter in `lanes`; `sent`, `recall_unconfirmed` or `discarded`; and
+    (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was not read yet.
+    `letters`: result of `with_evidence`. `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
+    before the last look at the lane, and no message or record that was read confirms it.
     """
     dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
@@ -80,7 +80,9 @@ def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
         letters.withColumns(sent_to)
         .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
         .join(
-            F.broadcast(ends(lanes, "lane_topic", "lane_part")), ["lane_topic", "lane_part", "subscription"], how="left"
+            F.broadcast(read_limits(lanes, "lane_topic", "lane_part")),
+            ["lane_topic", "lane_part", "subscription"],
+            how="left",
         )
         .withColumns({"known": known, "on_its_way": known | coming | (sent & F.col("arrived"))})
         .select(
@@ -89,7 +91,7 @@ def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
             "entry",
             F.col("batch_index").alias("batch"),
             F.col("on_its_way").alias("sent"),
-            (sent & ~F.col("on_its_way")).alias("claimed"),
+            (sent & ~F.col("on_its_way")).alias("recall_unconfirmed"),
             ((F.col("settled") == "discarded") & F.col("landed")).alias("discarded"),
             _where_known("target", "int").alias("to_lane"),
             _where_known("sent_ledger", "bigint").alias("to_ledger"),

@@ -15,8 +15,8 @@ SAMPLES: Final = 20  # places named of each fate
 EXIT_CODES: Final = {Outcome.NO_LOSS: 0, Outcome.LOSS: 5, Outcome.INCONCLUSIVE: 6}
 
 
-class Finding(NamedTuple):
-    """A place that somebody should look at: `id` on `msg_topic`."""
+class SampledFinding(NamedTuple):
+    """A reported position: `id` on `msg_topic`, with its status and the cause."""
 
     fate: str
     cause: str
@@ -26,7 +26,7 @@ class Finding(NamedTuple):
     id: str
 
 
-def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Finding]) -> AuditDocument:
+def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[SampledFinding]) -> AuditDocument:
     """For machines. Times are ms."""
     found = list(findings)
     return {
@@ -56,12 +56,12 @@ def _coverage(part: PartitionCoverage) -> AuditCoverage:
         "partition": part.partition,
         "entries_planned": part.planned,
         "entries_seen": part.seen,
-        "from_creation": part.whole,
+        "from_creation": part.from_creation,
         "problems": list(part.problems),
     }
 
 
-def sql(findings: Sequence[Finding]) -> Iterator[str]:
+def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
     """Queries on the landing's tables that show the messages and the records behind the findings, a pair for each
     topic.
     """

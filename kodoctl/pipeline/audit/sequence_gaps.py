@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 WORD: Final = 64  # numbers in one row
 
@@ -56,7 +56,7 @@ def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
 
 
 def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Words with holes, number by number; the rows of a word are told with its first number."""
+    """Words with holes, one row a number; the number of rows of a word stands at its first number."""
     places = F.filter(F.sequence(F.lit(0), F.lit(WORD - 1)), lambda place: F.getbit(F.col("bits"), place) == F.lit(1))
     return (
         words.where(F.bit_count("bits") < WORD)
@@ -71,9 +71,9 @@ def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The ranges, each with the hole before it, if there is one: `from` and `to` of the numbers from 1 up to its
-    `first` that no range has, else null. `ranges`: (keys, first, last, …), which may overlap; one with `last` below
-    `first` only says that its key is there.
+    """The ranges, each with the hole before it: `from` and `to` of the numbers from 1 up to its `first` that are in no
+    range, null if there is no hole. `ranges`: (keys, first, last, …), which may overlap; a range with `last` below
+    `first` is empty and only adds its key.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     hole = F.col("first") > F.col("known") + 1

@@ -20,7 +20,7 @@ def genuine(keys: Secret) -> Column:
     """Condition on rows of `events`: a message without a payload that was signed with one of the keys for the topic
     it is stored on. Rows with a payload are never genuine: no mark has one, and the audit reads no payloads.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+    from pyspark.sql import functions as F
 
     def signed(topic: str, size: int | None, properties: Mapping[str, str] | None) -> bool:
         return size == 0 and properties is not None and is_signed(keys, topic, properties)
@@ -29,7 +29,9 @@ def genuine(keys: Secret) -> Column:
 
 
 def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:
-    """For an empty payload, or none: which of the two it was is not kept, and says nothing."""
+    """True if the signature is valid for an empty payload or for none: the landing does not distinguish the two, and
+    the difference has no meaning.
+    """
     signer = _signer(keys)
     return signer.genuine(topic, b"", properties) or signer.genuine(topic, None, properties)
 

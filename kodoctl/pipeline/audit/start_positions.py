@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 
 
-def heard_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
-    """The look from which on all were `waited`: the subscription's audit topic was there, and the file said that
-    workers wait for their records. Looks are in ms since the epoch. None: the last one was not.
+def audit_complete_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
+    """Start of the complete audit trail of a subscription: the first look from which on all looks are in `waited`. At
+    such a look the audit topic exists and the file makes workers wait for their records. Looks are in ms since the
+    epoch. None: the last look is not in `waited`.
     """
     without = max((look for look in looks if look not in waited), default=-1)
     return min((look for look in waited if look > without), default=None)
 
 
-def begun(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
+def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:
     """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its
     first look `since` then; all that was read, where that is None. None: a partition that was made later.
     """

@@ -1,7 +1,7 @@
-"""From counts and coverage to the verdict: no loss, loss or inconclusive, with every reason. Pure.
+"""Verdict of an audit from counts and coverage: no loss, loss or inconclusive, with every reason. Pure.
 
-*No loss* is claimed only when everything needed for it was seen; *loss* only when nothing else can explain what was
-seen; all the rest is *inconclusive*, and says what is missing.
+*No loss* is claimed only if all the evidence for it was read; *loss* only if nothing else explains the evidence; all
+other cases are *inconclusive*, with the missing evidence as the reason.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MessageStatus(StrEnum):
     NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
     DISCARDED = "discarded"
     DONE = "done"
-    TWICE = "done twice"
+    DUPLICATED = "done twice"
     DEAD = "dead"
     WAITING = "waiting"  # unacknowledged in a waiting state
     OPEN = "open"  # unacknowledged in a ready lane
@@ -54,25 +54,25 @@ class Cause(StrEnum):
 
     GONE = "acknowledged without a record and without a next place"
     VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
-    LET_GO = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
-    UNMET = "a recall sent it, says the ledger of recalls, and nothing that was read shows where"
+    RELEASED = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
+    UNCONFIRMED_RECALL = "a recall sent it, says the ledger of recalls, and nothing that was read shows where"
     NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
     NOWHERE = "the next place that its record names cannot have been stored then, or was, and was not read"
     UNRECORDED = "the next place is stored, the record of the move is missing"
     NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
     UNCOVERED = "what would prove it was not read completely"
     BEFORE = "the subscription, or what is known of its records, may have begun behind it"
-    MISTAKEN = "what its record calls it is not what it is called"
+    IDENTITY_MISMATCH = "what its record calls it is not what it is called"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCoverage:
     """One partition of one topic as far as it was read, over all runs. Times are ms.
 
-    `planned`, `seen`: entries. `problems`: what the reading says of itself, such as splits that ended early or ranges
-    that do not continue each other. `whole`: it was read from its creation on. `lags`: its end was fixed before the
-    cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the first),
-    None: unknown.
+    `planned`, `seen`: entries. `problems`: reported by the readings, such as splits that ended early or ranges that do
+    not continue each other. `from_creation`: it was read from its creation on. `read_before_cursors`: its end was fixed
+    before the cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the
+    first), None: unknown.
     """
 
     topic: str
@@ -81,11 +81,11 @@ class PartitionCoverage:
     seen: int = 0
     problems: tuple[str, ...] = ()
     read: bool = True
-    whole: bool = True
-    lags: bool = False
+    from_creation: bool = True
+    read_before_cursors: bool = False
     ttl: int = 0
     unread: int | None = 0
-    without: tuple[str, ...] = ()  # subscriptions of the file that are not on it
+    missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
 
@@ -132,10 +132,10 @@ class SubscriptionTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SequenceGap:
     """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them,
-    those that the producer had told were sent, and had the time to take back; `unsigned`: those that only a mark says
-    so of whose signature was not verified; of the others nobody knows.
+    those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
+    marks without a verified signature report as sent; the others are undecided.
     """
 
     topic: str
@@ -162,7 +162,7 @@ class AuditEvidence:
 
     parts: tuple[PartitionCoverage, ...]
     tallies: tuple[SubscriptionTotals, ...]
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[SequenceGap, ...] = ()
     skew: int = 0
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
@@ -187,7 +187,7 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def judge(evidence: AuditEvidence) -> Verdict:
+def decide_verdict(evidence: AuditEvidence) -> Verdict:
     """The verdict, with its reasons: losses first."""
     found = [
         *_short(_unread(evidence.parts)),
@@ -223,13 +223,13 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
                 "is unknown. If it was deleted on purpose, take it out of the file; else apply the file, then ingest again"
             )
             yield _doubt("gone", text)
-        if not part.whole:
+        if not part.from_creation:
             text = f"{part.name}: what was there before the first reading is unknown"
             yield _doubt("beginning", text)
-        if part.lags:
+        if part.read_before_cursors:
             text = f"{part.name} was read up to a moment before the cursors were: its last messages are missing"
             yield _doubt("lag", text)
-        for name in part.without:
+        for name in part.missing_subscriptions:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 
 
@@ -279,7 +279,7 @@ def _mode(tally: SubscriptionTotals) -> Iterator[Reason]:
         yield _doubt("best effort", text)
 
 
-def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
+def _of_gaps(gaps: Iterable[SequenceGap]) -> Iterator[Reason]:
     for gap in gaps:
         where = f"{gap.topic}-partition-{gap.partition}, producer run {gap.run}"
         if gap.told and gap.firm:
@@ -318,7 +318,7 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
 
 def _notes(evidence: AuditEvidence) -> Iterator[str]:
     for tally in evidence.tallies:
-        if twice := tally.count(MessageStatus.TWICE):
+        if twice := tally.count(MessageStatus.DUPLICATED):
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):
             yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
@@ -330,7 +330,7 @@ def _notes(evidence: AuditEvidence) -> Iterator[str]:
 
 
 def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
-    """At most five of a kind; how many more there are is told."""
+    """At most five of a kind, and the number of the others."""
     kinds: dict[tuple[str, Outcome], list[Reason]] = {}
     for reason in reasons:
         kinds.setdefault((reason.kind, reason.proves), []).append(reason)

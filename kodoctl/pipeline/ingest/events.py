@@ -205,7 +205,7 @@ def _attempts(said: _BatchProperties) -> pa.Array:
 
 
 def _numbered(texts: pa.Array) -> dict[str, pa.Array]:
-    """The columns seq_*: run, partition and number of a message, or what a producer's mark says, which few are."""
+    """The columns seq_*: run, partition and number of a message, or the content of a producer's mark."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,12 +17,12 @@ from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -67,19 +68,16 @@ class LandingResult:
 
 def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
     """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
-    admin = HttpAdmin(request.connection)
-    try:
-        ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+    ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+    with closing(HttpAdmin(request.connection)) as admin:
         known = {topic.name: bool(internal_stats(admin, topic.name)) for topic in ordered}
-        return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
-    finally:
-        admin.close()
+    return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
 
 
 def ingest(
     request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is
+    """Lands all messages that are stored now; `told` is called after each batch. Raises KodoctlError; what is
     complete by then stays.
     """
     landing = request.landing
@@ -101,11 +99,8 @@ def ingest(
 
 def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
     """Cursors first: what they say is acknowledged must be found in what is cut later."""
-    admin = HttpAdmin(request.connection)
-    try:
+    with closing(HttpAdmin(request.connection)) as admin:
         rows = read_cursors(admin, request.expansion, request.run, now)
-    finally:
-        admin.close()
     part = request.landing.write_rows(CURSORS, request.run, rows)
     facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
     request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))
@@ -141,7 +136,7 @@ def _stream(
         except PySparkException as problem:
             if _SLOW_START not in str(problem) or start == _STARTS:
                 text = str(problem)
-                raise failed(text, error("K576", "the ingest failed", words(text))) from None
+                raise spark_error(text, error("K576", "the ingest failed", words(text))) from None
             writer.again()
         else:
             return
@@ -223,34 +218,36 @@ class _Writer:
 
     def _transitions(self, spark: SparkSession, name: str) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
-        from pyspark.sql import functions as f
+        from pyspark.sql import functions as F
 
         landing = self._request.landing
         landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
         below, folder = landing.folder(TRANSITIONS, name)
         seen, bad = Observation(), Observation()
-        read = transitions.audited(landed).observe(bad, f.count_if(transitions.unreadable()).alias("unreadable"))
-        transitions.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
+        read = transitions.audited(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
+        transitions.transitions(read).observe(seen, *_bounds()).write.mode("overwrite").parquet(folder)
         return _part(below, seen.get), int(bad.get["unreadable"])
 
 
 def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[TableFiles, int]:
     from pyspark.sql import Observation
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     below, folder = landing.folder(EVENTS, name)
     seen = Observation()
-    observed = made.observe(seen, *_bounds(f), f.sum("size").alias("bytes"))
+    observed = made.observe(seen, *_bounds(), F.sum("size").alias("bytes"))
     observed.write.mode("overwrite").parquet(folder)
     found = seen.get
     return _part(below, found), int(found["bytes"] or 0)
 
 
-def _bounds(f: Any) -> list[Any]:
+def _bounds() -> list[Column]:
+    from pyspark.sql import functions as F
+
     return [
-        f.count(f.lit(1)).alias("rows"),
-        f.unix_millis(f.min("publish_ts")).alias("since"),
-        f.unix_millis(f.max("publish_ts")).alias("until"),
+        F.count(F.lit(1)).alias("rows"),
+        F.unix_millis(F.min("publish_ts")).alias("since"),
+        F.unix_millis(F.max("publish_ts")).alias("until"),
     ]
 
 

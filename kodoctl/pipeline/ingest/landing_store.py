@@ -18,8 +18,8 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,8 +60,8 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: what else
-    is told.
+    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: further
+    figures of it.
     """
 
     run: str
@@ -77,22 +77,11 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """As it is written."""
-        tables = {
-            name: {"folder": one.folder, "rows": one.rows, "since": one.since, "until": one.until}
-            for name, one in self.tables.items()
-        }
-        return {
-            "format": FORMAT,
-            "run": self.run,
-            "at": self.at,
-            "batch": self.batch,
-            "tables": tables,
-            "facts": {**self.facts},
-        }
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def of_json(cls, form: Mapping[str, Any]) -> Manifest:
-        """The inverse. Raises ValueError that says why it is none."""
+        """The inverse. Raises ValueError with the reason for a text that is no manifest."""
         try:
             if form["format"] != FORMAT:
                 raise ValueError(f"a manifest of format {form['format']!r}: a newer kodoctl wrote it")
@@ -174,8 +163,12 @@ class Landing:
         one moment.
         """
         manifests = self.manifests() if named is None else named
-        parts = [one.tables[table.name] for one in manifests if table.name in one.tables]
-        folders = [f"{self.root.uri}/{part.folder}" for part in parts if part.rows and part.touches(since, until)]
+        parts = files_of(manifests, table)
+        return self.read_folders(spark, table, (one.folder for one in parts if one.touches(since, until)))
+
+    def read_folders(self, spark: SparkSession, table: Table, below: Iterable[str]) -> DataFrame:
+        """Rows of the table in these folders, named below the landing; no rows if there is no folder."""
+        folders = [f"{self.root.uri}/{name}" for name in below]
         if not folders:
             return spark.createDataFrame([], table.spark())
         return spark.read.schema(table.spark()).parquet(*folders)
@@ -204,8 +197,8 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def sweep(self, tables: Sequence[Table], *, alone: bool) -> None:
-        """Removes what attempts left that were never committed. Where another ingest may be under way (not `alone`),
-        what began more than a day ago: nobody works on that any more.
+        """Removes the files of attempts that were never committed. If another ingest may be running (not `alone`), only
+        those of attempts that began more than a day ago.
         """
         named = {part.folder for one in self.manifests() for part in one.tables.values()}
         for folder in (*(table.name for table in tables), "_work"):
@@ -216,8 +209,8 @@ class Landing:
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
-        Elsewhere nobody can be asked: False, and of two ingests at once Spark's checkpoint ends one, but for the
-        moment between its look whether a file is there and its own. Raises LockedError.
+        Elsewhere no lock is possible: False. Of two ingests at once Spark's checkpoint then ends one, unless both
+        write the same file between its check and its creation. Raises LockedError.
         """
         if self.root.local is None:
             yield False
@@ -256,9 +249,9 @@ def read_at(manifests: list[Manifest]) -> int:
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError when no run has ended by itself, or (`messages`: that is all that is asked) no message has
-    landed: a typo in --landing or --env must not look like an empty cluster. `typed`: what
-    kodoctl.pipeline.command_hint says of it. Starts no Spark, makes no folder.
+    """Raises UsageError if no run has ended by itself, or, with `messages`, if no message has landed: a typo in
+    --landing or --env must not look like an empty cluster. `typed`: arguments of the command, from
+    kodoctl.pipeline.command_hint. Starts no Spark, creates no folder.
     """
     manifests = landing.manifests()
     if holds_messages(manifests) if messages else finished(manifests):
@@ -273,4 +266,10 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 def holds_messages(manifests: Sequence[Manifest]) -> bool:
     """True if any batch has messages."""
-    return any(EVENTS.name in one.tables and one.tables[EVENTS.name].rows for one in manifests)
+    return bool(files_of(manifests, EVENTS))
+
+
+def files_of(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
+    """Folders of a table that the manifests name and that have rows, in order."""
+    named = [one.tables[table.name] for one in manifests if table.name in one.tables]
+    return [one for one in named if one.rows]

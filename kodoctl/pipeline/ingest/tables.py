@@ -24,7 +24,7 @@ GAPS: Final = "array<string>"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`kind` in Spark's words; `about` says what it means, units included. Null only where `null` says so."""
+    """`kind`: type in Spark SQL; `about`: meaning and unit; `null`: the column may be null."""
 
     name: str
     kind: str

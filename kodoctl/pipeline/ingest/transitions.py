@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.tables import AUDIT, TRANSITIONS
 from kodoctl.protocol.audit_records import COUNT_PROPERTY, FORMAT
@@ -20,7 +20,7 @@ _RECORDS: Final = (
 
 def audited(landed: DataFrame) -> DataFrame:
     """The audit messages among events, with what they hold as `found`."""
-    return landed.where(f.col("state") == AUDIT).withColumn("found", _records())
+    return landed.where(F.col("state") == AUDIT).withColumn("found", _records())
 
 
 def transitions(read: DataFrame) -> DataFrame:
@@ -41,53 +41,53 @@ def transitions(read: DataFrame) -> DataFrame:
         "tenant",
         "age",
     )
-    rows = read.where(f.col("found.format") == FORMAT).select(
-        "*", f.posexplode(f.arrays_zip(*(f.col(f"found.{name}").alias(name) for name in zipped))).alias("at", "row")
+    rows = read.where(F.col("found.format") == FORMAT).select(
+        "*", F.posexplode(F.arrays_zip(*(F.col(f"found.{name}").alias(name) for name in zipped))).alias("at", "row")
     )
-    number, moment = f.try_add(f.col("found.first"), f.col("at")), _moment(f.col("row.after"))
+    number, moment = F.try_add(F.col("found.first"), F.col("at")), _moment(F.col("row.after"))
     columns = {
-        "worker_run": f.col("found.run"),
+        "worker_run": F.col("found.run"),
         "number": number,
-        "subscription": f.col("found.subscription"),
-        "at_ts": f.timestamp_millis(moment),
+        "subscription": F.col("found.subscription"),
+        "at_ts": F.timestamp_millis(moment),
         "msg_topic": _listed("row.topic"),
-        "id": f.col("row.id"),
-        "identity": f.coalesce("row.identity", "row.id"),
-        "target_topic": f.when(f.col("row.target") >= 0, _listed("row.target")),
-        "age_ms": f.col("row.age"),
-        "audit_topic": f.col("msg_topic"),
-        "audit_id": f.col("id"),
-    } | {name: f.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "tenant")}
+        "id": F.col("row.id"),
+        "identity": F.coalesce("row.identity", "row.id"),
+        "target_topic": F.when(F.col("row.target") >= 0, _listed("row.target")),
+        "age_ms": F.col("row.age"),
+        "audit_topic": F.col("msg_topic"),
+        "audit_id": F.col("id"),
+    } | {name: F.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "tenant")}
     readable = rows.where(number.isNotNull() & moment.isNotNull())
-    return readable.select(*(columns.get(name, f.col(name)).alias(name) for name in TRANSITIONS.names))
+    return readable.select(*(columns.get(name, F.col(name)).alias(name) for name in TRANSITIONS.names))
 
 
 def unreadable() -> Column:
     """Condition on audit messages: one that holds no records, others than its properties count, or some without a
     number or a time.
     """
-    found, counted = f.col("found"), f.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
+    found, counted = F.col("found"), F.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
     readable = (
         (found["format"] == FORMAT)
-        & (f.size(found["id"]) == counted)
-        & (f.size(found["after"]) == counted)
-        & f.forall(found["after"], lambda after: _moment(after).isNotNull())
-        & f.try_add(found["first"], counted).isNotNull()
+        & (F.size(found["id"]) == counted)
+        & (F.size(found["after"]) == counted)
+        & F.forall(found["after"], lambda after: _moment(after).isNotNull())
+        & F.try_add(found["first"], counted).isNotNull()
     )
-    return ~f.coalesce(readable, f.lit(False))
+    return ~F.coalesce(readable, F.lit(False))
 
 
 def _moment(after: Column) -> Column:
     """Time at which the worker decided to acknowledge the message of a record, ms since the epoch; null if the record has
     none that a timestamp can hold.
     """
-    at = f.try_add(f.col("found.at"), after)
-    return f.when(at.between(0, LATEST), at)
+    at = F.try_add(F.col("found.at"), after)
+    return F.when(at.between(0, LATEST), at)
 
 
 def _records() -> Column:
-    return f.from_json(f.col("payload").cast("string"), _RECORDS)
+    return F.from_json(F.col("payload").cast("string"), _RECORDS)
 
 
 def _listed(index: str) -> Column:
-    return f.get(f.col("found.topics"), f.col(index))
+    return F.get(F.col("found.topics"), F.col(index))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kodoctl.errors import UsageError, error
@@ -18,7 +18,7 @@ from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as control
 from kodoctl.recall.filter.ast import named
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
-from kodoctl.recall.filter.spark_fallback import doubt_sql
+from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.recall.recall_plan import RECALL_ID
 from kodoctl.recall.stored_message import DIGEST, DeadLetter, Position, tenant_of
@@ -38,8 +38,8 @@ FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
     """Landed messages of one topic, with the columns of the source."""
     names = (*_RAW, "broken")
-    return events.where(f.col("msg_topic") == topic).select(
-        *(f.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
+    return events.where(F.col("msg_topic") == topic).select(
+        *(F.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
     )
 
 
@@ -59,31 +59,31 @@ def slips(
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select(
-        "*", f.floor(f.col("entry") / STRIDE).alias("stride"), chosen(condition, family.fair_by).alias("chosen")
+        "*", F.floor(F.col("entry") / STRIDE).alias("stride"), chosen(condition, family.fair_by).alias("chosen")
     )
-    here = f.col("entry").between(f.col("held.first"), f.col("held.last"))
-    same = [f.col(f"letter.{name}") == f.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
-    kept = marked.alias("letter").join(f.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
-    own = f.concat_ws(
-        "|", f.lit(family.dead_topic), f.expr(fact_columns(None)["position"]), f.unix_millis("publish_ts"), f.lit("")
+    here = F.col("entry").between(F.col("held.first"), F.col("held.last"))
+    same = [F.col(f"letter.{name}") == F.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
+    kept = marked.alias("letter").join(F.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
+    own = F.concat_ws(
+        "|", F.lit(family.dead_topic), F.expr(fact_columns(None)["position"]), F.unix_millis("publish_ts"), F.lit("")
     )
-    named_ = kept.withColumn("recall_id", f.substring(f.sha2(own, 256), 1, RECALL_ID))
-    known = named_.join(f.broadcast(booked.withColumn("settled", f.lit(True))), on="recall_id", how="left")
-    payload = f.col("payload") if whole else f.substring("payload", 1, HEAD)
-    body = f.concat(
-        f.when(f.col("payload").isNull(), f.lit(b"-")).otherwise(f.lit(b"+")), f.coalesce("payload", f.lit(b""))
+    named_ = kept.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
+    known = named_.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
+    payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
+    body = F.concat(
+        F.when(F.col("payload").isNull(), F.lit(b"-")).otherwise(F.lit(b"+")), F.coalesce("payload", F.lit(b""))
     )
     of_chosen = {
-        "properties": f.col("properties"),
+        "properties": F.col("properties"),
         "payload": payload,
-        "digest": f.substring(f.sha2(body, 256), 1, DIGEST),
-        "size": f.length("payload"),
-        "is_text": f.is_valid_utf8(f.col("payload").cast("string")),
+        "digest": F.substring(F.sha2(body, 256), 1, DIGEST),
+        "size": F.length("payload"),
+        "is_text": F.is_valid_utf8(F.col("payload").cast("string")),
     }
     return known.select(
-        *at, "chosen", f.coalesce("settled", f.lit(False)).alias("settled"), "key",
-        f.col("properties").getItem(control.RECALL).alias("mark"), f.unix_millis("publish_ts").alias("published"),
-        *(f.when(f.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
+        *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
+        F.col("properties").getItem(control.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
+        *(F.when(F.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
     )  # fmt: skip
 
 
@@ -91,13 +91,13 @@ def chosen(condition: Condition, fair_by: str | None) -> Column:
     """True for a stored message that is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
     check_facts(condition)
     columns = fact_columns(fair_by)
-    truth = f.coalesce(f.expr(to_spark_sql(condition.root, columns)), f.lit(False))
-    doubt = doubt_sql(condition.root, columns)
-    readable = f.col("broken").isNull() | (f.col("broken") == control.ENCRYPTED)  # as Letter.whole has it
+    truth = F.coalesce(F.expr(to_spark_sql(condition.root, columns)), F.lit(False))
+    doubt = needs_fallback_sql(condition.root, columns)
+    readable = F.col("broken").isNull() | (F.col("broken") == control.ENCRYPTED)  # as Letter.whole has it
     if doubt is None:
         return readable & truth
-    unsure = f.expr(doubt)
-    return readable & f.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
+    unsure = F.expr(doubt)
+    return readable & F.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
 
 
 def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Column:
@@ -107,10 +107,10 @@ def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Col
         found = [row is not None and condition.chooses(letter_of_row(row, fair_by)) for row in rows.to_pylist()]
         return pa.array(found, pa.bool_())
 
-    moments = {"publish_ts": f.unix_millis("publish_ts"), "event_ts": f.unix_millis("event_ts")}
-    row = f.struct(*(moments.get(name, f.col(name)).alias(name) for name in _RAW))
+    moments = {"publish_ts": F.unix_millis("publish_ts"), "event_ts": F.unix_millis("event_ts")}
+    row = F.struct(*(moments.get(name, F.col(name)).alias(name) for name in _RAW))
     made: Any = arrow_udf  # its stubs know no functions without an evaluation type
-    asked: Column = made(evaluate, "boolean")(f.when(unsure, row))
+    asked: Column = made(evaluate, "boolean")(F.when(unsure, row))
     return asked
 
 

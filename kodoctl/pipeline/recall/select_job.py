@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.ingest.tables import EVENTS
-from kodoctl.pipeline.recall.unacknowledged import held, rows
+from kodoctl.pipeline.recall.unacknowledged import join_rows, unacknowledged_ranges
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import part_name, stored
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.protocol import properties as control
 from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.recall.recall_planner import no_holder
@@ -35,7 +35,7 @@ _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last 
 
 
 @dataclass
-class Choosing:
+class DeadLetterSelector:
     """`open_spark` is called when nothing is left that could be wrong without it. `landing` None: from the topic
     itself, as it is now. Afterwards `unseen` tells how many entries the holder has that were not looked at: what is
     not landed yet.
@@ -59,13 +59,13 @@ class Choosing:
                 self._fill(spark, asked, selection, keeping)
             except PySparkException as problem:
                 text = str(problem)
-                raise failed(text, error("K821", "Spark could not choose the letters", words(text))) from None
+                raise spark_error(text, error("K821", "Spark could not choose the letters", words(text))) from None
 
     def _fill(
-        self, spark: SparkSession, asked: SelectionRequest, selection: LetterSelection, keeping: _Keeping
+        self, spark: SparkSession, asked: SelectionRequest, selection: LetterSelection, keeping: _HeldRanges
     ) -> None:
         from pyspark import StorageLevel
-        from pyspark.sql import functions as f
+        from pyspark.sql import functions as F
 
         from kodoctl.pipeline.recall import dead_letter_rows
 
@@ -78,8 +78,8 @@ class Choosing:
         )
         slips = slips.persist(StorageLevel.DISK_ONLY)  # read once: a second look would see other letters
         try:
-            entries = f.countDistinct("partition", "ledger", "entry")
-            selection.read, seen = slips.agg(f.count("*"), entries).collect()[0]
+            entries = F.countDistinct("partition", "ledger", "entry")
+            selection.read, seen = slips.agg(F.count("*"), entries).collect()[0]
             self.unseen = keeping.entries - seen
             telling = slips.where("chosen OR settled OR mark IS NOT NULL")
             for row in telling.orderBy("partition", "ledger", "entry", "batch_index").toLocalIterator():
@@ -100,7 +100,7 @@ class Choosing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Keeping:
+class _HeldRanges:
     """Entries that the holder still has: rows of kodoctl.pipeline.recall.unacknowledged,
     and the number of entries.
     """
@@ -109,7 +109,7 @@ class _Keeping:
     entries: int
 
 
-def _keeping(session: Session, family: RecallSource) -> _Keeping:
+def _keeping(session: Session, family: RecallSource) -> _HeldRanges:
     topic = TopicName.parse(family.dead_topic)
     stats = internal_stats(session.admin, topic)
     if stats is None:
@@ -120,10 +120,10 @@ def _keeping(session: Session, family: RecallSource) -> _Keeping:
         cursor = (data.get("cursors") or {}).get(family.holder)
         if cursor is None:
             raise no_holder(part_name(family.dead_topic, number), family.holder)
-        runs = list(held(stored(data).pieces, cursor_of(cursor)))
+        runs = list(unacknowledged_ranges(stored(data).pieces, cursor_of(cursor)))
         entries += sum(run.entries for run in runs)
-        made.extend(rows(number, runs))
-    return _Keeping(made, entries)
+        made.extend(join_rows(number, runs))
+    return _HeldRanges(made, entries)
 
 
 @dataclass(frozen=True)

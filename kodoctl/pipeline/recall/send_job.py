@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import error
 from kodoctl.formatting import many
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.partitioning import crews
+from kodoctl.recall.partitioning import partition_plan
 from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import Report, SendOptions
+from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,14 +58,13 @@ class SendTask:
     per_second: float
     who: str
     keys: Secret | None
-    at_once: int
     largest: Mapping[str, int] = field(default_factory=dict)
 
-    def run(self) -> Report:
+    def run(self) -> SendReport:
         """In a process of Spark's. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
-        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
+        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False)
         with Session(self.connection) as session:
             return RecallSender(
                 self.plan, RecallCluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders
@@ -98,7 +97,7 @@ class ParallelSender:
     keys: Secret | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
 
-    def __call__(self, lanes: Collection[int], without: Container[Position]) -> Report:
+    def __call__(self, lanes: Collection[int], without: Container[Position]) -> SendReport:
         """Report on the dead letters of the lanes, except those in `without`, after sending them. Raises
         KodoctlError.
         """
@@ -108,7 +107,7 @@ class ParallelSender:
         interrupted = signal.getsignal(signal.SIGINT)
         DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
         with self.open_spark() as spark, _interrupts_to(interrupted):
-            plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
+            plans = partition_plan(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
             errands = self._errands(plans)
             letters = sum(len(one.letters) for one in plans)
             into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
@@ -118,11 +117,11 @@ class ParallelSender:
                     return _total(_reports(spark, errands))
                 except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
                     if self.orders.stop.is_set():
-                        return Report(interrupted=True)
+                        return SendReport(interrupted=True)
                     text = str(problem)
                     detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
                     otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
-                    raise failed(text, otherwise) from None
+                    raise spark_error(text, otherwise) from None
 
     def _errands(self, plans: list[RecallPlan]) -> list[SendTask]:
         ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
@@ -136,7 +135,6 @@ class ParallelSender:
                 self.per_second * len(plan.letters) / letters,
                 self.orders.who,
                 self.keys,
-                AT_ONCE,
                 self.largest,
             )
             for plan in plans
@@ -144,7 +142,7 @@ class ParallelSender:
 
     @contextmanager
     def _interruptible(self, spark: SparkSession) -> Iterator[None]:
-        """Ends Spark's tasks when somebody interrupts: they cannot be asked, and need not be."""
+        """Cancels the tasks of Spark on SIGINT: they cannot stop in order, and need not."""
         over = threading.Event()
 
         def watch() -> None:
@@ -178,7 +176,7 @@ def _interrupts_to(handler: Any) -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _reports(spark: SparkSession, errands: list[SendTask]) -> list[Report]:
+def _reports(spark: SparkSession, errands: list[SendTask]) -> list[SendReport]:
     """One task for each errand."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -190,8 +188,10 @@ def _reports(spark: SparkSession, errands: list[SendTask]) -> list[Report]:
                 yield pa.RecordBatch.from_pydict({"crew": [number], "report": [told]})
 
     numbers = spark.range(0, len(errands), 1, len(errands))
-    return [Report(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
+    return [SendReport(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
 
 
-def _total(reports: list[Report]) -> Report:
-    return replace(Report(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports))
+def _total(reports: list[SendReport]) -> SendReport:
+    return replace(
+        SendReport(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports)
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.pipeline.source.splits import LedgerRange, clip
+from kodoctl.pipeline.source.splits import LedgerRange, trim_ranges
 from kodoctl.pulsar.undeliverable_entries import EntryRun
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
 
 
-def held(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
+def unacknowledged_ranges(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
     """In order. Of a batch that is acknowledged in part, the whole entry."""
     done = sorted(cursor.ranges)
     begin = 0
-    for piece in clip(pieces, cursor.mark):
+    for piece in trim_ranges(pieces, cursor.mark):
         while begin < len(done) and done[begin][1] < (piece.ledger, piece.first):
             begin += 1
         at = piece.first
@@ -37,7 +37,7 @@ def held(pieces: Sequence[LedgerRange], cursor: Cursor) -> Iterator[EntryRun]:
             yield EntryRun(piece.ledger, at, piece.last)
 
 
-def rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
+def join_rows(partition: int, runs: Iterable[EntryRun]) -> Iterator[tuple[int, int, int, int, int]]:
     """(partition, ledger, stride, first, last): an entry is looked for among the rows of its stride alone."""
     for run in runs:
         for stride in range(run.first // STRIDE, run.last // STRIDE + 1):

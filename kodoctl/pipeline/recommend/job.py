@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.events import NOBODY
-from kodoctl.pipeline.recommend.noisy_neighbours import CALM, RECENT, Case, LevelMove, Load, Slice, decide, unmovable
+from kodoctl.pipeline.recommend.noisy_neighbours import (
+    CALM,
+    RECENT,
+    LevelMove,
+    LoadWindow,
+    SubscriptionWindows,
+    TenantLoad,
+    recommend_moves,
+    unmovable,
+)
 from kodoctl.pipeline.recommend.report import Victim
-from kodoctl.pipeline.recommend.yaml_patch import Ours, others, ours
+from kodoctl.pipeline.recommend.yaml_patch import ManagedRoute, foreign_tenants, managed_routes
 from kodoctl.pipeline.rollup.histogram import BASE, percentiles
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.defaults import active_levels
@@ -45,7 +54,7 @@ class SubscriptionRoutes:
     fair_by: str
     ladder: tuple[str, ...]
     adds: bool
-    routes: tuple[Ours, ...]
+    routes: tuple[ManagedRoute, ...]
     fixed: frozenset[str]
 
     @property
@@ -67,8 +76,8 @@ class RecommendationResult:
     notes: tuple[str, ...]
 
 
-def survey(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
-    """Subscriptions whose tenants can be told apart and moved, and why the others' cannot."""
+def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
+    """(subscriptions whose tenants can be distinguished and moved, the reasons for all others)."""
     places, notes = [], []
     for topic, ground in expansion.topology.spec.topics.items():
         below = tuple(one.value for one in active_levels(ground) if one.rank > Level.L1.rank)
@@ -88,17 +97,19 @@ def survey(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
                 notes.append(f"{topic} / {name} has no `audit: true`: nobody knows how long its messages take")
             else:
                 known = (subscription.routes, ground.fair_by, ladder)
-                fixed = others(*known) | {NOBODY}
-                place = SubscriptionRoutes(topic, name, ground.fair_by, ladder, not below, tuple(ours(*known)), fixed)
+                fixed = foreign_tenants(*known) | {NOBODY}
+                place = SubscriptionRoutes(
+                    topic, name, ground.fair_by, ladder, not below, tuple(managed_routes(*known)), fixed
+                )
                 places.append(place)
     return places, notes
 
 
 def recommend(spark: SparkSession, tables: CountedTables, expansion: Expansion, goal: int) -> RecommendationResult:
     """Recommended moves after which the messages of quiet tenants are done within `goal` ms."""
-    places, notes = survey(expansion)
+    places, notes = movable_subscriptions(expansion)
     cases = _cases(spark, tables, places, goal) if places else []
-    moves = [(place, tuple(decide(case))) for place, case in zip(places, cases, strict=True)]
+    moves = [(place, tuple(recommend_moves(case))) for place, case in zip(places, cases, strict=True)]
     for case in cases:
         for tenant in unmovable(case):
             why = "has no name that a route could test" if tenant == NOBODY else "has a route of its own in the file"
@@ -108,12 +119,14 @@ def recommend(spark: SparkSession, tables: CountedTables, expansion: Expansion, 
     return RecommendationResult(tuple((place, some) for place, some in moves if some), victims, tuple(notes))
 
 
-def _cases(spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int) -> list[Case]:
+def _cases(
+    spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int
+) -> list[SubscriptionWindows]:
     found: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in _loads(spark, tables, places, goal).collect():
         found[row["topic"], row["subscription"]][row["window"]].append(row.asDict())
     return [
-        Case(
+        SubscriptionWindows(
             one.topic,
             one.subscription,
             one.ladder,
@@ -127,21 +140,21 @@ def _cases(spark: SparkSession, tables: CountedTables, places: Sequence[Subscrip
 
 
 def _too_long(windows: Iterable[list[dict[str, Any]]]) -> frozenset[str]:
-    """Audit records know the beginning of a long name only: it tests as nobody's."""
+    """Tenants whose names audit records may have cut: they cannot be written into a route."""
     return frozenset(row["tenant"] for rows in windows for row in rows if row["tenant"] and len(row["tenant"]) >= CUT)
 
 
-def _slice(at: int, rows: Sequence[dict[str, Any]]) -> Slice:
+def _slice(at: int, rows: Sequence[dict[str, Any]]) -> LoadWindow:
     """`rows`: one for each tenant that may matter, and one (tenant null) for all others together."""
     rest = next((row for row in rows if row["tenant"] is None), {"done": 0, "late": 0})
-    return Slice(
+    return LoadWindow(
         at,
         sum(row["volume"] for row in rows),
         sum(row["active"] for row in rows),
         rest["done"],
         rest["late"],
         {
-            row["tenant"]: Load(row["volume"], row["done"], row["late"], frozenset(row["levels"]))
+            row["tenant"]: TenantLoad(row["volume"], row["done"], row["late"], frozenset(row["levels"]))
             for row in rows
             if row["tenant"] is not None
         },
@@ -154,65 +167,72 @@ def _loads(spark: SparkSession, tables: CountedTables, places: Sequence[Subscrip
     leave Spark.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     pairs = small_table(spark, [(one.topic, one.subscription) for one in places], _PAIRS)
     listed = [(one.topic, one.subscription, tenant, to) for one in places for tenant, to in one.routed.items()]
-    routed = f.broadcast(small_table(spark, listed, _ROUTED))
+    routed = F.broadcast(small_table(spark, listed, _ROUTED))
     keys = ["topic", "subscription", "window", "tenant"]
-    events = _of_readers(tables.rollup, pairs).join(routed, ["topic", "subscription", "tenant"], "left")
-    newest = events.groupBy("topic").agg(f.max("window").alias("newest"))
+    events = _of_readers(tables.rollup, pairs).join(routed, ["topic", "subscription", "tenant"], how="left")
+    newest = events.groupBy("topic").agg(F.max("window").alias("newest"))
     ready, handled = (
-        f.col("state") == "ready",
-        f.col("done") + f.col("failed") + f.col("rerouted") + f.col("discarded") > 0,
+        F.col("state") == "ready",
+        F.col("done") + F.col("failed") + F.col("rerouted") + F.col("discarded") > 0,
     )
-    counts = ready & ~f.col("level").eqNullSafe(f.col("place")) | ~f.coalesce(f.col("state"), f.lit("dead")).isin(
+    counts = ready & ~F.col("level").eqNullSafe(F.col("place")) | ~F.coalesce(F.col("state"), F.lit("dead")).isin(
         "ready", "dead"
     )
     volumes = events.groupBy(*keys).agg(
-        f.sum(f.when(counts, f.col("arrivals")).otherwise(0)).alias("volume"),
-        f.array_compact(f.collect_set(f.when(handled, f.col("level")))).alias("levels"),
-        f.max("place").alias("place"),
+        F.sum(F.when(counts, F.col("arrivals")).otherwise(0)).alias("volume"),
+        F.array_compact(F.collect_set(F.when(handled, F.col("level")))).alias("levels"),
+        F.max("place").alias("place"),
     )
-    known = volumes.join(_late(tables.latencies, pairs, goal), keys, "left").join(f.broadcast(newest), "topic")
+    known = volumes.join(_late(tables.latencies, pairs, goal), keys, how="left").join(
+        F.broadcast(newest), "topic", how="inner"
+    )
     window = Window.partitionBy("topic", "subscription", "window")
-    shared = known.where(f.col("window") > f.col("newest") - HORIZON * tables.window).withColumn(
-        "share", f.col("volume") / f.greatest(f.sum("volume").over(window), f.lit(1))
+    shared = known.where(F.col("window") > F.col("newest") - HORIZON * tables.window).withColumn(
+        "share", F.col("volume") / F.greatest(F.sum("volume").over(window), F.lit(1))
     )
-    named = f.when((f.col("share") >= CALM) | f.col("place").isNotNull(), f.col("tenant"))
+    named = F.when((F.col("share") >= CALM) | F.col("place").isNotNull(), F.col("tenant"))
     return (
         shared.select("topic", "subscription", "window", named.alias("tenant"), "volume", "done", "late", "levels")
         .groupBy(*keys)
         .agg(
-            f.sum("volume").alias("volume"),
-            f.coalesce(f.sum("done"), f.lit(0)).alias("done"),
-            f.coalesce(f.sum("late"), f.lit(0)).alias("late"),
-            f.flatten(f.collect_set("levels")).alias("levels"),
-            f.count_if(f.col("volume") > 0).alias("active"),
+            F.sum("volume").alias("volume"),
+            F.coalesce(F.sum("done"), F.lit(0)).alias("done"),
+            F.coalesce(F.sum("late"), F.lit(0)).alias("late"),
+            F.flatten(F.collect_set("levels")).alias("levels"),
+            F.count_if(F.col("volume") > 0).alias("active"),
         )
     )
 
 
 def _of_readers(table: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Rows of these subscriptions; what has none, every subscription of its topic has."""
-    from pyspark.sql import functions as f
+    """Rows of these subscriptions; a row without a subscription counts for every subscription of its topic."""
+    from pyspark.sql import functions as F
 
-    asked = f.broadcast(pairs.withColumnRenamed("subscription", "reader"))
-    mine = f.col("subscription").isNull() | (f.col("subscription") == f.col("reader"))
-    read = table.join(asked, "topic").where(mine).drop("subscription").withColumnRenamed("reader", "subscription")
-    return read.withColumn("window", f.unix_millis("window_ts"))
+    asked = F.broadcast(pairs.withColumnRenamed("subscription", "reader"))
+    mine = F.col("subscription").isNull() | (F.col("subscription") == F.col("reader"))
+    read = (
+        table.join(asked, "topic", how="inner")
+        .where(mine)
+        .drop("subscription")
+        .withColumnRenamed("reader", "subscription")
+    )
+    return read.withColumn("window", F.unix_millis("window_ts"))
 
 
 def _late(latencies: DataFrame, pairs: DataFrame, goal: int) -> DataFrame:
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
-    late = f.col("bucket") >= math.ceil(math.log(goal, BASE))  # so many ms at least
+    late = F.col("bucket") >= math.ceil(math.log(goal, BASE))  # so many ms at least
     return (
         _of_readers(latencies, pairs)
         .groupBy("topic", "subscription", "window", "tenant")
         .agg(
-            f.sum("messages").alias("done"),
-            f.sum(f.when(late, f.col("messages")).otherwise(0)).alias("late"),
+            F.sum("messages").alias("done"),
+            F.sum(F.when(late, F.col("messages")).otherwise(0)).alias("late"),
         )
     )
 
@@ -224,33 +244,35 @@ def _victims(
     windows.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     blamed = [(one.topic, one.subscription, one.tenant, at) for one in moves for at in one.windows]
     movers = small_table(spark, [row[:3] for row in blamed], f"{_PAIRS}, mover string").distinct()
     keys = ["topic", "subscription", "mover", "tenant"]
-    rows = tables.latencies.withColumn("window", f.unix_millis("window_ts")).join(f.broadcast(movers), keys[:2])
-    marked = rows.where(f.col("tenant") != f.col("mover")).join(
-        f.broadcast(small_table(spark, blamed, _BLAMED).withColumn("then", f.lit(True))),
-        [*keys[:3], "window"],
-        "left",
+    rows = tables.latencies.withColumn("window", F.unix_millis("window_ts")).join(
+        F.broadcast(movers), keys[:2], how="inner"
     )
-    then = f.coalesce(f.col("then"), f.lit(False))
-    late = f.col("bucket") >= math.ceil(math.log(goal, BASE))
+    marked = rows.where(F.col("tenant") != F.col("mover")).join(
+        F.broadcast(small_table(spark, blamed, _BLAMED).withColumn("then", F.lit(True))),
+        [*keys[:3], "window"],
+        how="left",
+    )
+    then = F.coalesce(F.col("then"), F.lit(False))
+    late = F.col("bucket") >= math.ceil(math.log(goal, BASE))
     counted = (
         marked.where(then)
         .groupBy(*keys)
-        .agg(f.sum("messages").alias("done"), f.sum(f.when(late, f.col("messages")).otherwise(0)).alias("late"))
+        .agg(F.sum("messages").alias("done"), F.sum(F.when(late, F.col("messages")).otherwise(0)).alias("late"))
     )
-    order = Window.partitionBy(*keys[:3]).orderBy(f.desc("late"), f.desc("done"), "tenant")
+    order = Window.partitionBy(*keys[:3]).orderBy(F.desc("late"), F.desc("done"), "tenant")
     worst = (
-        counted.withColumn("nth", f.row_number().over(order))
-        .where((f.col("nth") <= VICTIMS) & (f.col("late") > 0))
+        counted.withColumn("nth", F.row_number().over(order))
+        .where((F.col("nth") <= VICTIMS) & (F.col("late") > 0))
         .persist()
     )
     try:
         told = worst.orderBy("nth").collect()
-        histogram = marked.join(f.broadcast(worst.select(*keys)), keys).withColumn("then", then)
+        histogram = marked.join(F.broadcast(worst.select(*keys)), keys, how="inner").withColumn("then", then)
         slow = {
             tuple(row[name] for name in (*keys, "then")): row["latency"]
             for row in percentiles(histogram, [*keys, "then"], [0.95]).collect()

@@ -29,7 +29,7 @@ JUDGED: Final = 20  # messages done below which a window is not judged
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TenantLoad:
     """One tenant in one window: messages that arrived, what was done, and what of it later than the goal; `levels` in
     which the subscription's workers handled it.
     """
@@ -41,7 +41,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class LoadWindow:
     """One window, `at` ms since the epoch: `volume` of all `active` tenants together; `tenants`: at least those with
     a share above CALM and those that routes move; `done` and `late` of the others.
     """
@@ -51,11 +51,11 @@ class Slice:
     active: int
     done: int
     late: int
-    tenants: Mapping[str, Load]
+    tenants: Mapping[str, TenantLoad]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SubscriptionWindows:
     """One subscription. `ladder`: levels below L1, best first. `routed`: where routes of ours put tenants; `fixed`:
     tenants whose place is not ours to change. `width` of a window in ms.
     """
@@ -66,7 +66,7 @@ class Case:
     routed: Mapping[str, str]
     fixed: frozenset[str]
     width: int
-    slices: Sequence[Slice]
+    slices: Sequence[LoadWindow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class LevelMove:
     late_else: float | None
 
 
-def decide(case: Case) -> list[LevelMove]:
+def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:
     """Moves of one subscription: who leaves, most guilty first, then who comes back."""
     if not case.slices:
         return []
@@ -101,13 +101,15 @@ def decide(case: Case) -> list[LevelMove]:
     return [*leaving, *(_back(case, tenant, recent) for tenant in sorted(case.routed) if _calm(tenant, recent))]
 
 
-def unmovable(case: Case) -> list[str]:
+def unmovable(case: SubscriptionWindows) -> list[str]:
     """Tenants who harm others, and whose place is not ours to change."""
-    free = Case(case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices)
-    return sorted({one.tenant for one in decide(free)} & case.fixed)
+    free = SubscriptionWindows(
+        case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices
+    )
+    return sorted({one.tenant for one in recommend_moves(free)} & case.fixed)
 
 
-def loud(tenant: str, one: Slice) -> bool:
+def is_noisy(tenant: str, one: LoadWindow) -> bool:
     """True if the tenant is loud in the window, as the module defines it."""
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
@@ -115,28 +117,28 @@ def loud(tenant: str, one: Slice) -> bool:
     return load.volume >= LOUD * one.volume and load.volume * one.active >= TIMES * one.volume
 
 
-def harmed(one: Slice) -> bool:
+def is_degraded(one: LoadWindow) -> bool:
     """True if the tenants that are not loud had to wait in the window, as the module defines it."""
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done
 
 
-def _others(one: Slice) -> tuple[int, int]:
-    quiet = [load for tenant, load in one.tenants.items() if not loud(tenant, one)]
+def _others(one: LoadWindow) -> tuple[int, int]:
+    quiet = [load for tenant, load in one.tenants.items() if not is_noisy(tenant, one)]
     return one.done + sum(load.done for load in quiet), one.late + sum(load.late for load in quiet)
 
 
-def _fewest(case: Case, recent: Sequence[Slice]) -> list[tuple[str, tuple[Slice, ...]]]:
+def _fewest(case: SubscriptionWindows, recent: Sequence[LoadWindow]) -> list[tuple[str, tuple[LoadWindow, ...]]]:
     """Tenants to move, each with the windows blamed on it: greedy, and then whom the others make needless is left
     out.
     """
     open_ = {
-        one.at for one in recent if harmed(one) and not any(_explains(case, tenant, one) for tenant in case.routed)
+        one.at for one in recent if is_degraded(one) and not any(_explains(case, tenant, one) for tenant in case.routed)
     }
-    blamed: dict[str, dict[int, Slice]] = {}
+    blamed: dict[str, dict[int, LoadWindow]] = {}
     for tenant in sorted({name for one in recent for name in one.tenants} - case.fixed):
         blamed[tenant] = {
-            one.at: one for one in _lately(case, tenant, recent) if harmed(one) and _would_help(case, tenant, one)
+            one.at: one for one in _lately(case, tenant, recent) if is_degraded(one) and _would_help(case, tenant, one)
         }
     chosen: list[str] = []
     while True:
@@ -152,7 +154,7 @@ def _fewest(case: Case, recent: Sequence[Slice]) -> list[tuple[str, tuple[Slice,
     return [(one, tuple(blamed[one].values())) for one in _needed(chosen, blamed)]
 
 
-def _needed(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, Slice]]) -> list[str]:
+def _needed(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, LoadWindow]]) -> list[str]:
     kept = list(chosen)
     for one in chosen:
         others = {at for other in kept if other != one for at in blamed[other]}
@@ -161,18 +163,18 @@ def _needed(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, Slice]]) ->
     return kept
 
 
-def _volume(tenant: str, windows: Iterable[Slice]) -> int:
+def _volume(tenant: str, windows: Iterable[LoadWindow]) -> int:
     return sum(one.tenants[tenant].volume for one in windows)
 
 
-def _next(case: Case, tenant: str) -> str | None:
+def _next(case: SubscriptionWindows, tenant: str) -> str | None:
     """The level below the one it is in."""
     place = case.routed.get(tenant)
     at = -1 if place is None else case.ladder.index(place)
     return case.ladder[at + 1] if at + 1 < len(case.ladder) else None
 
 
-def _lately(case: Case, tenant: str, recent: Sequence[Slice]) -> Iterator[Slice]:
+def _lately(case: SubscriptionWindows, tenant: str, recent: Sequence[LoadWindow]) -> Iterator[LoadWindow]:
     """Windows since it is where it is: behind the last one in which it was where it would be, or not where the file
     has it. So what a move was recommended by never calls for the next one.
     """
@@ -183,32 +185,34 @@ def _lately(case: Case, tenant: str, recent: Sequence[Slice]) -> Iterator[Slice]
     return (one for one in recent if one.at > after)
 
 
-def _would_help(case: Case, tenant: str, one: Slice) -> bool:
+def _would_help(case: SubscriptionWindows, tenant: str, one: LoadWindow) -> bool:
     """It is loud, and there is a level below."""
-    return _next(case, tenant) is not None and loud(tenant, one)
+    return _next(case, tenant) is not None and is_noisy(tenant, one)
 
 
-def _explains(case: Case, tenant: str, one: Slice) -> bool:
+def _explains(case: SubscriptionWindows, tenant: str, one: LoadWindow) -> bool:
     """The file moves it by now, and did not then: what it did there needs no other move."""
-    return loud(tenant, one) and case.routed[tenant] not in one.tenants[tenant].levels
+    return is_noisy(tenant, one) and case.routed[tenant] not in one.tenants[tenant].levels
 
 
-def _calm(tenant: str, recent: Sequence[Slice]) -> bool:
+def _calm(tenant: str, recent: Sequence[LoadWindow]) -> bool:
     return all(one.tenants[tenant].volume < CALM * one.volume for one in recent if tenant in one.tenants)
 
 
-def _leaving(case: Case, tenant: str, guilt: Sequence[Slice]) -> LevelMove:
+def _leaving(case: SubscriptionWindows, tenant: str, guilt: Sequence[LoadWindow]) -> LevelMove:
     place, target = case.routed.get(tenant), _next(case, tenant)
     assert target is not None  # else nothing would be blamed on it
     action = "isolate" if place is None else "degrade"
     return _move(case, tenant, action, (place or "L1", target), guilt)
 
 
-def _back(case: Case, tenant: str, recent: Sequence[Slice]) -> LevelMove:
+def _back(case: SubscriptionWindows, tenant: str, recent: Sequence[LoadWindow]) -> LevelMove:
     return _move(case, tenant, "upgrade", (case.routed[tenant], "L1"), recent)
 
 
-def _move(case: Case, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[Slice]) -> LevelMove:
+def _move(
+    case: SubscriptionWindows, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[LoadWindow]
+) -> LevelMove:
     at = {one.at for one in windows}
     volume = sum(one.tenants[tenant].volume for one in windows if tenant in one.tenants)
     late, late_else = (
@@ -218,7 +222,7 @@ def _move(case: Case, tenant: str, action: str, levels: tuple[str, str], windows
     return LevelMove(case.topic, case.subscription, tenant, action, *levels, tuple(sorted(at)), share, late, late_else)
 
 
-def _late(tenant: str, windows: Sequence[Slice]) -> float | None:
+def _late(tenant: str, windows: Sequence[LoadWindow]) -> float | None:
     """Of what all but this one had done, the share that came later than the goal."""
     done = sum(one.done + sum(load.done for name, load in one.tenants.items() if name != tenant) for one in windows)
     late = sum(one.late + sum(load.late for name, load in one.tenants.items() if name != tenant) for one in windows)

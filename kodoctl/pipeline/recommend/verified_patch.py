@@ -1,4 +1,4 @@
-"""The topology file with recommended routes: written as text, then read again and held against what was meant."""
+"""Patch of the topology file with recommended routes: edited as text, then read again and compared with the moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, Severity, Where, error
-from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, Text, moved, rewritten
+from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, ManagedRoute, Text, move_tenants, rewrite_routes
 from kodoctl.topology.fmt.tree import CannotFormatError, Path
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _BOM = "\ufeff"
 
 
-def patched(expansion: Expansion, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]) -> tuple[str, str]:
+def patch_topology(
+    expansion: Expansion, moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
+) -> tuple[str, str]:
     """(text of the file, text with the moves). Raises KodoctlError where the result would say anything else than
     meant.
     """
@@ -49,7 +51,7 @@ def _moved(text: str, environment: str | None, place: SubscriptionRoutes, moves:
     own = environment is not None and tree.find((*over, "routes")) is not None
     named = environment is not None and any(tree.find((*overlay, key)) is not None for key in ("backup", "levels"))
     backup = (overlay if named else topic) if place.adds else None
-    return rewritten(text, over if own else path, place.fair_by, place.routes, _places(moves), backup)
+    return rewrite_routes(text, over if own else path, place.fair_by, place.routes, _places(moves), backup)
 
 
 def _places(moves: Sequence[LevelMove]) -> dict[str, str | None]:
@@ -94,7 +96,7 @@ def _expected(
     data, routes = _rest(expansion.topology.spec, moves)
     for (place, some), listed in zip(moves, routes, strict=True):
         assert isinstance(listed, list)
-        kept, appended = moved(place.routes, _places(some))
+        kept, appended = move_tenants(place.routes, _places(some))
         for old, one in zip(place.routes, kept, strict=True):
             if one != old:
                 listed[one.index] = _route(place, one)
@@ -103,7 +105,7 @@ def _expected(
     return data, routes
 
 
-def _route(place: SubscriptionRoutes, one: Ours) -> object:
+def _route(place: SubscriptionRoutes, one: ManagedRoute) -> object:
     if not one.tenants:
         return None
     written = {"when": {"property": place.fair_by, "in": list(one.tenants)}, "to": one.to}

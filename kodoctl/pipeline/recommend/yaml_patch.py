@@ -1,7 +1,7 @@
-"""A topology file with other routes, as text: what is not touched stays as it was, comments and all. Pure.
+"""Editor of the routes in the text of a topology file, which keeps comments and layout. Pure.
 
-Edits go by places in the text, not through a tree that is written anew. Routes that name tenants by the topic's
-`fair_by` with `in` are ours to change; any other is somebody's own.
+Edits are made at the positions that kodoctl.topology.fmt.tree reads, so all other text stays as it is. Only routes
+that name tenants by the topic's `fair_by` with `in` are managed; all others belong to the user.
 """
 
 from __future__ import annotations
@@ -29,50 +29,54 @@ _NO_END: Final = "\\ No newline at end of file\n"
 
 
 class CannotPatchError(Exception):
-    """The file is written in a way that is not edited here; the message says where."""
+    """The file cannot be edited, or the patch does not fit; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ours:
-    """A route of ours: its place in the list, its tenants and level."""
+class ManagedRoute:
+    """A route that is managed here: its index in the list, its tenants and its level."""
 
     index: int
     tenants: tuple[str, ...]
     to: str
 
 
-def ours(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[Ours]:
-    """Routes that put tenants below L1."""
+def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
+    """Managed routes: those that move tenants to a level of the `ladder`, below L1."""
     return [
-        Ours(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
+        ManagedRoute(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
         for at, route in enumerate(routes)
         if route.when.property == fair_by and route.when.in_ is not None and route.to.value in ladder
     ]
 
 
-def others(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
-    """Tenants that somebody's own route names."""
-    known = {one.index for one in ours(routes, fair_by, ladder)}
+def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
+    """Tenants that are named by a route that is not managed."""
+    known = {one.index for one in managed_routes(routes, fair_by, ladder)}
     named = [route.when for at, route in enumerate(routes) if at not in known and route.when.property == fair_by]
     values = [value for one in named for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())]
     return frozenset(as_property(value) for value in values)
 
 
-def moved(before: Sequence[Ours], places: Mapping[str, str | None]) -> tuple[list[Ours], list[Ours]]:
+def move_tenants(
+    before: Sequence[ManagedRoute], places: Mapping[str, str | None]
+) -> tuple[list[ManagedRoute], list[ManagedRoute]]:
     """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A
     route without tenants is to go.
     """
-    kept = [Ours(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before]
-    appended: list[Ours] = []
+    kept = [
+        ManagedRoute(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before
+    ]
+    appended: list[ManagedRoute] = []
     for level in dict.fromkeys(level for level in places.values() if level):
         names = tuple(name for name, to in places.items() if to == level)
         same = next((at for at, one in enumerate(kept) if one.to == level), None)
         free = next((at for at, one in enumerate(kept) if not one.tenants), None)
         at = same if same is not None else free
         if at is None:
-            appended.append(Ours(-1, names, level))
+            appended.append(ManagedRoute(-1, names, level))
         else:
-            kept[at] = Ours(kept[at].index, (*(kept[at].tenants), *names), level)
+            kept[at] = ManagedRoute(kept[at].index, (*(kept[at].tenants), *names), level)
     return kept, appended
 
 
@@ -199,14 +203,19 @@ def _last_line(item: Item) -> int:
     return line if column else line - 1
 
 
-def rewritten(
-    text: str, path: Path, fair_by: str, before: Sequence[Ours], places: Mapping[str, str | None], backup: Path | None
+def rewrite_routes(
+    text: str,
+    path: Path,
+    fair_by: str,
+    before: Sequence[ManagedRoute],
+    places: Mapping[str, str | None],
+    backup: Path | None,
 ) -> str:
     """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets
     `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
-    kept, appended = moved(before, places)
+    kept, appended = move_tenants(before, places)
     routes: Path = (*path, "routes")
     for old, new in zip(before, kept, strict=True):
         if new.tenants and new != old:
@@ -229,7 +238,7 @@ def rewritten(
     return edited.result()
 
 
-def _rewrite(edited: Text, path: Path, old: Ours, new: Ours) -> None:
+def _rewrite(edited: Text, path: Path, old: ManagedRoute, new: ManagedRoute) -> None:
     for step, changed, value in (
         (("when", "in"), old.tenants != new.tenants, _names(new.tenants)),
         (("to",), old.to != new.to, new.to),
@@ -241,7 +250,7 @@ def _rewrite(edited: Text, path: Path, old: Ours, new: Ours) -> None:
             edited.replace(item, value)
 
 
-def _route(fair_by: str, one: Ours) -> str:
+def _route(fair_by: str, one: ManagedRoute) -> str:
     return f"{{when: {{property: {_scalar(fair_by)}, in: {_names(one.tenants)}}}, to: {one.to}}}"
 
 
@@ -257,7 +266,7 @@ def _scalar(text: str) -> str:
     return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]
 
 
-def patch(name: str, before: str, after: str) -> str:
+def unified_diff(name: str, before: str, after: str) -> str:
     """A unified diff that `git apply` takes. `name`: the file below the top of its repository."""
     return "".join(_diff(name, before, after))
 

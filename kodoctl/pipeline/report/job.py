@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from kodoctl.pipeline.audit.audit_inputs import documented, judged_landing
-from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
+from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.ingest.landing_store import files_of
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
@@ -37,8 +38,8 @@ class RollupTables(NamedTuple):
 def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
-    """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.judging."""
-    with judged_landing(spark, landing, expansion, admin, ledger, keys) as found, counts(spark, landing) as known:
+    """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
+    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as found, counts(spark, landing) as known:
         levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
         waiting = [
             {**row, "level": levels[row["msg_topic"]]} for row in report_tables.waiting(found.verdicts, found.lanes)
@@ -47,7 +48,7 @@ def gather(
         document = summary(known.rollup, known.latencies, known.width)
         width = coarser(document["until"] - document["since"], known.width)
         return Facts(
-            audit=documented(found, ledger),
+            audit=with_ledger_note(found, ledger),
             counted=document,
             waiting=waiting,
             failures=failures,
@@ -64,16 +65,16 @@ def counts(spark: SparkSession, landing: Landing) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
     made now, and not kept.
     """
-    parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
+    parts = files_of(landing.manifests(), EVENTS)
     times = [at for part in parts for at in (part.since, part.until) if at is not None]
     width = fitting(max(times) - min(times) if times else 0)
     book = RollupManifest.read(landing)
-    if book.window and book.window <= width and {part.folder for part in parts if part.rows} <= book.batches:
+    if book.window and book.window <= width and {part.folder for part in parts} <= book.batches:
         known = counted(spark, landing)
         yield RollupTables(known.rollup, known.latencies, known.window)
         return
     events, window = landing.read(spark, EVENTS), f"{width} milliseconds"
-    with once(landing.read(spark, TRANSITIONS)) as transitions:
+    with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
         made = rollup(events, transitions, window=window).persist()
         late = latencies(events, transitions, window=window).persist()
         try:

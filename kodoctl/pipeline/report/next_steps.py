@@ -18,7 +18,7 @@ _MOST: Final = 3  # letters and lanes named one by one
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """`title` says what, `why` why, `commands` are to be copied, in order; none where a command cannot help."""
+    """A recommended action: `title`, its reason `why`, and `commands` to copy, in order; empty if no command helps."""
 
     title: str
     why: str
@@ -153,7 +153,7 @@ def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Next
 
 
 def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Dead letters wait until somebody decides."""
+    """Step for dead letters, which wait for a decision."""
     dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
     for one in dead[:_MOST]:
         of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
@@ -188,7 +188,7 @@ def _quoted(text: str) -> str:
 
 
 def _noise(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
-    """Somebody floods, and others wait for it."""
+    """Step for a noisy tenant that makes others wait."""
     for one in document["fairness"]:
         if harmed(one):
             why = (

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
@@ -47,12 +47,14 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
 
 
 def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
-    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep
-    no records are told by what lies in their waiting and dead letter topics.
+    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions
+    without audit records are counted by the messages on their retry and dead letter topics.
     """
     columns = ("topic", "subscription", "event", "rule", "reason")
     stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
-    silent = stored.join(transitions.select("topic", "subscription").distinct(), ["topic", "subscription"], "left_anti")
+    silent = stored.join(
+        transitions.select("topic", "subscription").distinct(), ["topic", "subscription"], how="left_anti"
+    )
     is_dead = F.col("state") == State.DEAD.value
     moved = silent.select(
         "topic",
@@ -61,7 +63,7 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCou
         F.col("state").alias("rule"),
         "reason",
     )
-    with once(transitions.where(F.col("rule").isin(*FAILED))) as failed:
+    with without_duplicates(transitions.where(F.col("rule").isin(*FAILED))) as failed:
         every = failed.select(*columns).unionByName(moved)
         counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
         found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()

@@ -1,9 +1,9 @@
-"""Percentiles from counts: whole numbers of buckets that grow by 2 %, so that histograms of hours, topics and runs
-add up.
+"""Histogram of latencies with buckets that grow by 2 %, and its percentiles. Histograms of hours, topics and runs add
+up.
 
 The bucket of a latency is the whole part of its logarithm to the base 1.02; its value is the middle of the bucket, so
-that no percentile is off by more than 1 %. Latencies below 1 ms, and negative ones of clocks that differ, are buckets
-of their own, told as 0.
+that no percentile is off by more than 1 %. Latencies below 1 ms, and negative ones of clocks that differ, have buckets
+of their own, with the value 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 BASE: Final = 1.02
 ZERO: Final = -1  # bucket of what took less than 1 ms

@@ -1,11 +1,10 @@
-"""Counts what was landed by windows of time, into the tables `rollup` and `latencies`.
+"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup` and `latencies`.
 
-The unit of work is a day (UTC), which consists of whole windows. A run looks which batches nobody has counted yet,
-and on which days what they hold happened; these days are counted anew from everything that was landed of them, into
-folders of this run, and then one document, written whole or not at all, says which folder has which day. So a run
-that is repeated finds nothing to do, one that was killed leaves what was there before, and no message is ever counted
-twice. An audit record that is stored twice says the same of when it happened: both are of the days that are counted,
-and one of them counts.
+The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and
+the days of their rows; it counts these days again from all landed rows, into folders of its own, and then replaces one
+document atomically, which names the folder of each day. So a repeated run finds nothing to do, a killed run leaves the
+earlier result, and no message is counted twice. Duplicates of an audit record have the same event time: both are on a
+day that is counted, and one of them counts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, must_hold
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, files_of, must_hold
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.spark.spark_session import small_table
@@ -116,7 +115,8 @@ def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
     book = RollupManifest.read(landing)
-    return CountedTables(book.window, _read(spark, landing, ROLLUP, book), _read(spark, landing, LATENCIES, book))
+    rollup, latencies = (landing.read_folders(spark, table, book.folders(table).values()) for table in COUNTED)
+    return CountedTables(book.window, rollup, latencies)
 
 
 def count(
@@ -127,15 +127,15 @@ def count(
     window: int | None = None,
     told: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
-    """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5
-    minutes. Another width counts everything anew. Raises UsageError when nothing was landed, LockedError while
-    another run counts.
+    """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
+    tables, else 5 minutes. Another width counts everything again. Raises UsageError when nothing was landed,
+    LockedError while another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(_RUN) as alone:
         book, manifests = RollupManifest.read(landing), landing.manifests()
         _sweep(landing, book, alone=alone)
-        parts = {table: _parts(manifests, table) for table in (EVENTS, TRANSITIONS)}
+        parts = {table: files_of(manifests, table) for table in (EVENTS, TRANSITIONS)}
         wide = window or book.window or WINDOW
         anew = wide != book.window
         fresh = {
@@ -152,13 +152,8 @@ def count(
     return RollupResult(wide, len(fresh[EVENTS]), tuple(days))
 
 
-def _parts(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
-    named = [one.tables[table.name] for one in manifests if table.name in one.tables]
-    return [part for part in named if part.rows]
-
-
 def _moment(table: Table) -> str:
-    """The column that says in which window a row belongs."""
+    """Name of the column with the time that decides the window of a row."""
     return "publish_ts" if table is EVENTS else "at_ts"
 
 
@@ -175,7 +170,7 @@ def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[
     query: DataFrame | None = None
     for table, parts in fresh.items():
         if parts:
-            rows = _folders(spark, landing, table, (part.folder for part in parts))
+            rows = landing.read_folders(spark, table, (part.folder for part in parts))
             place = (
                 ("msg_topic", "level", "state")
                 if table is EVENTS
@@ -204,14 +199,14 @@ def _of_days(
     """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name,
     files by their own.
     """
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
     spans = _spans(days)
     since, until = spans[0][0], spans[-1][1]
     bounds = (int(since.timestamp() * 1000), int(until.timestamp() * 1000)) if table is EVENTS else (None, None)
-    rows = _folders(spark, landing, table, (part.folder for part in parts if part.touches(*bounds)))
-    moment = f.col(_moment(table))
-    return rows.where(reduce(or_, ((moment >= f.lit(begin)) & (moment < f.lit(end)) for begin, end in spans)))
+    rows = landing.read_folders(spark, table, (part.folder for part in parts if part.touches(*bounds)))
+    moment = F.col(_moment(table))
+    return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
 
 
 def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
@@ -236,19 +231,19 @@ def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     kept: Mapping[str, Mapping[str, str]],
 ) -> dict[str, dict[str, str]]:
     """Counts these days; by table and day the folders that have them now. A day without rows has none."""
-    from pyspark.sql import functions as f
+    from pyspark.sql import functions as F
 
-    from kodoctl.pipeline.audit.deduplicate import once
+    from kodoctl.pipeline.audit.deduplicate import without_duplicates
     from kodoctl.pipeline.rollup import transforms as rollup
 
     listed = [(name, level, state) for name, (level, state) in places.items()]
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, parts[EVENTS], days)
     made: dict[str, dict[str, str]] = {}
-    with once(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
+    with without_duplicates(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
         for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
             rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
-            dated = rows.withColumn(_DATE, f.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
+            dated = rows.withColumn(_DATE, F.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
             dated.write.mode("overwrite").partitionBy(_DATE).parquet(landing.folder(table, run)[1])
     for table in COUNTED:
         below, _ = landing.folder(table, run)
@@ -277,17 +272,6 @@ def _sweep(landing: Landing, book: RollupManifest, *, alone: bool) -> None:
         gone |= {f"{table.name}/{name}" for table in COUNTED for name in (landing.root / table.name).folders()}
     for below in sorted(gone - _runs(book)):
         (landing.root / below).remove()
-
-
-def _read(spark: SparkSession, landing: Landing, table: Table, book: RollupManifest) -> DataFrame:
-    return _folders(spark, landing, table, book.folders(table).values())
-
-
-def _folders(spark: SparkSession, landing: Landing, table: Table, below: Iterable[str]) -> DataFrame:
-    folders = [f"{landing.root.uri}/{name}" for name in below]
-    if not folders:
-        return spark.createDataFrame([], table.spark())
-    return spark.read.schema(table.spark()).parquet(*folders)
 
 
 def _begin(day: str) -> datetime:

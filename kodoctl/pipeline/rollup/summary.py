@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
@@ -26,7 +26,7 @@ def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> RollupDocum
     largest = _largest(rollup).persist()
     try:
         slow = percentiles(latencies, _LANE, list(SHARES.values())).collect()
-        known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT))
+        known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT), how="inner")
         of_tenants = percentiles(known, _TENANT, list(SHARES.values())).collect()
         late: dict[str, dict[Any, dict[str, float]]] = {"lanes": {}, "tenants": {}}
         names = {share: name for name, share in SHARES.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.tables import AUDIT, LATENCIES, ROLLUP
 from kodoctl.pipeline.rollup.histogram import bucket
@@ -24,11 +24,11 @@ DONE: Final = ("done", "transferred")
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
     """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every
-    subscription reads, arrivals are told once, with `subscription` null. `topics`: (msg_topic, level, state), where
+    subscription reads, arrivals are counted once, with `subscription` null. `topics`: (msg_topic, level, state), where
     `events` may lack some.
 
-    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because
-    a limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
+    or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
     """
     return (
         _arrived(events, window)

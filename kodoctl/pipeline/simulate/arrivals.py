@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.positions import identity_of
 from kodoctl.pipeline.rollup.transforms import DONE, FAILED
@@ -20,8 +20,8 @@ def arrivals(
     events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str, properties: Sequence[str], newest: int
 ) -> DataFrame:
     """(COLUMNS) of the newest messages of all levels, oldest first. `properties`: those that are asked for.
-    `took_ms`: until it was done, null where no record says so; `moves`: how often it left a lane before; `fails`: how
-    often because its handler failed. Marks, recalled messages, and what is meant for others, are left out.
+    `took_ms`: time until it was done, null without a record; `moves`: number of lanes it left before; `fails`: those
+    because of a failed handler. Marks, recalled messages and messages for other subscriptions are left out.
     """
     reader = F.col("for_subscription")
     sent = events.where(

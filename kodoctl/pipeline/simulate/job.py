@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
-from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
 from kodoctl.pipeline.simulate.arrivals import arrivals
@@ -42,7 +42,7 @@ _COMMAND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A topology file: what it says, and how it is called."""
+    """A topology file: its text, its name in messages, and its expansion."""
 
     text: str
     path: str
@@ -85,8 +85,8 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 
 def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
-    """(topic, subscription) that both files have and that one of them says something else of, and notes on the
-    others. Raises UsageError when there is none.
+    """((topic, subscription) that are in both files and differ, notes on the others). Raises UsageError if there is no
+    such subscription.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []
@@ -102,7 +102,7 @@ def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
     return pairs, notes
 
 
-def trials(
+def build_simulations(
     spark: SparkSession, landing: Landing, today: Side, then: Side, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
     """Subscriptions to replay, and the reasons for those that are left out. Raises UsageError if none can be
@@ -111,7 +111,7 @@ def trials(
     pairs, notes = changed(today, then)
     found: list[Trial] = []
     events = landing.read(spark, EVENTS)
-    with once(landing.read(spark, TRANSITIONS)) as transitions:
+    with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
         for topic, name in pairs:
             grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then)]
             slots, _ = (slots_of(one.subscriptions[name], asked.slots, f"{topic} / {name}") for one in grounds)
@@ -131,7 +131,9 @@ def trials(
     return found, notes
 
 
-def replayed(found: Sequence[Trial], today: Side, then: Side) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
+def run_simulations(
+    found: Sequence[Trial], today: Side, then: Side
+) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
     """Each under both files, two at a time. Raises KodoctlError."""
     with ThreadPoolExecutor(2) as pool:
         for trial in found:

@@ -58,7 +58,7 @@ class Coverage:
 
     @property
     def full(self) -> bool:
-        """Every planned entry was read and nothing says otherwise."""
+        """True if every planned entry was read, without a problem."""
         told = self.seen + self.empty
         return self.state == COMPLETE and told == self.split.entries and (not self.gaps or self.empty > 0)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -28,10 +29,18 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source import offsets
 from kodoctl.pipeline.source.options import Options, read_options
-from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, place_at, read_stored
+from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, read_stored, seek_by_time
 from kodoctl.pipeline.source.predicates import Pruning
 from kodoctl.pipeline.source.split_reader import read_split
-from kodoctl.pipeline.source.splits import LedgerRange, Split, StoredPartition, clip, part_name, splits_each, splits_of
+from kodoctl.pipeline.source.splits import (
+    LedgerRange,
+    Split,
+    StoredPartition,
+    part_name,
+    splits_each,
+    splits_of,
+    trim_ranges,
+)
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.topology.names import whole_topic
@@ -98,20 +107,10 @@ class _Planner:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def ask(self, pruning: Pruning | None = None) -> dict[Part, StoredPartition]:
-        admin = HttpAdmin(self.options.connection)
-        try:
-            topics = self.options.topics
-            found = read_stored(
-                admin, topics if pruning is None else [one for one in topics if pruning.has_topic(str(one))]
-            )
-            return (
-                found
-                if pruning is None
-                else {part: one for part, one in found.items() if pruning.has_partition(part[1])}
-            )
-        finally:
-            admin.close()
+    def ask(self, pruning: Pruning) -> dict[Part, StoredPartition]:
+        with closing(HttpAdmin(self.options.connection)) as admin:
+            found = read_stored(admin, [one for one in self.options.topics if pruning.has_topic(str(one))])
+        return {part: one for part, one in found.items() if pruning.has_partition(part[1])}
 
     def splits(self, pieces: Mapping[Part, list[LedgerRange]]) -> Iterator[Split]:
         full = {part: one for part, one in pieces.items() if one}
@@ -142,13 +141,10 @@ class PulsarReader(DataSourceReader, _Planner):
         since, until = self.pruning.moments(self.options.skew)
         if not there.pieces or (since is None and until is None):
             return list(there.pieces)
-        admin = HttpAdmin(self.options.connection)
-        try:
-            first = place_at(admin, part, since) if since is not None else None
-            last = place_at(admin, part, until) if until is not None else None
-        finally:
-            admin.close()
-        return clip(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
+        with closing(HttpAdmin(self.options.connection)) as admin:
+            first = seek_by_time(admin, part, since) if since is not None else None
+            last = seek_by_time(admin, part, until) if until is not None else None
+        return trim_ranges(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one split, in a Python process of an executor."""
@@ -156,11 +152,11 @@ class PulsarReader(DataSourceReader, _Planner):
 
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
-    """Everything from the beginning of each partition. Offsets never go back, whatever the cluster says.
+    """Stream of all messages from the beginning of each partition. Offsets never go back, whatever the cluster reports.
 
-    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what
-    an earlier reading that came to its end saw when it began. `declared`: topics that there are to read; of others a
-    batch that is read again says that they were left out. None: all.
+    A partition or topic that is created later is read from its beginning. `looks`: state of partitions, by full name,
+    at the beginning of an earlier reading that was completed. `declared`: topics to read, None: all; a batch that is
+    read again reports others as left out.
     """
 
     looks: Mapping[str, PartitionMetadata] = MappingProxyType({})
@@ -174,7 +170,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
     def _stored(self) -> dict[str, StoredPartition]:
         if self.now is not None:
             return self.now
-        found = self.ask()
+        found = self.ask(Pruning())
         self.parts = {part_name(topic.full, number): (topic, number) for topic, number in found}
         return {name: found[part] for name, part in self.parts.items()}
 
@@ -208,7 +204,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         pieces: dict[Part, list[LedgerRange]] = {}
         for part, there in now.items():
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
-            within = pieces[self.parts[part]] = clip(there.pieces, begin.place, finish.place)
+            within = pieces[self.parts[part]] = trim_ranges(there.pieces, begin.place, finish.place)
             if lacking := offsets.missing(within, begin, finish):
                 entries = many(lacking, "entry", "entries")
                 gone[part] = f"{entries} behind {begin.ledger}:{begin.entry} {'is' if lacking == 1 else 'are'} gone"
@@ -224,18 +220,15 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
 
     def _gone(self, now: Mapping[str, StoredPartition], start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted
-        since an earlier reading, which went on behind its look or told what was gone: brokers replace an empty ledger
-        when they load it.
+        """Partitions in which messages may have been deleted unread, with the reason. Partitions without a deleted ledger
+        since an earlier reading are left out, because that reading covered or reported the rest: brokers replace an
+        empty ledger when they load it.
         """
         gone = offsets.holes(now, start)
         if not self.looks.keys() & gone.keys():
             return gone
-        admin = HttpAdmin(self.options.connection)
-        try:
+        with closing(HttpAdmin(self.options.connection)) as admin:
             return {part: why for part, why in gone.items() if not self._follows(admin, part)}
-        finally:
-            admin.close()
 
     def _follows(self, admin: HttpAdmin, part: str) -> bool:
         topic, number = self.parts[part]

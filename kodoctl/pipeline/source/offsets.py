@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kodoctl.pipeline.source.splits import START, LedgerRange, Place, StoredPartition, clip, share, within
+from kodoctl.pipeline.source.splits import START, LedgerRange, Place, StoredPartition, share, trim_ranges, within
 
 
 class StreamOffset(NamedTuple):
@@ -63,7 +63,7 @@ def wanted(now: Mapping[str, StoredPartition], since: Mapping[str, str]) -> dict
         begin = mark(since, part)
         # The open ledger of a partition where nothing was ever read may be replaced by another: that is no place to stand at.
         stands = there.tip if there.tip != START or begin.place == START else there.opened
-        found[part] = PartitionBatch(begin, tuple(clip(there.pieces, begin.place)), stands)
+        found[part] = PartitionBatch(begin, tuple(trim_ranges(there.pieces, begin.place)), stands)
     return found
 
 

@@ -51,7 +51,7 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], cores: int) -> Options:
-    """`given` finds names in any case. `cores` where no option says it. Raises UsageError with every finding."""
+    """Parsed options of the source. `given`: by name in any case; `cores`: default. Raises UsageError with every finding."""
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
 

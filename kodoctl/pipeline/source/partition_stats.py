@@ -101,7 +101,7 @@ def of_text(text: str) -> dict[str, PartitionMetadata]:
     }
 
 
-def place_at(admin: Admin, part: Part, moment: int) -> Place | None:
+def seek_by_time(admin: Admin, part: Part, moment: int) -> Place | None:
     """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it
     tells none.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -211,10 +212,10 @@ def _loop(
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
     """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry).
-    `read` gives the next one within `timeout` ms; what it raises is raised behind the last message.
+    `read` gives the next one within `timeout` ms; its exceptions are raised after the last message.
 
-    To ask each message for its place is a sixth of what reading it costs. A producer's batch is one entry and says
-    how many it holds: when so many came, from its first to its last, the places of those between are known.
+    Reading the position of each message costs a sixth of reading it. A producer's batch is one entry and has its number
+    of messages: once that many were read, from its first to its last, the positions of those between are known.
     """
     while True:
         first = read(timeout)
@@ -374,10 +375,6 @@ def _stats(split: Split, options: Options) -> dict[str, Any] | None:
     """Current statistics of the partition, to explain a split that is not full; None if the
     cluster does not answer.
     """
-    admin = HttpAdmin(options.connection)
-    try:
+    with closing(HttpAdmin(options.connection)) as admin, suppress(ClusterError):
         return (internal_stats(admin, TopicName.parse(split.topic)) or {}).get(split.partition) or {}
-    except ClusterError:
-        return None
-    finally:
-        admin.close()
+    return None

@@ -74,7 +74,7 @@ def nothing_deleted(before: int | None, after: int | None) -> bool:
 
 def stored(stats: Mapping[str, Any]) -> StoredPartition:
     """Of the admin API's `internalStats`. The open ledger is the last one; its figures stand beside the list."""
-    last = place(str(stats.get("lastConfirmedEntry", "-1:-1")))
+    last = parse_position(str(stats.get("lastConfirmedEntry", "-1:-1")))
     rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
     if rows:
         ledger, entries, size = rows[-1]
@@ -91,13 +91,13 @@ def stored(stats: Mapping[str, Any]) -> StoredPartition:
     return StoredPartition(tuple(pieces), tuple(ledger for ledger, _, _ in rows), last, tip)
 
 
-def place(text: str) -> Place:
+def parse_position(text: str) -> Place:
     """Position from the text `ledger:entry`. Raises ValueError for any other text."""
     ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
 
-def clip(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
+def trim_ranges(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None = None) -> list[LedgerRange]:
     """Entries after `after` and not after `upto`."""
     found = []
     for piece in pieces:
@@ -108,7 +108,7 @@ def clip(pieces: Iterable[LedgerRange], after: Place = START, upto: Place | None
     return found
 
 
-def cut(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerRange, ...]]:
+def split_ranges(pieces: Sequence[LedgerRange], most: int) -> list[tuple[LedgerRange, ...]]:
     """At most so many runs of about as many bytes each, in order; entries stay whole."""
     goal = max(1, -(-sum(piece.size for piece in pieces) // max(1, most)))
     runs: list[tuple[LedgerRange, ...]] = []
@@ -220,4 +220,4 @@ def part_name(topic: str, partition: int) -> str:
 
 def splits_of(topic: str, partition: int, pieces: Sequence[LedgerRange], most: int) -> list[Split]:
     """The pieces of one partition as at most so many splits."""
-    return [Split(topic, partition, run) for run in cut(pieces, most)]
+    return [Split(topic, partition, run) for run in split_ranges(pieces, most)]

@@ -21,7 +21,7 @@ _LOOK: Final = 1.0
 
 
 @contextmanager
-def told_of_waiting(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
+def report_executor_wait(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
     """For the length of a block; on this machine alone there is nothing to wait for."""
     context = spark.sparkContext
     master, over = context.master or "", threading.Event()

@@ -46,7 +46,7 @@ def words(text: str) -> str:
     return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
 
 
-def failed(text: str, otherwise: Diagnostic) -> KodoctlError:
+def spark_error(text: str, otherwise: Diagnostic) -> KodoctlError:
     """The error that a report stands for; `otherwise` where it holds no finding of ours, and nothing we know."""
     if found := list(dict.fromkeys(findings(text))):
         return ClusterError(*found)

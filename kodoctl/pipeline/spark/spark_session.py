@@ -1,8 +1,7 @@
-"""The one place that makes Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or somebody's
-session.
+"""Factory of Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or in a session of the caller.
 
-Spark starts a Java process that says eight lines before it has read any configuration: its output is a file that
-nobody sees, read only when it does not start.
+Spark starts a Java process that prints eight lines before it has read any configuration: its output goes to a file,
+which is read only if it does not start.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pipeline.spark.spark_errors import spark_error, words
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +85,7 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
+    """`master`: Spark's address of a cluster, or `local[n]`; None: the master of `spark-submit`, else every core here.
     `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a
     context's settings. `light`: a session of our own on this machine has little to do
     (kodoctl.pipeline.ingest.landing_store tells). `environ`: of the process, which names an object store and the way
@@ -101,7 +100,7 @@ class SparkSettings:
 
     @property
     def at(self) -> str | None:
-        """Spark's master; None: whoever made the context's settings has said it."""
+        """Spark's master; None: it is in the settings of the context already."""
         return self.master or (None if self.submitted else LOCAL)
 
     @property
@@ -221,7 +220,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         if isinstance(problem, ConnectionError):
             raise
         text = str(problem)
-        raise failed(text, error("K577", "Spark failed", words(text))) from None
+        raise spark_error(text, error("K577", "Spark failed", words(text))) from None
     finally:
         if running is None:
             with contextlib.suppress(ConnectionError, Py4JError), warnings.catch_warnings():  # it has ended by itself
@@ -242,8 +241,8 @@ def _has_ended(session: SparkSession) -> bool:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback with the root logger before it raises, when Java ends while it answers: the error says
-    it, once.
+    """False for the traceback that py4j logs with the root logger when Java ends during a call: it also raises an
+    error, which is reported once.
     """
     return record.module != "java_gateway"
 

@@ -1,6 +1,6 @@
-"""A condition as a tree of frozen values: the whole language. Every node knows what kind of value it makes.
+"""Syntax tree of a condition, of frozen values: the whole language. Every node has the kind of its value.
 
-Nothing is implicit: where the reader turned a loose value into a number, the tree says Cast.
+Conversions are explicit: an untyped value that the compiler reads as a number stands in a Cast.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from enum import StrEnum
 
 
 class ValueKind(StrEnum):
-    """Kind of a value. LOOSE: a property or a JSON value, which takes the kind of the value it is compared with."""
+    """Kind of a value. UNTYPED: a property or a JSON value, which takes the kind of the value it is compared with."""
 
     TEXT = "text"
     NUMBER = "number"
     MOMENT = "time"
     SPAN = "duration"
     TRUTH = "true or false"
-    LOOSE = "value of no declared kind"
+    UNTYPED = "value of no declared kind"
 
 
 Value = str | float | int | bool
@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named fact of the message; the table of fields says how it is read."""
+    """A named fact of the message, read by its entry in kodoctl.recall.filter.fields."""
 
     name: str
     kind: ValueKind
@@ -45,7 +45,7 @@ class Property:
     """A property of the message by its name; NULL where the message has none of this name."""
 
     name: str
-    kind: ValueKind = ValueKind.LOOSE
+    kind: ValueKind = ValueKind.UNTYPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Json:
     """A value inside the JSON payload; keys are texts, places in a list numbers from 0."""
 
     path: tuple[str | int, ...]
-    kind: ValueKind = ValueKind.LOOSE
+    kind: ValueKind = ValueKind.UNTYPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A text or loose value as another kind; NULL where it does not read as one."""
+    """Conversion of a text or an untyped value to another kind; NULL if it cannot be converted."""
 
     part: Node
     kind: ValueKind

@@ -22,7 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
 
 
-def cast(text: str, kind: ValueKind) -> Value | None:
+def coerce(text: str, kind: ValueKind) -> Value | None:
     """A text as another kind. Moments without an offset are UTC."""
     match kind:
         case ValueKind.NUMBER:

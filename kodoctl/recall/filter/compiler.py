@@ -143,7 +143,7 @@ class Compiler:
             if not isinstance(value, Constant):
                 return self._faults.add(one, "IN takes values, not what must be computed")
             values.append(value)
-        kind = part.kind if part.kind is not ValueKind.LOOSE else values[0].kind
+        kind = part.kind if part.kind is not ValueKind.UNTYPED else values[0].kind
         fitted = [as_kind(self._faults, one, value, kind) for one, value in zip(listed, values, strict=True)]
         constants = tuple(one for one in fitted if isinstance(one, Constant))
         return ast.In(as_kind(self._faults, tree.this, part, kind), constants)
@@ -193,7 +193,7 @@ class Compiler:
     def _coalesce(self, tree: Any, depth: int) -> Node:
         trees = [tree.this, *tree.expressions]
         found = [self._node(one, depth) for one in trees]
-        kind = next((one.kind for one in found if one.kind is not ValueKind.LOOSE), ValueKind.LOOSE)
+        kind = next((one.kind for one in found if one.kind is not ValueKind.UNTYPED), ValueKind.UNTYPED)
         fitted = tuple(as_kind(self._faults, one, node, kind) for one, node in zip(trees, found, strict=True))
         return ast.Call("coalesce", fitted, kind)
 

@@ -13,25 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from kodoctl.recall.filter.ast import (
-    Arithmetic,
-    Call,
-    Cast,
-    Compare,
-    Constant,
-    Field,
-    In,
-    IsNull,
-    Json,
-    Like,
-    Logic,
-    Node,
-    Not,
-    Property,
-    Value,
-    ValueKind,
-)
-from kodoctl.recall.filter.coercion import cast, finite
+from kodoctl.recall.filter import ast
+from kodoctl.recall.filter.ast import Node, Value, ValueKind
+from kodoctl.recall.filter.coercion import coerce, finite
 from kodoctl.recall.filter.fields import FACTS
 
 if TYPE_CHECKING:
@@ -45,35 +29,35 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 def evaluate(node: Node, letter: DeadLetter) -> Value | None:
     """The value of a node for a message; None is NULL."""
     match node:
-        case Constant(value=value):
+        case ast.Constant(value=value):
             return value
-        case Field(name=name):
+        case ast.Field(name=name):
             return FACTS[name].read(letter)
-        case Property(name=name):
+        case ast.Property(name=name):
             return letter.properties.get(name)
-        case Json(path=path):
+        case ast.Json(path=path):
             return json_text(letter.document, path)
-        case Compare():
+        case ast.Compare():
             left, right = evaluate(node.left, letter), evaluate(node.right, letter)
             return None if left is None or right is None else _COMPARE[node.operator](left, right)
-        case Logic(operator=joined, parts=parts):
+        case ast.Logic(operator=joined, parts=parts):
             return _joined((evaluate(part, letter) for part in parts), decisive=joined == "OR")
-        case Not(part=part):
+        case ast.Not(part=part):
             truth = evaluate(part, letter)
             return None if truth is None else not truth
-        case IsNull(part=part):
+        case ast.IsNull(part=part):
             return evaluate(part, letter) is None
-        case In(part=part, values=values):
+        case ast.In(part=part, values=values):
             found = evaluate(part, letter)
             return None if found is None else any(found == one.value for one in values)
-        case Like(part=part):
+        case ast.Like(part=part):
             text = evaluate(part, letter)
             return None if text is None else like(str(text), node.pattern, fold=node.fold)
-        case Arithmetic():
+        case ast.Arithmetic():
             return _arithmetic(node, evaluate(node.left, letter), evaluate(node.right, letter))
-        case Call():
+        case ast.Call():
             return _call(node, letter)
-        case Cast(part=part, kind=kind):
+        case ast.Cast(part=part, kind=kind):
             return _cast(evaluate(part, letter), kind)
         case _:
             assert_never(node)
@@ -90,21 +74,11 @@ def _joined(truths: Iterable[Value | None], *, decisive: bool) -> bool | None:
     return None if unknown else not decisive
 
 
-def _arithmetic(node: Arithmetic, left: Any, right: Any) -> Value | None:
+def _arithmetic(node: ast.Arithmetic, left: Any, right: Any) -> Value | None:
     if left is None or right is None:
         return None
     try:
-        match node.operator:
-            case "+":
-                found = left + right
-            case "-":
-                found = left - right
-            case "*":
-                found = left * right
-            case "/":
-                found = left / right
-            case _:
-                found = _remainder(left, right)
+        found = _ARITHMETIC[node.operator](left, right)
     except ZeroDivisionError:
         return None
     return finite(found) if node.kind is ValueKind.NUMBER else found
@@ -116,7 +90,12 @@ def _remainder(left: float, right: float) -> float:
     return -found if left < 0 else found
 
 
-def _call(node: Call, letter: DeadLetter) -> Value | None:
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": _remainder,
+}  # fmt: skip
+
+
+def _call(node: ast.Call, letter: DeadLetter) -> Value | None:
     if node.function == "coalesce":
         return next((found for part in node.arguments if (found := evaluate(part, letter)) is not None), None)
     text = evaluate(node.arguments[0], letter)
@@ -132,7 +111,7 @@ def _call(node: Call, letter: DeadLetter) -> Value | None:
 
 
 def _cast(value: Value | None, kind: ValueKind) -> Value | None:
-    return None if value is None else cast(str(value), kind)
+    return None if value is None else coerce(str(value), kind)
 
 
 def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:

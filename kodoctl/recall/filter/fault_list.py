@@ -7,9 +7,9 @@ from typing import Any, Final
 from sqlglot import exp
 
 from kodoctl.recall.filter.ast import Constant, Node, ValueKind
-from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
+from kodoctl.recall.filter.filter_errors import ConditionError, SyntaxIssue, diagnostics
 
-POISON: Final = Constant(False, ValueKind.LOOSE)
+POISON: Final = Constant(False, ValueKind.UNTYPED)
 """Stands for what was refused, so that the rest of the condition is still checked."""
 
 
@@ -18,12 +18,12 @@ class FaultList:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._faults: list[Fault] = []
+        self._faults: list[SyntaxIssue] = []
 
     def add(self, tree: Any, detail: str, code: str = "K550", summary: str = "a condition that cannot be read") -> Node:
         """POISON, after noting the fault at the first word of `tree`."""
         at, length = _place(tree)
-        self._faults.append(Fault(at, length, code, summary, detail))
+        self._faults.append(SyntaxIssue(at, length, code, summary, detail))
         return POISON
 
     def add_kind(self, tree: Any, detail: str) -> Node:

@@ -12,11 +12,11 @@ _SHOWN: Final = 60  # characters of the text around the place
 
 
 class ConditionError(UsageError):
-    """A condition cannot be understood, or says what none may; every finding points at its place."""
+    """A condition that cannot be parsed, or contains a construct that is not allowed; every finding has its position."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
+class SyntaxIssue:
     """One finding; `at` counts characters of the text from 0, `length` is how many the caret marks."""
 
     at: int
@@ -26,12 +26,12 @@ class Fault:
     detail: str
 
 
-def diagnostics(text: str, faults: list[Fault]) -> list[Diagnostic]:
+def diagnostics(text: str, faults: list[SyntaxIssue]) -> list[Diagnostic]:
     """Findings in the order of the text."""
     return [error(fault.code, fault.summary, _shown(text, fault)) for fault in sorted(set(faults))]
 
 
-def _shown(text: str, fault: Fault) -> str:
+def _shown(text: str, fault: SyntaxIssue) -> str:
     """Detail of the fault, then the piece of text around the place, on one line, and the caret below it."""
     at = min(max(fault.at, 0), len(text))
     first = max(0, at - _SHOWN * 2 // 3)

@@ -1,7 +1,7 @@
-"""Text -> syntax tree, by sqlglot, within limits. sqlglot reads; what may be in the tree is said elsewhere.
+"""Parser of conditions: text -> syntax tree of sqlglot, within limits. The compiler decides which nodes are allowed.
 
-Nothing of the text is ever run: the tree is turned into values of our own, and every kind of node that is not allowed
-there is refused.
+The text is never run: the compiler turns the tree into values of kodoctl.recall.filter.ast and refuses every other kind
+of node.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import re
 from typing import Any, Final
 
-from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
+from kodoctl.recall.filter.filter_errors import ConditionError, SyntaxIssue, diagnostics
 
 MAX_LENGTH: Final = 65_536  # characters
 MAX_TOKENS: Final = 10_000
@@ -59,7 +59,7 @@ def check_text(text: str) -> None:
         raise ConditionError(*diagnostics("", [_syntax(0, 0, detail)]))
     if len(text) > MAX_LENGTH:
         detail = f"{len(text):,} characters; at most {MAX_LENGTH:,} are read"
-        raise _refused(text, Fault(MAX_LENGTH, 1, "K551", "a condition beyond the limits", detail))
+        raise _refused(text, SyntaxIssue(MAX_LENGTH, 1, "K551", "a condition beyond the limits", detail))
 
 
 def _tokens(text: str) -> list[Any]:
@@ -75,7 +75,7 @@ def _tokens(text: str) -> list[Any]:
 def _check_tokens(text: str, tokens: list[Any]) -> None:
     if len(tokens) > MAX_TOKENS:
         detail = f"{len(tokens):,} words and signs; at most {MAX_TOKENS:,} are read"
-        raise _refused(text, Fault(tokens[MAX_TOKENS].start, 1, "K551", "a condition beyond the limits", detail))
+        raise _refused(text, SyntaxIssue(tokens[MAX_TOKENS].start, 1, "K551", "a condition beyond the limits", detail))
     depth = run = 0
     for token in tokens:
         name = token.token_type.name
@@ -88,16 +88,16 @@ def _check_tokens(text: str, tokens: list[Any]) -> None:
             raise _refused(text, _too_deep(token.start))
 
 
-def _too_deep(at: int) -> Fault:
+def _too_deep(at: int) -> SyntaxIssue:
     detail = f"nested more than {MAX_DEPTH} deep"
-    return Fault(at, 1, "K551", "a condition beyond the limits", detail)
+    return SyntaxIssue(at, 1, "K551", "a condition beyond the limits", detail)
 
 
-def _syntax(at: int, length: int, detail: str) -> Fault:
-    return Fault(at, length, "K550", "a condition that cannot be read", detail)
+def _syntax(at: int, length: int, detail: str) -> SyntaxIssue:
+    return SyntaxIssue(at, length, "K550", "a condition that cannot be read", detail)
 
 
-def _token_fault(text: str, problem: Exception) -> Fault:
+def _token_fault(text: str, problem: Exception) -> SyntaxIssue:
     found = _MISSING.search(f"{problem} {problem.__cause__}")
     if found is None:
         return _syntax(0, 1, "a quote or comment does not end")
@@ -107,7 +107,7 @@ def _token_fault(text: str, problem: Exception) -> Fault:
     return _syntax(max(opened, start, 0), 1, f"this is never closed: {closing} is missing")
 
 
-def _parse_fault(text: str, problem: Any) -> Fault:
+def _parse_fault(text: str, problem: Any) -> SyntaxIssue:
     """Sqlglot names line and column of the last character of a word; the caret goes under its first."""
     first = problem.errors[0] if problem.errors else {}
     word = str(first.get("highlight") or "")
@@ -130,5 +130,5 @@ def _line_start(text: str, line: int) -> int:
     return start
 
 
-def _refused(text: str, fault: Fault) -> ConditionError:
+def _refused(text: str, fault: SyntaxIssue) -> ConditionError:
     return ConditionError(*diagnostics(text, [fault]))

@@ -10,20 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kodoctl.recall.filter.ast import (
-    Arithmetic,
-    Call,
-    Cast,
-    Compare,
-    In,
-    IsNull,
-    Json,
-    Like,
-    Logic,
-    Node,
-    Not,
-    ValueKind,
-)
+from kodoctl.recall.filter import ast
+from kodoctl.recall.filter.ast import Node, ValueKind
 from kodoctl.recall.filter.spark_sql import ended, quoted, to_spark_sql
 from kodoctl.recall.stored_message import MAX_DEPTH
 
@@ -33,7 +21,7 @@ _UNLIKE: Final = r"^([\[{\"]|-?[0-9]+[.eE])"
 _SKIPPED: Final = frozenset(" \t\n\v\f\r")  # what Java's \\s is
 
 
-def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
+def needs_fallback_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
     """A truth that is never NULL, for the columns of `to_spark_sql`; None: Spark's answer stands for every row."""
     found = dict.fromkeys(_doubts(node, columns or {}, as_text=True))
     return f"coalesce({' OR '.join(found)}, false)" if found else None
@@ -42,7 +30,7 @@ def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | Non
 def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterator[str]:
     """`as_text`: whether the value's very characters count."""
     match node:
-        case Json(path=path):
+        case ast.Json(path=path):
             payload = columns.get("payload", "`payload`")
             if any(isinstance(step, str) and step[0] in _SKIPPED for step in path):
                 yield "true"
@@ -52,26 +40,26 @@ def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterato
                 yield f"coalesce({to_spark_sql(node, columns)} = 'null', false)"
             if as_text:
                 yield f"coalesce({to_spark_sql(node, columns)} RLIKE {quoted(_UNLIKE)}, false)"
-        case Cast(part=part, kind=kind):
+        case ast.Cast(part=part, kind=kind):
             yield from _doubts(part, columns, as_text=kind is ValueKind.TEXT)
-        case IsNull(part=part):
+        case ast.IsNull(part=part):
             yield from _doubts(part, columns, as_text=False)
-        case Like(part=part, fold=fold, pattern=pattern):
+        case ast.Like(part=part, fold=fold, pattern=pattern):
             if fold:
                 yield "true" if not pattern.isascii() else _beyond_ascii(part, columns)
             yield from _doubts(part, columns, as_text=True)
-        case Call(function=function, arguments=arguments):
+        case ast.Call(function=function, arguments=arguments):
             if function in ("lower", "upper"):
                 yield _beyond_ascii(arguments[0], columns)
             for part in arguments:
                 yield from _doubts(part, columns, as_text=True)
-        case Compare() | Arithmetic():
+        case ast.Compare() | ast.Arithmetic():
             yield from _doubts(node.left, columns, as_text=True)
             yield from _doubts(node.right, columns, as_text=True)
-        case Logic(parts=parts):
+        case ast.Logic(parts=parts):
             for part in parts:
                 yield from _doubts(part, columns, as_text=True)
-        case Not(part=part) | In(part=part):
+        case ast.Not(part=part) | ast.In(part=part):
             yield from _doubts(part, columns, as_text=True)
         case _:
             return

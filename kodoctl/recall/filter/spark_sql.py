@@ -1,11 +1,11 @@
-"""A condition as Spark SQL with the same meaning, for the pipeline. Texts only: nothing here imports Spark.
+"""Translation of a condition into Spark SQL with the same meaning, for the pipeline. Does not import Spark.
 
 Needs the session's time zone to be UTC. Casts are guarded by the very patterns that evaluation uses, so that nothing
 depends on ANSI mode. Every part is written once, in a list of one value where it is needed twice: a text that named
 it twice at every depth would double with every depth.
 
-Where Spark's own functions cannot mean quite the same (JSON that is none in the strict sense, a broken number as
-text, letters beyond ASCII made small), `kodoctl.recall.filter.spark_fallback` says for which rows.
+Spark's functions differ for some rows (JSON that is not strictly valid, a malformed number as text, lower case beyond
+ASCII): `kodoctl.recall.filter.spark_fallback` selects these rows.
 """
 
 from __future__ import annotations
@@ -13,23 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from kodoctl.recall.filter.ast import (
-    Arithmetic,
-    Call,
-    Cast,
-    Compare,
-    Constant,
-    Field,
-    In,
-    IsNull,
-    Json,
-    Like,
-    Logic,
-    Node,
-    Not,
-    Property,
-    ValueKind,
-)
+from kodoctl.recall.filter import ast
+from kodoctl.recall.filter.ast import Node, ValueKind
 from kodoctl.recall.filter.coercion import LONGEST, MOMENT, NUMBER
 
 _NO_SECONDS: Final = r"^(.{16})(Z|[+-].*)\z"  # Spark wants seconds before an offset
@@ -49,38 +34,38 @@ class _Writer:
 
     def sql(self, node: Node) -> str:
         match node:
-            case Constant():
+            case ast.Constant():
                 return _constant(node)
-            case Field(name=name):
+            case ast.Field(name=name):
                 return self._column(name)
-            case Property(name=name):
+            case ast.Property(name=name):
                 return f"{self._column('properties')}[{quoted(name)}]"
-            case Json(path=path):
+            case ast.Json(path=path):
                 return f"get_json_object({self._column('payload')}, {quoted(_path(path))})"
-            case Compare():
+            case ast.Compare():
                 return f"({self.sql(node.left)} {node.operator} {self.sql(node.right)})"
-            case Logic(operator=operator, parts=parts):
+            case ast.Logic(operator=operator, parts=parts):
                 return "(" + f" {operator} ".join(self.sql(part) for part in parts) + ")"
-            case Not(part=part):
+            case ast.Not(part=part):
                 return f"(NOT {self.sql(part)})"
-            case IsNull(part=part):
+            case ast.IsNull(part=part):
                 return f"({self.sql(part)} IS NULL)"
-            case In(part=part, values=values):
+            case ast.In(part=part, values=values):
                 zero = " + 0D" if part.kind is ValueKind.NUMBER else ""  # Spark's sets tell 0 from -0
                 return f"(({self.sql(part)}{zero}) IN ({', '.join(map(_constant, values))}))"
-            case Like(part=part, pattern=pattern, fold=fold):
+            case ast.Like(part=part, pattern=pattern, fold=fold):
                 return f"({self.sql(part)} {'ILIKE' if fold else 'LIKE'} {quoted(pattern)})"
-            case Arithmetic():
+            case ast.Arithmetic():
                 return self._arithmetic(node)
-            case Call(function=function, arguments=arguments):
+            case ast.Call(function=function, arguments=arguments):
                 called = f"{function}({', '.join(map(self.sql, arguments))})"
                 return f"CAST({called} AS DOUBLE)" if node.kind is ValueKind.NUMBER and function == "length" else called
-            case Cast():
+            case ast.Cast():
                 return self._cast(node)
             case _:
                 assert_never(node)
 
-    def _arithmetic(self, node: Arithmetic) -> str:
+    def _arithmetic(self, node: ast.Arithmetic) -> str:
         left, right = self.sql(node.left), self.sql(node.right)
         if node.kind is not ValueKind.NUMBER:
             return f"({left} {node.operator} {right})"
@@ -88,7 +73,7 @@ class _Writer:
             right = f"get(filter(array({right}), v -> v != 0D), 0)"
         return f"get(filter(array({left} {node.operator} {right}), v -> abs(v) < double('Infinity')), 0)"
 
-    def _cast(self, node: Cast) -> str:
+    def _cast(self, node: ast.Cast) -> str:
         part = self.sql(node.part)
         match node.kind:
             case ValueKind.TRUTH:
@@ -105,7 +90,7 @@ class _Writer:
                 return part
 
 
-def _constant(node: Constant) -> str:
+def _constant(node: ast.Constant) -> str:
     match node.kind:
         case ValueKind.TRUTH:
             return "true" if node.value else "false"

@@ -12,13 +12,13 @@ from kodoctl.recall.filter.fault_list import POISON, FaultList
 
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:
-    """The kind that both sides of a comparison are read as; None: neither says. A quoted moment follows the other
+    """Common kind of both sides of a comparison; None: both are untyped. A quoted moment takes the kind of the other
     side.
     """
     if left.kind is right.kind:
-        return None if left.kind is ValueKind.LOOSE else left.kind
+        return None if left.kind is ValueKind.UNTYPED else left.kind
     sides = ((left, right), (right, left))
-    loose = next((other.kind for one, other in sides if one.kind is ValueKind.LOOSE), None)
+    loose = next((other.kind for one, other in sides if one.kind is ValueKind.UNTYPED), None)
     quoted = (other.kind for one, other in sides if isinstance(one, Constant) and one.kind is ValueKind.TEXT)
     return loose or next(quoted, left.kind)
 
@@ -29,8 +29,8 @@ def arithmetic_kinds(left: Node, right: Node) -> tuple[ValueKind, ValueKind]:
     loose_left = ValueKind.MOMENT if right.kind in times else ValueKind.NUMBER
     loose_right = ValueKind.MOMENT if left.kind in times else ValueKind.NUMBER
     return (
-        loose_left if left.kind is ValueKind.LOOSE else left.kind,
-        loose_right if right.kind is ValueKind.LOOSE else right.kind,
+        loose_left if left.kind is ValueKind.UNTYPED else left.kind,
+        loose_right if right.kind is ValueKind.UNTYPED else right.kind,
     )
 
 
@@ -42,7 +42,7 @@ def as_kind(faults: FaultList, tree: Any, node: Node, kind: ValueKind, *, asked:
         return node
     if isinstance(node, Constant) and node.kind is ValueKind.TEXT and kind in (ValueKind.MOMENT, ValueKind.TRUTH):
         return _quoted(faults, tree, str(node.value), kind)
-    if node.kind is ValueKind.LOOSE or (asked and node.kind is ValueKind.TEXT):
+    if node.kind is ValueKind.UNTYPED or (asked and node.kind is ValueKind.TEXT):
         return ast.Cast(node, kind)
     return faults.add_kind(tree, f"this is a {node.kind}, needed is a {kind}")
 

@@ -98,7 +98,7 @@ def ranges_apart(w):
 
 @case("the topic is older than the first reading", DOUBT, "before the first reading")
 def begun_late(w):
-    w.parts = [replace(w.parts[0], whole=False)]
+    w.parts = [replace(w.parts[0], from_creation=False)]
 
 
 @case("a TTL shorter than the time between two readings", DOUBT, "TTL")
@@ -106,13 +106,13 @@ def ttl(w):
     w.parts = [replace(w.parts[0], ttl=2 * DAY, unread=2 * DAY)]
 
 
-@case("done twice: a crash after the work, before the record", CLEAN, twice=1)
+@case("done twice: a crash after the work, before the record", CLEAN, duplicated=1)
 def done_twice(w):
     message = w.done()
     w.record(message, run="w-2", number=1)
 
 
-@case("doubled on the way: a crash between publish and acknowledge", CLEAN, twice=1)
+@case("doubled on the way: a crash between publish and acknowledge", CLEAN, duplicated=1)
 def moved_twice(w):
     message = w.store()
     for run, number in (("w-1", None), ("w-2", 1)):
@@ -126,7 +126,7 @@ def moved_already(w):
     w.record(message, "moved", target_topic=w.topic("retrying"), target_id="-1:-1:0:-1")
 
 
-@case("sent twice by its producer, both done", CLEAN, twice=1)
+@case("sent twice by its producer, both done", CLEAN, duplicated=1)
 def sent_twice(w):
     for _ in range(2):
         w.done(kodo_id="order-1")
@@ -219,7 +219,7 @@ def stored_twice(w):
 
 @case("the audit topic lags: its end was fixed before the cursors", DOUBT, "before the cursors were", unproved=1)
 def lagging(w):
-    w.parts += [replace(w.parts[0], topic=w.topic("ready") + "-billing-AUDIT", lags=True, audit=True)]
+    w.parts += [replace(w.parts[0], topic=w.topic("ready") + "-billing-AUDIT", read_before_cursors=True, audit=True)]
     w.lane = {"ready": {"proved": False}}
     w.store()
 
@@ -238,7 +238,7 @@ def move_unrecorded(w):
 
 @case("the subscription is gone from a partition", DOUBT, "no subscription billing", unproved=1)
 def unsubscribed(w):
-    w.parts = [replace(w.parts[0], without=("billing",))]
+    w.parts = [replace(w.parts[0], missing_subscriptions=("billing",))]
     w.marks["ready"] = None
     w.store()
 

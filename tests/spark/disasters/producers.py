@@ -64,7 +64,7 @@ def producer_marks_followed(w):
 @case("a producer's gap in a partition that was not read from its creation", DOUBT, "before the first reading", done=2)
 def producer_gap_before(w):
     w.firm = False
-    w.parts = [replace(w.parts[0], whole=False)]
+    w.parts = [replace(w.parts[0], from_creation=False)]
     w.number(2)
     w.mark(2, end=True)
 

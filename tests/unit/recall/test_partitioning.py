@@ -8,8 +8,8 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.recall.partitioning import crews
-from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
+from kodoctl.recall.partitioning import partition_plan
+from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
 
 
@@ -18,22 +18,22 @@ def _plan(lanes: list[int]) -> RecallPlan:
     letters = []
     for entry, lane in enumerate(lanes):
         numbers[lane] += 1
-        copies = (Dated(Position(0, 2, entry), 5),) if entry % 3 == 0 else ()
+        copies = (LetterRef(Position(0, 2, entry), 5),) if entry % 3 == 0 else ()
         letters.append(PlannedLetter(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
     known: dict[str, Any] = dict.fromkeys(
         ("cluster", "environment", "to", "edit"), None
     ) | dict.fromkeys(("topology", "path", "topic", "subscription", "dead_topic", "holder", "where", "because"), "x")  # fmt: skip
     return RecallPlan(
         action=RecallAction.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
-        lanes=tuple(PlanLane("t", number, False, 8) for number in range(8)), letters=tuple(letters),
-        settle=(Dated(Position(0, 9, 9), 5),), summary=cast("Any", {}), **known,
+        lanes=tuple(PlannedPartition("t", number, False, 8) for number in range(8)), letters=tuple(letters),
+        settle=(LetterRef(Position(0, 9, 9), 5),), summary=cast("Any", {}), **known,
     )  # fmt: skip
 
 
 @given(st.lists(st.integers(0, 7), max_size=40), st.sets(st.integers(0, 7)), st.integers(0, 5))
 def test_every_letter_of_the_lanes_goes_to_one_sender(lanes: list[int], wanted: set[int], most: int) -> None:
     plan = _plan(lanes)
-    dealt = crews(plan, wanted, most)
+    dealt = partition_plan(plan, wanted, most)
     assert len(dealt) <= max(1, most)
     sent = [one for crew in dealt for one in crew.letters]
     assert sorted(one.position for one in sent) == [one.position for one in plan.letters if one.lane in wanted]
@@ -42,7 +42,7 @@ def test_every_letter_of_the_lanes_goes_to_one_sender(lanes: list[int], wanted: 
     owners = [{one.lane for one in crew.letters} for crew in dealt]
     assert sum(map(len, owners)) == len(set().union(*owners)), "a lane has one sender"
     gone = {one.position for one in plan.letters if one.number % 2}
-    held = [one.position for crew in crews(plan, wanted, most, gone) for one in crew.letters]
+    held = [one.position for crew in partition_plan(plan, wanted, most, gone) for one in crew.letters]
     assert sorted(held) == sorted({one.position for one in sent} - gone)
     assert all([one.number for one in crew.letters if one.lane == lane] == list(range(1, lanes.count(lane) + 1))
                for crew in dealt for lane in {one.lane for one in crew.letters})  # fmt: skip
@@ -50,4 +50,4 @@ def test_every_letter_of_the_lanes_goes_to_one_sender(lanes: list[int], wanted: 
 
 def test_the_longest_lanes_are_spread() -> None:
     plan = _plan([0] * 10 + [1] * 6 + [2] * 5)
-    assert sorted(len(crew.letters) for crew in crews(plan, {0, 1, 2}, 2)) == [10, 11]
+    assert sorted(len(crew.letters) for crew in partition_plan(plan, {0, 1, 2}, 2)) == [10, 11]

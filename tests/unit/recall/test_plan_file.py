@@ -16,15 +16,15 @@ from kodoctl.recall import recall_plan_file
 from kodoctl.recall.message_json import as_json, preview
 from kodoctl.recall.payload_patch import Edit, NotEditableError, merge, read_patch
 from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked, standings
-from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan
-from kodoctl.recall.recovery import SOUND_FOR, ReadBack, Verdict, judge
-from kodoctl.recall.sends_in_flight import Report
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked, latest_status
+from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
+from kodoctl.recall.recovery import SOUND_FOR, LaneScan, Recovery, recover
+from kodoctl.recall.sends_in_flight import SendReport
 from kodoctl.recall.stored_message import NotJsonError, Position
 from tests.unit.recall.making import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
-LANE = PlanLane("persistent://kodo/trade/orders-billing-RETRYING", 0, ready=False, partitions=1)
+LANE = PlannedPartition("persistent://kodo/trade/orders-billing-RETRYING", 0, ready=False, partitions=1)
 SUMMARY = {
     "read": 1,
     "matched": 1,
@@ -39,8 +39,8 @@ SUMMARY = {
 PLAN = RecallPlan(
     RecallAction.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
     "true", None, 10, again=False, because="", edit={"a": 1}, lanes=(LANE,),
-    letters=(PlannedLetter(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Dated(Position(0, 1, 3), 6),)),),
-    settle=(Dated(Position(0, 1, 9), 7),), summary=SUMMARY,
+    letters=(PlannedLetter(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (LetterRef(Position(0, 1, 3), 6),)),),
+    settle=(LetterRef(Position(0, 1, 9), 7),), summary=SUMMARY,
 )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() 
         entry(RecallEvent.INTENT, 2, "y"),
         entry(RecallEvent.SENT, 7, "z", run="other"),
     ]
-    known = standings(book)
+    known = latest_status(book)
     assert [known[name].event for name in "xyz"] == [RecallEvent.SENT, RecallEvent.INTENT, RecallEvent.SENT]
     assert known["x"].settled
     assert not known["y"].settled
@@ -143,15 +143,15 @@ def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() 
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_one_run_refused_says_nothing_of_what_another_began(order: int) -> None:
     book = [entry(RecallEvent.REFUSED, run="a"), entry(RecallEvent.INTENT, run="b")]
-    assert standings(book[::order])["x"][:2] == ("b", RecallEvent.INTENT)
+    assert latest_status(book[::order])["x"][:2] == ("b", RecallEvent.INTENT)
     book = [entry(RecallEvent.INTENT), entry(RecallEvent.REFUSED)]
-    assert standings(book[::order])["x"].event is RecallEvent.REFUSED
+    assert latest_status(book[::order])["x"].event is RecallEvent.REFUSED
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_letter_meant_twice_counts_from_the_first_time(order: int) -> None:
     book = [entry(RecallEvent.INTENT)._replace(at=at, note=f"7:{at}") for at in (10, 20, 30)]
-    found = standings(book[::order])["x"]
+    found = latest_status(book[::order])["x"]
     assert (found.at, found.note) == (10, "7:10")
 
 
@@ -160,40 +160,40 @@ def test_a_letter_that_is_booked_twice_is_where_a_line_says(order: int) -> None:
     book = [
         entry(RecallEvent.SENT)._replace(at=at, receipt=receipt) for at, receipt in ((10, ""), (20, "8:1"), (30, ""))
     ]
-    assert standings(book[::order])["x"].receipt == "8:1"
+    assert latest_status(book[::order])["x"].receipt == "8:1"
 
 
 DOUBTS = [
     # watermark, booked, age, read back -> verdict
-    (5, 3, 0, ReadBack(), Verdict.SEND),  # the broker remembers: it drops what it has
-    (3, 3, 10**9, ReadBack(), Verdict.SEND),
-    (5, 3, 0, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),  # read back: not even sent again
+    (5, 3, 0, LaneScan(), Recovery.SEND),  # the broker remembers: it drops what it has
+    (3, 3, 10**9, LaneScan(), Recovery.SEND),
+    (5, 3, 0, LaneScan({"x": "7:0"}, whole=False), Recovery.STORED),  # read back: not even sent again
     (
         5,
         3,
         0,
-        ReadBack({"y": "7:0"}, whole=True),
-        Verdict.MISSED,
+        LaneScan({"y": "7:0"}, whole=True),
+        Recovery.SKIPPED_BY_BROKER,
     ),  # later ones are stored, this is not: not to be told "had it"
-    (3, 3, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.SEND),
-    (4, 9, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.MISSED),
-    (5, 3, 0, ReadBack({"y": "7:0"}, whole=False), Verdict.SEND),
-    (-1, 0, 0, ReadBack(), Verdict.SEND),  # the very first bundle, a moment ago
-    (-1, 0, SOUND_FOR, ReadBack(), Verdict.UNCLEAR),  # it may have forgotten
-    (0, 0, 0, ReadBack(), Verdict.UNCLEAR),  # somebody's message came by that name: no first bundle
-    (-1, 0, SOUND_FOR, ReadBack({}, whole=True), Verdict.SEND),
-    (-1, 0, SOUND_FOR, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),
-    (-1, 0, SOUND_FOR, ReadBack({}, whole=False), Verdict.UNCLEAR),
-    (2, 3, 0, ReadBack(), Verdict.UNCLEAR),  # it forgot what was booked
-    (-1, 3, 0, ReadBack({"x": "7:0"}, whole=True), Verdict.STORED),
-    (-1, 3, 0, ReadBack({}, whole=True), Verdict.SEND),
-    (-1, 3, 0, ReadBack({}, whole=False), Verdict.UNCLEAR),
+    (3, 3, 0, LaneScan({"y": "7:0"}, whole=True), Recovery.SEND),
+    (4, 9, 0, LaneScan({"y": "7:0"}, whole=True), Recovery.SKIPPED_BY_BROKER),
+    (5, 3, 0, LaneScan({"y": "7:0"}, whole=False), Recovery.SEND),
+    (-1, 0, 0, LaneScan(), Recovery.SEND),  # the very first bundle, a moment ago
+    (-1, 0, SOUND_FOR, LaneScan(), Recovery.UNKNOWN),  # it may have forgotten
+    (0, 0, 0, LaneScan(), Recovery.UNKNOWN),  # somebody's message came by that name: no first bundle
+    (-1, 0, SOUND_FOR, LaneScan({}, whole=True), Recovery.SEND),
+    (-1, 0, SOUND_FOR, LaneScan({"x": "7:0"}, whole=False), Recovery.STORED),
+    (-1, 0, SOUND_FOR, LaneScan({}, whole=False), Recovery.UNKNOWN),
+    (2, 3, 0, LaneScan(), Recovery.UNKNOWN),  # it forgot what was booked
+    (-1, 3, 0, LaneScan({"x": "7:0"}, whole=True), Recovery.STORED),
+    (-1, 3, 0, LaneScan({}, whole=True), Recovery.SEND),
+    (-1, 3, 0, LaneScan({}, whole=False), Recovery.UNKNOWN),
 ]
 
 
 @pytest.mark.parametrize(("watermark", "booked", "age", "read_back", "verdict"), DOUBTS)
-def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: ReadBack, verdict: Verdict) -> None:
-    assert judge({"x": 4}, watermark, booked, age, read_back) == {"x": verdict}
+def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: LaneScan, verdict: Recovery) -> None:
+    assert recover({"x": 4}, watermark, booked, age, read_back) == {"x": verdict}
 
 
 class Clock:
@@ -248,12 +248,12 @@ def _set(stop: threading.Event) -> threading.Event:
 
 
 def test_a_report_is_complete_when_nothing_needs_a_person() -> None:
-    assert Report(sent=1, gone=2).complete
-    assert not Report(unclear=["x"]).complete
-    assert not Report(interrupted=True).complete
-    assert not Report(refused=["x"]).complete
-    assert not Report(elsewhere=["x"]).complete
-    assert not Report(unacknowledged=1).complete
+    assert SendReport(sent=1, gone=2).complete
+    assert not SendReport(unclear=["x"]).complete
+    assert not SendReport(interrupted=True).complete
+    assert not SendReport(refused=["x"]).complete
+    assert not SendReport(elsewhere=["x"]).complete
+    assert not SendReport(unacknowledged=1).complete
 
 
 def test_a_message_explained() -> None:

@@ -15,7 +15,7 @@ from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
-from kodoctl.recall.recall_plan import Dated, RecallAction, partition_of, recall_id
+from kodoctl.recall.recall_plan import LetterRef, RecallAction, partition_of, recall_id
 from kodoctl.recall.selection import LetterSelection, SelectionRequest, age_of
 from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.topology.load import load_topology
@@ -157,7 +157,7 @@ def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: RecallE
 def test_letters_that_an_earlier_recall_left_with_the_holder_are_settled_whatever_the_condition(tmp_path: Path) -> None:
     known = standing("1:3:0:-1", RecallEvent.SENT)
     _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known, where="false")
-    assert (chosen, settle, summary["left_out"]) == ((), (Dated(Position(0, 1, 3), NOW - 1000),), {})
+    assert (chosen, settle, summary["left_out"]) == ((), (LetterRef(Position(0, 1, 3), NOW - 1000),), {})
 
 
 def test_a_ledger_of_another_cluster_says_nothing_of_the_letter_at_the_same_place(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp
     back = letter(1, entry=9, recall=recall_id(DEAD, first.position, first.publish_time))
     _, chosen, settle, summary = select(tmp_path, [first, other, back])
     assert [one.position.entry for one in chosen] == [2]
-    assert settle == (Dated(first.position, first.publish_time),)
+    assert settle == (LetterRef(first.position, first.publish_time),)
     assert summary["left_out"] == {"already": 1, "recalled": 1}
 
 

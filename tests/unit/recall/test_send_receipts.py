@@ -10,13 +10,13 @@ from kodoctl.pulsar.recall_transport import Receipt
 from kodoctl.recall import send_receipts
 from kodoctl.recall.recall_ledger import RecallEvent
 from kodoctl.recall.recall_plan import PlannedLetter
-from kodoctl.recall.send_receipts import PATIENCE, SILENCE, Receipts
+from kodoctl.recall.send_receipts import PATIENCE, SILENCE, ReceiptTracker
 from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 from kodoctl.recall.stored_message import Position
 from tests.unit.recall.making import NOW, letter
 
 
-def _bundle(here: Receipts, number: int) -> SendBatch:
+def _bundle(here: ReceiptTracker, number: int) -> SendBatch:
     bundle = SendBatch()
     for entry in range(number):
         one = PlannedLetter(Position(0, 1, entry), f"{entry:032x}", "d", 0, entry + 1, NOW)
@@ -25,14 +25,14 @@ def _bundle(here: Receipts, number: int) -> SendBatch:
     return bundle
 
 
-def _waiting(here: Receipts, bundle: SendBatch) -> threading.Thread:
+def _waiting(here: ReceiptTracker, bundle: SendBatch) -> threading.Thread:
     thread = threading.Thread(target=here.wait, args=(bundle,), daemon=True)
     thread.start()
     return thread
 
 
 def test_a_receipt_says_what_became_of_a_letter() -> None:
-    here = Receipts(threading.Event())
+    here = ReceiptTracker(threading.Event())
     bundle = _bundle(here, 4)
     came = [Receipt("1:2"), Receipt(""), Receipt("", "too large", never=True), Receipt("", "AlreadyClosed")]
     for parcel, receipt in zip(bundle.messages, came, strict=True):
@@ -51,7 +51,7 @@ def test_a_receipt_says_what_became_of_a_letter() -> None:
 def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
-    here = Receipts(stop, lambda: now[0])
+    here = ReceiptTracker(stop, lambda: now[0])
     bundle = _bundle(here, 3)
     waiting = _waiting(here, bundle)
     here.take(bundle.messages[0], bundle, Receipt("1:1"))
@@ -78,7 +78,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
 def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
-    here = Receipts(stop, lambda: now[0])
+    here = ReceiptTracker(stop, lambda: now[0])
     bundle = _bundle(here, 2)
     waiting = _waiting(here, bundle)
     waiting.join(0.1)

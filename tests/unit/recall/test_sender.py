@@ -14,10 +14,10 @@ from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, standings
-from kodoctl.recall.recall_plan import Dated, PlanLane, PlannedLetter, RecallAction, RecallPlan, recall_id
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
+from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan, recall_id
 from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import Report, SendOptions
+from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 from kodoctl.recall.stored_message import Position, digest
 from tests.unit.recall.making import DEAD, NOW
 
@@ -141,7 +141,7 @@ def _plan(action: RecallAction) -> RecallPlan:
         PlannedLetter(
             position := Position(0, 1, entry), NOW, recall_id(DEAD, position, NOW), digest(_payload(entry)),
             entry % 2 if sends else 0, entry // 2 + 1 if sends else 0,
-            (Dated(Position(0, 1, COPY), NOW),) if sends and entry == 0 else (),
+            (LetterRef(Position(0, 1, COPY), NOW),) if sends and entry == 0 else (),
         )
         for entry in range(ENTRIES)
     ]  # fmt: skip
@@ -149,12 +149,12 @@ def _plan(action: RecallAction) -> RecallPlan:
         action=action, run="run", made_at=NOW, cluster=None, topology="trade", path="trade.yaml", environment=None,
         topic="orders", subscription=HOLDER, dead_topic=DEAD, dead_partitions=1, holder=HOLDER, where="true", to=None,
         limit=100, again=False, because="" if sends else "a test", edit=None,
-        lanes=tuple(PlanLane(READY, number, True, 2) for number in range(2)) if sends else (),
-        letters=tuple(letters), settle=(Dated(Position(0, 1, OLD), NOW),), summary=cast("Any", {}),
+        lanes=tuple(PlannedPartition(READY, number, True, 2) for number in range(2)) if sends else (),
+        letters=tuple(letters), settle=(LetterRef(Position(0, 1, OLD), NOW),), summary=cast("Any", {}),
     )  # fmt: skip
 
 
-def _attempt(world: World, action: RecallAction, fatal: int = -1) -> Report:
+def _attempt(world: World, action: RecallAction, fatal: int = -1) -> SendReport:
     world.steps, world.fatal = 0, fatal
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
     return RecallSender(_plan(action), world, world, None, options).run()
@@ -176,7 +176,7 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: Rec
         assert world.arrived() == undisturbed.arrived() == Counter(map(_payload, range(ENTRIES if sends else 0)))
         assert world.acknowledged == undisturbed.acknowledged, fatal
         assert (again.sent, again.before, again.complete) == (0, ENTRIES, True)
-        events = {one.event for one in standings(world.ledger).values()}
+        events = {one.event for one in latest_status(world.ledger).values()}
         assert events <= ({RecallEvent.SENT} if sends else {RecallEvent.DISCARDED, RecallEvent.SENT})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.pipeline.audit.audit_inputs import documented
+from kodoctl.pipeline.audit.audit_inputs import with_ledger_note
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.recall.delta_ledger import DeltaLedger
 
@@ -23,12 +23,12 @@ class Found:
 
 
 @pytest.mark.parametrize(("cause", "booked", "notes"), [
-    (Cause.LET_GO.value, False, 2), (Cause.LET_GO.value, True, 1), (Cause.GONE.value, False, 1),
+    (Cause.RELEASED.value, False, 2), (Cause.RELEASED.value, True, 1), (Cause.GONE.value, False, 1),
 ])  # fmt: skip
 def test_letters_let_go_without_a_ledger_are_told_so(tmp_path: Path, cause: str, booked: bool, notes: int) -> None:
     place = str(tmp_path / "recalls")
     if booked:
         DeltaLedger(place).create()
-    found = documented(Found(cause), place)["notes"]  # type: ignore[arg-type]
+    found = with_ledger_note(Found(cause), place)["notes"]  # type: ignore[arg-type]
     assert len(found) == notes
     assert notes == 1 or place in found[1]

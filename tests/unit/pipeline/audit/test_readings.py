@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.audit.continuity import continues
-from kodoctl.pipeline.audit.partition_history import CursorSnapshot, PartitionHistory, Range, read_tables
-from kodoctl.pipeline.audit.readings import GRACE, _whole, survey
+from kodoctl.pipeline.audit.continuity import is_contiguous
+from kodoctl.pipeline.audit.partition_history import CursorSnapshot, PartitionHistory, ReadRange, read_tables
+from kodoctl.pipeline.audit.readings import GRACE, _whole, audit_scope
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 
@@ -38,7 +38,9 @@ def expansion(tmp_path):
 
 def span(first, last, *, run="r1", full=True, seen=None):
     entries = last[1] - first[1] + 1
-    return Range(first, last, entries, entries if seen is None else seen, full, "complete" if full else "timeout", run)
+    return ReadRange(
+        first, last, entries, entries if seen is None else seen, full, "complete" if full else "timeout", run
+    )
 
 
 def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=0, acknowledged=()):
@@ -68,7 +70,7 @@ def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=
     ],
 )
 def test_what_continues_what(one, other, marks, stored_from, expected):
-    assert continues(PartitionHistory((one, other), marks, stored_from), one, other) is expected
+    assert is_contiguous(PartitionHistory((one, other), marks, stored_from), one, other) is expected
 
 
 def second(place, *, rewrites):
@@ -152,11 +154,11 @@ def test_a_topology_that_was_read_from_the_beginning(expansion):
     coverage, cursors = everything(expansion)
     names = {row["subscription"] for row in cursors}
     assert names >= {"billing", "mailing"}
-    found = survey(expansion, read_tables(coverage, holder_named(cursors), {}))
+    found = audit_scope(expansion, read_tables(coverage, holder_named(cursors), {}))
     assert [(one.topic, one.subscription, one.mode) for one in found.families] == [
         ("orders", "billing", "wait"), ("orders", "mailing", "best_effort"), ("orders", "looking", "none"),
     ]  # fmt: skip
-    assert all(part.full and part.whole and not part.without for part in found.parts)
+    assert all(part.full and part.from_creation and not part.missing_subscriptions for part in found.parts)
     assert [part.unread for part in found.parts if part.topic == READY] == [60_000]
     lanes = {(lane["subscription"], lane["state"]): lane for lane in found.lanes}
     assert set(lanes) == {
@@ -181,7 +183,7 @@ def holder_named(cursors):
 
 
 def test_a_topology_that_nobody_read(expansion):
-    found = survey(expansion, {})
+    found = audit_scope(expansion, {})
     assert not any(part.read for part in found.parts)
     assert not any(lane["proved"] for lane in found.lanes)
     assert {lane["mark_ledger"] for lane in found.lanes} == {None}
@@ -189,9 +191,11 @@ def test_a_topology_that_nobody_read(expansion):
 
 def test_a_partition_may_be_read_by_a_run_that_was_cut_short_before_its_cursors(expansion):
     coverage, _ = everything(expansion)
-    found = survey(expansion, read_tables(coverage, [], {}))
+    found = audit_scope(expansion, read_tables(coverage, [], {}))
     assert {(lane["aged_ledger"], lane["mark_ledger"], lane["read_at"]) for lane in found.lanes} == {(None, None, 0)}
-    assert all(part.without for part in found.parts if not part.audit), 'so that the verdict is not "no loss"'
+    assert all(part.missing_subscriptions for part in found.parts if not part.audit), (
+        'so that the verdict is not "no loss"'
+    )
 
 
 def test_audit_records_that_were_not_all_read_prove_nothing(expansion):
@@ -201,7 +205,7 @@ def test_audit_records_that_were_not_all_read_prove_nothing(expansion):
         row | {"full": False, "entries_seen": 3, "state": "timeout"} if row["msg_topic"] == audit else row
         for row in coverage
     ]
-    found = survey(expansion, read_tables(short, holder_named(cursors), {}))
+    found = audit_scope(expansion, read_tables(short, holder_named(cursors), {}))
     part = next(one for one in found.parts if one.topic == audit)
     assert part.problems == ("entries 7:0 to 7:9: timeout, 3 of 10 seen",)
     assert not any(lane["proved"] for lane in found.lanes)
@@ -216,7 +220,7 @@ def test_what_was_gone_before_its_range_was_planned_is_a_doubt(expansion):
         "state": "hole",
         "split_id": f"{READY}@hole",
     }
-    found = survey(expansion, read_tables([*coverage, hole], holder_named(cursors), {}))
+    found = audit_scope(expansion, read_tables([*coverage, hole], holder_named(cursors), {}))
     ready = next(one for one in found.parts if one.topic == READY)
     assert (ready.problems, ready.full) == (("entries were gone before they were read",), False)
     assert not any(lane["covered"] for lane in found.lanes if lane["msg_topic"] == READY)
@@ -229,10 +233,10 @@ def test_ranges_that_do_not_continue_each_other(expansion):
     last = [
         cursor(READY, "billing", (9, 1), "r3", AT + 120_000, first_ledger=9, acknowledged=acknowledged, ttl_ms=5_000)
     ]
-    found = survey(expansion, read_tables([*coverage, *later], holder_named([*cursors, *last]), {}))
+    found = audit_scope(expansion, read_tables([*coverage, *later], holder_named([*cursors, *last]), {}))
     ready = next(one for one in found.parts if one.topic == READY)
     assert ready.problems == ("between 7:9 and 9:0 something may be missing: the ranges do not continue each other",)
-    assert (ready.without, ready.ttl) == (("looking", "mailing"), 5_000)
+    assert (ready.missing_subscriptions, ready.ttl) == (("looking", "mailing"), 5_000)
     retrying = next(one for one in found.parts if one.topic.endswith("RETRYING"))
     assert not retrying.problems  # records name what was moved there
     lanes = {(lane["subscription"], lane["state"]): lane for lane in found.lanes}
@@ -243,8 +247,8 @@ def test_ranges_that_do_not_continue_each_other(expansion):
 
 def test_a_topic_that_is_older_than_the_first_reading(expansion):
     coverage = [covered(READY, "7:3", "7:9")]
-    found = survey(expansion, read_tables(coverage, [cursor(READY, "billing", (7, 5))], {(READY, 0): 7}))
+    found = audit_scope(expansion, read_tables(coverage, [cursor(READY, "billing", (7, 5))], {(READY, 0): 7}))
     ready = next(one for one in found.parts if one.topic == READY)
-    assert not ready.whole
+    assert not ready.from_creation
     lane = next(lane for lane in found.lanes if lane["state"] == "ready")
     assert (lane["first_ledger"], lane["first_entry"]) == (7, 3)

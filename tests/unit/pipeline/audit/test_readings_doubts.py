@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.audit.continuity import continues
+from kodoctl.pipeline.audit.continuity import is_contiguous
 from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
-from kodoctl.pipeline.audit.readings import _aged, _lags, survey
+from kodoctl.pipeline.audit.readings import _aged, _lags, audit_scope
 from tests.unit.pipeline.audit.test_readings import (
     AT,
     READY,
@@ -28,7 +28,7 @@ AUDIT = f"{READY}-billing-AUDIT"
 
 
 def surveyed(expansion, coverage, cursors):
-    return survey(expansion, read_tables(coverage, holder_named(cursors), {}))
+    return audit_scope(expansion, read_tables(coverage, holder_named(cursors), {}))
 
 
 def part_of(found, topic, number=0):
@@ -43,7 +43,7 @@ def test_a_partition_that_the_file_does_not_know_is_judged_too(expansion):
     assert part_of(found, READY, 1).full
     lanes = [lane for lane in found.lanes if (lane["msg_topic"], lane["msg_partition"]) == (READY, 1)]
     assert [lane["subscription"] for lane in lanes] == ["billing", "mailing", "looking"]
-    found = survey(expansion, read_tables(coverage, holder_named(cursors), {(READY, 1): 7}))
+    found = audit_scope(expansion, read_tables(coverage, holder_named(cursors), {(READY, 1): 7}))
     assert not part_of(found, READY, 1).read  # there since the last reading
 
 
@@ -68,7 +68,7 @@ def test_what_is_acknowledged_behind_the_end_of_what_was_read(ranges, marks, exp
 def test_a_lane_that_lags_is_told(expansion):
     coverage, cursors = everything(expansion)
     cursors += [cursor(READY, "billing", (7, 12), "r3", AT + 120_000)]
-    assert part_of(surveyed(expansion, coverage, cursors), READY).lags
+    assert part_of(surveyed(expansion, coverage, cursors), READY).read_before_cursors
 
 
 def test_a_topic_that_was_made_again(expansion):
@@ -129,7 +129,7 @@ def third(expansion, cursors, **lacking):
 def test_a_topic_that_is_gone_since_the_last_look_is_not_judged_by_an_older_one(expansion, topic):
     coverage, cursors = everything(expansion)
     found = surveyed(expansion, coverage, third(expansion, cursors))
-    assert not any(part.absent or part.lags for part in found.parts)
+    assert not any(part.absent or part.read_before_cursors for part in found.parts)
     assert any(lane["proved"] for lane in found.lanes)
     found = surveyed(expansion, coverage, third(expansion, cursors, topic=topic))
     assert [part.topic for part in found.parts if part.absent] == [topic]
@@ -145,7 +145,7 @@ def test_a_topic_that_is_gone_since_the_last_look_is_not_judged_by_an_older_one(
 def test_a_subscription_that_is_gone_since_the_last_look_is_missed_where_it_was_the_only_one(expansion, topic):
     coverage, cursors = everything(expansion)
     found = surveyed(expansion, coverage, third(expansion, cursors, subscriptions=topic))
-    assert part_of(found, topic).without
+    assert part_of(found, topic).missing_subscriptions
     assert not part_of(found, topic).absent
     assert {lane["mark_ledger"] for lane in found.lanes if lane["msg_topic"] == topic} == {None}
 
@@ -160,7 +160,7 @@ def test_what_was_stored_when_it_was_looked_at_and_not_read_is_missed(expansion,
         for row in third(expansion, cursors)
     ]
     found = surveyed(expansion, coverage, looks)
-    assert [part.topic for part in found.parts if part.lags] == [topic]
+    assert [part.topic for part in found.parts if part.read_before_cursors] == [topic]
     assert any(lane["proved"] for lane in found.lanes) == (topic != AUDIT)
 
 
@@ -168,7 +168,7 @@ def test_a_look_at_what_is_stored_keeps_nothing_from_being_deleted():
     """Where nobody subscribes, brokers delete what nobody has read."""
     one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2")
     stored = mark((7, 3), first_ledger=9, run="r2", name="")
-    assert not continues(PartitionHistory((one, other), (stored,)), one, other)
+    assert not is_contiguous(PartitionHistory((one, other), (stored,)), one, other)
 
 
 def look(run, place, rewrites):
@@ -193,4 +193,4 @@ def look(run, place, rewrites):
 )
 def test_ranges_continue_each_other_where_nothing_was_between_them_when_somebody_looked(looks, expected):
     one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r3")
-    assert continues(PartitionHistory((one, other), looks), one, other) is expected
+    assert is_contiguous(PartitionHistory((one, other), looks), one, other) is expected

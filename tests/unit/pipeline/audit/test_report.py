@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kodoctl.pipeline.audit.report import EXIT_CODES, Finding, document, sql
+from kodoctl.pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
     MessageStatus,
     Outcome,
     PartitionCoverage,
     SubscriptionTotals,
-    judge,
+    decide_verdict,
 )
 from kodoctl.render.audit_text import lines
 
@@ -23,11 +23,11 @@ def told(*findings, **fates):
         SubscriptionTotals("orders", "empty", "wait"),
     )
     evidence = AuditEvidence((PartitionCoverage(TOPIC, 0, 12, 12), PartitionCoverage(TOPIC, 1, 3, 3)), tallies)
-    return document(judge(evidence), evidence, findings)
+    return document(decide_verdict(evidence), evidence, findings)
 
 
 def test_a_clean_run():
-    assert list(lines(told(twice=2))) == [
+    assert list(lines(told(duplicated=2))) == [
         "NO LOSS",
         "",
         "orders / billing: 1,200 done, 2 done twice",
@@ -38,8 +38,8 @@ def test_a_clean_run():
 
 
 def test_a_loss_names_the_messages_and_shows_how_to_look_at_them():
-    lost = [Finding("lost", "gone", "orders", "billing", TOPIC, f"7:{number}:0:-1") for number in range(7)]
-    found = told(*lost, Finding("overdue", "", "orders", "billing", TOPIC, "7:9:0:-1"), lost=7, overdue=1)
+    lost = [SampledFinding("lost", "gone", "orders", "billing", TOPIC, f"7:{number}:0:-1") for number in range(7)]
+    found = told(*lost, SampledFinding("overdue", "", "orders", "billing", TOPIC, "7:9:0:-1"), lost=7, overdue=1)
     text = list(lines(found))
     assert text[:2] == ["LOSS", "  orders / billing: 7 messages lost"]
     assert f"lost (gone) on {TOPIC}: 7:0:0:-1, 7:1:0:-1, 7:2:0:-1, 7:3:0:-1, 7:4:0:-1 and 2 more" in text
@@ -60,7 +60,7 @@ def test_the_document_says_what_was_counted_and_read():
 
 
 def test_text_from_the_cluster_stays_a_text_in_sql():
-    query = next(sql([Finding("lost", "", "t", "s", "a'b\\c", "1")]))
+    query = next(sql([SampledFinding("lost", "", "t", "s", "a'b\\c", "1")]))
     assert query == "SELECT * FROM events WHERE msg_topic = 'a\\'b\\\\c' AND id IN ('1')"
 
 

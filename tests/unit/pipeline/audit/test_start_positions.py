@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
-from kodoctl.pipeline.audit.readings import survey
-from kodoctl.pipeline.audit.start_positions import begun, heard_since
+from kodoctl.pipeline.audit.readings import audit_scope
+from kodoctl.pipeline.audit.start_positions import audit_complete_since, unproven_before
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.unit.pipeline.audit.test_readings import (
@@ -39,7 +39,7 @@ THIRD = AT + 120_000
     ],
 )
 def test_since_when_its_workers_wait_for_their_records(looks, waited, expected):
-    assert heard_since(looks, waited) == expected
+    assert audit_complete_since(looks, waited) == expected
 
 
 def second(place, **columns):
@@ -62,7 +62,7 @@ def second(place, **columns):
     ],
 )
 def test_up_to_where_nothing_proves_that_it_was_its_own(ranges, marks, since, expected):
-    assert begun(PartitionHistory(ranges, marks), "billing", since) == expected
+    assert unproven_before(PartitionHistory(ranges, marks), "billing", since) == expected
 
 
 def facts(found, subscription="billing", state="ready"):
@@ -71,7 +71,7 @@ def facts(found, subscription="billing", state="ready"):
 
 
 def surveyed(expansion, coverage, cursors, stored_from=None):
-    return survey(expansion, read_tables(coverage, holder_named(cursors), stored_from or {}))
+    return audit_scope(expansion, read_tables(coverage, holder_named(cursors), stored_from or {}))
 
 
 def third(cursors):

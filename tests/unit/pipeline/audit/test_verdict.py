@@ -12,12 +12,12 @@ from kodoctl.pipeline.audit.verdict import (
     DAY,
     RANKS,
     AuditEvidence,
-    Gap,
     MessageStatus,
     Outcome,
     PartitionCoverage,
+    SequenceGap,
     SubscriptionTotals,
-    judge,
+    decide_verdict,
 )
 
 READY = PartitionCoverage("persistent://t/n/orders", 0, planned=10, seen=10)
@@ -41,7 +41,7 @@ def part(**changes):
 
 
 def gap(**changes):
-    return Gap(**{"topic": "t", "partition": 0, "run": "r", "missing": 2, "told": 2, **changes})
+    return SequenceGap(**{"topic": "t", "partition": 0, "run": "r", "missing": 2, "told": 2, **changes})
 
 
 # name, what differs from a clean run, outcome, kinds of the reasons, a part of the first one's text
@@ -78,8 +78,20 @@ CASES = [
         ["coverage", "coverage"],
         "split 3",
     ),
-    ("a beginning unknown", {"parts": (part(whole=False),)}, Outcome.INCONCLUSIVE, ["beginning"], "first reading"),
-    ("audit lags", {"parts": (READY, replace(AUDIT, lags=True))}, Outcome.INCONCLUSIVE, ["lag"], "AUDIT"),
+    (
+        "a beginning unknown",
+        {"parts": (part(from_creation=False),)},
+        Outcome.INCONCLUSIVE,
+        ["beginning"],
+        "first reading",
+    ),
+    (
+        "audit lags",
+        {"parts": (READY, replace(AUDIT, read_before_cursors=True))},
+        Outcome.INCONCLUSIVE,
+        ["lag"],
+        "AUDIT",
+    ),
     (
         "a topic gone",
         {"parts": (part(absent=True),)},
@@ -87,7 +99,13 @@ CASES = [
         ["gone"],
         "orders-partition-0 was not there",
     ),
-    ("a lane without", {"parts": (part(without=("billing",)),)}, Outcome.INCONCLUSIVE, ["no subscription"], "billing"),
+    (
+        "a lane without",
+        {"parts": (part(missing_subscriptions=("billing",)),)},
+        Outcome.INCONCLUSIVE,
+        ["no subscription"],
+        "billing",
+    ),
     ("TTL long enough", {"parts": (part(ttl=3 * DAY, unread=2 * DAY - 1),)}, Outcome.NO_LOSS, [], ""),
     ("TTL too short", {"parts": (part(ttl=3 * DAY, unread=2 * DAY),)}, Outcome.INCONCLUSIVE, ["ttl"], "TTL of 3d"),
     ("TTL, unread for how long?", {"parts": (part(ttl=9 * DAY, unread=None),)}, Outcome.INCONCLUSIVE, ["ttl"], "unkn"),
@@ -116,26 +134,26 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "changes", "outcome", "kinds", "text"), CASES, ids=[case[0] for case in CASES])
 def test_verdict(name, changes, outcome, kinds, text):
-    found = judge(replace(CLEAN, **changes))
+    found = decide_verdict(replace(CLEAN, **changes))
     assert (found.outcome, [reason.kind for reason in found.reasons]) == (outcome, kinds)
     assert not kinds or text in found.reasons[0].text
 
 
 def test_a_loss_is_told_before_what_is_only_in_doubt():
-    found = judge(replace(CLEAN, parts=(part(whole=False),), tallies=(tally(lost=1),)))
+    found = decide_verdict(replace(CLEAN, parts=(part(from_creation=False),), tallies=(tally(lost=1),)))
     assert [reason.proves for reason in found.reasons] == [Outcome.LOSS, Outcome.INCONCLUSIVE]
     assert found.outcome is Outcome.LOSS
 
 
 def test_many_reasons_of_a_kind_are_counted():
     parts = tuple(part(partition=number, read=False) for number in range(12))
-    texts = [reason.text for reason in judge(replace(CLEAN, parts=parts)).reasons]
+    texts = [reason.text for reason in decide_verdict(replace(CLEAN, parts=parts)).reasons]
     assert len(texts) == 6
     assert texts[-1] == "… and 7 more of this kind"
 
 
 def test_notes_change_nothing():
-    found = judge(replace(CLEAN, tallies=(tally(twice=3, dead=1),), unnumbered=7, numbered_twice=1))
+    found = decide_verdict(replace(CLEAN, tallies=(tally(duplicated=3, dead=1),), unnumbered=7, numbered_twice=1))
     assert found.outcome is Outcome.NO_LOSS
     assert [note.removeprefix("orders / billing: ").split(" ")[0] for note in found.notes] == ["3", "1", "1", "7"]
 
@@ -163,17 +181,17 @@ parts = st.builds(
     part,
     seen=st.integers(9, 10),
     read=st.booleans(),
-    whole=st.booleans(),
-    lags=st.booleans(),
+    from_creation=st.booleans(),
+    read_before_cursors=st.booleans(),
     ttl=st.sampled_from([0, DAY]),
 )
 
 
 @given(st.lists(parts, min_size=1, max_size=3), st.lists(tallies, max_size=3))
 def test_no_loss_is_said_only_when_everything_was_seen(parts, tallies):
-    found = judge(AuditEvidence(tuple(parts), tuple(tallies)))
+    found = decide_verdict(AuditEvidence(tuple(parts), tuple(tallies)))
     bad = {MessageStatus.LOST, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.OVERDUE}
-    clean = all(p.full and p.whole and not p.lags and not p.ttl for p in parts) and all(
+    clean = all(p.full and p.from_creation and not p.read_before_cursors and not p.ttl for p in parts) and all(
         t.mode == "wait" and not t.missing and not any(t.count(fate) for fate in bad) for t in tallies
     )
     assert (found.outcome is Outcome.NO_LOSS) == clean

@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.cursors import last_looks
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata
-from kodoctl.pipeline.spark.spark_errors import failed
+from kodoctl.pipeline.spark.spark_errors import spark_error
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_where_nothing_can_be_written_is_told_before_anything_else(tmp_path: Pat
 
 def test_a_folder_that_is_gone_is_told_as_such() -> None:
     said = "[PATH_NOT_FOUND] Path does not exist: file:/land/trade/base/events/000000001-r.1. SQLSTATE: 42K03"
-    found = failed(said, error("K577", "Spark failed", said))
+    found = spark_error(said, error("K577", "Spark failed", said))
     assert str(found).startswith("K573")
     assert "file:/land/trade/base/events/000000001-r.1 is gone, and a manifest names it" in str(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.recall.unacknowledged import STRIDE, held, rows
+from kodoctl.pipeline.recall.unacknowledged import STRIDE, join_rows, unacknowledged_ranges
 from kodoctl.pipeline.source.splits import LedgerRange
 from kodoctl.pulsar.message_reader import Cursor
 from kodoctl.pulsar.undeliverable_entries import EntryRun
@@ -30,7 +30,7 @@ def test_every_entry_that_is_not_acknowledged_once(
         for entry in range(length)
         if not cursor.has((ledger, entry))
     ]
-    found = list(held(pieces, cursor))
+    found = list(unacknowledged_ranges(pieces, cursor))
     assert [(run.ledger, entry) for run in found for entry in range(run.first, run.last + 1)] == expected
     assert sum(run.entries for run in found) == len(expected)
 
@@ -38,6 +38,6 @@ def test_every_entry_that_is_not_acknowledged_once(
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 5_000)).map(sorted), max_size=3))
 def test_rows_cover_their_runs_and_stay_in_their_strides(ends: list[list[int]]) -> None:
     runs = [EntryRun(ledger, first, last) for ledger, (first, last) in enumerate(ends)]
-    made = list(rows(3, runs))
+    made = list(join_rows(3, runs))
     assert sum(last - first + 1 for _, _, _, first, last in made) == sum(run.entries for run in runs)
     assert all(part == 3 and first // STRIDE == stride == last // STRIDE for part, _, stride, first, last in made)

@@ -12,12 +12,12 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     ENTER,
     LOUD,
     RECENT,
-    Case,
-    Load,
-    Slice,
-    decide,
-    harmed,
-    loud,
+    LoadWindow,
+    SubscriptionWindows,
+    TenantLoad,
+    is_degraded,
+    is_noisy,
+    recommend_moves,
     unmovable,
 )
 
@@ -27,16 +27,16 @@ FINE = {"done": 100, "late": 0}
 
 
 def window(at, rest=100, active=10, done=100, late=0, **volumes):
-    tenants = {name: one if isinstance(one, Load) else Load(one) for name, one in volumes.items()}
-    return Slice(at * WIDTH, rest + sum(one.volume for one in tenants.values()), active, done, late, tenants)
+    tenants = {name: one if isinstance(one, TenantLoad) else TenantLoad(one) for name, one in volumes.items()}
+    return LoadWindow(at * WIDTH, rest + sum(one.volume for one in tenants.values()), active, done, late, tenants)
 
 
 def case(*slices, routed=None, ladder=("B1", "D1"), fixed=()):
-    return Case("orders", "billing", ladder, routed or {}, frozenset(fixed), WIDTH, slices)
+    return SubscriptionWindows("orders", "billing", ladder, routed or {}, frozenset(fixed), WIDTH, slices)
 
 
 def told(case):
-    return [(one.action, one.tenant, one.source, one.target) for one in decide(case)]
+    return [(one.action, one.tenant, one.source, one.target) for one in recommend_moves(case)]
 
 
 def applied(case, moves):
@@ -49,11 +49,11 @@ def test_a_tenant_that_makes_others_wait_in_three_windows_is_isolated():
     noise = [window(at, noisy=900, late=50) for at in range(3)]
     quiet = [window(at, noisy=10) for at in range(3, 6)]
     assert told(case(*noise, *quiet)) == [("isolate", "noisy", "L1", "B1")]
-    move = decide(case(*noise, *quiet))[0]
+    move = recommend_moves(case(*noise, *quiet))[0]
     assert (move.windows, move.share, move.late, move.late_else) == ((0, WIDTH, 2 * WIDTH), 0.9, 0.5, 0.0)
     assert told(case(*noise[:2], *quiet)) == []
-    assert decide(case()) == []
-    everywhere = decide(case(*noise))[0]
+    assert recommend_moves(case()) == []
+    everywhere = recommend_moves(case(*noise))[0]
     assert everywhere.late_else is None  # there is no other window
 
 
@@ -74,11 +74,11 @@ def test_the_fewest_that_explain_every_harmed_window_are_moved():
     left = [window(at, rest=10, a=300, late=50) for at in range(3)]
     right = [window(at, rest=10, c=300, late=50) for at in range(3, 6)]
     middle = [window(at, rest=10, **{name: 300}, b=400, late=50) for at, name in enumerate("aaccac", 6)]
-    assert {one.tenant for one in decide(case(*left, *right, *middle))} == {"a", "c"}
+    assert {one.tenant for one in recommend_moves(case(*left, *right, *middle))} == {"a", "c"}
 
 
 def test_who_still_harms_where_it_was_put_goes_further_down_until_there_is_no_further():
-    there = Load(900, 10, 0, frozenset({"B1"}))
+    there = TenantLoad(900, 10, 0, frozenset({"B1"}))
     slices = [window(at, noisy=there, late=50) for at in range(4)]
     assert told(case(*slices, routed={"noisy": "B1"})) == [("degrade", "noisy", "B1", "D1")]
     assert told(case(*slices, routed={"noisy": "B1"}, ladder=("B1",))) == []
@@ -108,7 +108,7 @@ def test_whose_place_is_somebody_elses_to_change_is_named_and_not_moved():
 
 NAMES = ("a", "b", "c")
 loads = st.builds(
-    Load,
+    TenantLoad,
     st.sampled_from([0, 5, 90, 130, 300, 1000, 5000]),
     st.integers(0, 40),
     st.just(0),
@@ -124,22 +124,22 @@ def cases(draw):
         rest, done = draw(st.sampled_from([0, 50, 400, 2000])), draw(st.sampled_from([0, 30, 100]))
         late = draw(st.integers(0, done))
         volume = rest + sum(one.volume for one in tenants.values())
-        slices.append(Slice(at * WIDTH, volume, draw(st.integers(1, 9)), done, late, tenants))
+        slices.append(LoadWindow(at * WIDTH, volume, draw(st.integers(1, 9)), done, late, tenants))
     routed = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["B1", "D1"]), max_size=2))
     fixed = draw(st.frozensets(st.sampled_from(NAMES), max_size=1)) - routed.keys()
-    return Case("orders", "billing", ("B1", "D1"), routed, fixed, WIDTH, tuple(slices))
+    return SubscriptionWindows("orders", "billing", ("B1", "D1"), routed, fixed, WIDTH, tuple(slices))
 
 
 @settings(max_examples=200)
 @given(cases())
 def test_advice_that_was_taken_is_not_given_again_nor_taken_back(given_case):
-    assert decide(applied(given_case, decide(given_case))) == []
+    assert recommend_moves(applied(given_case, recommend_moves(given_case))) == []
 
 
 @settings(max_examples=60)
 @given(cases())
 def test_only_who_was_loud_while_others_waited_is_ever_moved_down(given_case):
-    moves = decide(given_case)
+    moves = recommend_moves(given_case)
     assert len({one.tenant for one in moves}) == len(moves)
     assert not given_case.fixed & {one.tenant for one in moves}
     at = {one.at: one for one in given_case.slices}
@@ -152,5 +152,5 @@ def test_only_who_was_loud_while_others_waited_is_ever_moved_down(given_case):
             )
         else:
             assert len(move.windows) >= ENTER
-            assert all(loud(move.tenant, at[one]) and harmed(at[one]) for one in move.windows)
+            assert all(is_noisy(move.tenant, at[one]) and is_degraded(at[one]) for one in move.windows)
             assert move.share >= LOUD

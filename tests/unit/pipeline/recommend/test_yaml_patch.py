@@ -10,7 +10,15 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, moved, others, ours, patch, rewritten
+from kodoctl.pipeline.recommend.yaml_patch import (
+    CannotPatchError,
+    ManagedRoute,
+    foreign_tenants,
+    managed_routes,
+    move_tenants,
+    rewrite_routes,
+    unified_diff,
+)
 from kodoctl.topology.model.subscription import Route
 
 PATH = ("topics", "orders", "subscriptions", "billing")
@@ -49,15 +57,15 @@ def routes_of(text):
 
 
 def edited(text, places, *, backup=False, ladder=("B1", "D1")):
-    before = ours([Route.model_validate(one) for one in routes_of(text)], "uid", ladder)
-    return rewritten(text, PATH, "uid", before, places, TOPIC if backup else None)
+    before = managed_routes([Route.model_validate(one) for one in routes_of(text)], "uid", ladder)
+    return rewrite_routes(text, PATH, "uid", before, places, TOPIC if backup else None)
 
 
 def changed(before, after):
     """Lines that are not in both."""
     return [
         line
-        for line in patch("f", before, after).splitlines()
+        for line in unified_diff("f", before, after).splitlines()
         if line[:1] in "+-" and not line.startswith(("+++", "---"))
     ]
 
@@ -147,7 +155,7 @@ def test_line_ends_are_kept_and_a_file_may_end_without_one():
 def test_what_cannot_be_edited_is_said(text, places):
     routes = [Route.model_validate({"when": {"property": "uid", "in": ["a"]}, "to": "B1"})] if "when" in text else []
     with pytest.raises(CannotPatchError):
-        rewritten(text, PATH, "uid", ours(routes, "uid", ("B1",)), places, None)
+        rewrite_routes(text, PATH, "uid", managed_routes(routes, "uid", ("B1",)), places, None)
 
 
 def test_routes_of_ours_and_somebody_elses():
@@ -161,10 +169,10 @@ def test_routes_of_ours_and_somebody_elses():
             ({"property": "size", "in": ["a"]}, "B1"),
         ]
     ]
-    assert ours(routes, "uid", ("B1",)) == [Ours(0, ("a", "7"), "B1")]
-    assert others(routes, "uid", ("B1",)) == {"vip", "batch"}
-    kept, appended = moved([Ours(0, ("a",), "B1"), Ours(3, ("b",), "D1")], {"b": "B1"})
-    assert (kept, appended) == ([Ours(0, ("a", "b"), "B1"), Ours(3, (), "D1")], [])
+    assert managed_routes(routes, "uid", ("B1",)) == [ManagedRoute(0, ("a", "7"), "B1")]
+    assert foreign_tenants(routes, "uid", ("B1",)) == {"vip", "batch"}
+    kept, appended = move_tenants([ManagedRoute(0, ("a",), "B1"), ManagedRoute(3, ("b",), "D1")], {"b": "B1"})
+    assert (kept, appended) == ([ManagedRoute(0, ("a", "b"), "B1"), ManagedRoute(3, (), "D1")], [])
 
 
 @settings(max_examples=50)
@@ -188,6 +196,6 @@ def test_git_takes_the_patch_with_words_before_it(text, tmp_path):
           --- 90% of all messages
         """)
     for command in (["init", "-q"], ["apply"]):
-        given_ = (words + patch("deep er/trade.yaml", text, after)).encode() if command == ["apply"] else b""
+        given_ = (words + unified_diff("deep er/trade.yaml", text, after)).encode() if command == ["apply"] else b""
         subprocess.run(["git", *command], cwd=tmp_path, input=given_, check=True)
     assert file.read_bytes().decode() == after

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied, patch
+from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied, unified_diff
 from kodoctl.pipeline.simulate.comparison import (
     Trial,
     asked_properties,
@@ -126,13 +126,13 @@ def test_where_nothing_was_recorded_or_ever_started():
 )
 def test_a_patch_is_applied_as_git_does(before, after):
     words = "orders / billing: isolate acme, L1 -> B1\n\n"
-    assert applied(before, words + patch("deep/trade.yaml", before, after)) == after
+    assert applied(before, words + unified_diff("deep/trade.yaml", before, after)) == after
 
 
 def test_several_places_of_a_file_and_what_does_not_fit():
     before = "".join(f"line {number}\n" for number in range(60))
     after = before.replace("line 3\n", "").replace("line 50\n", "line 50\nmore\n")
-    diff = patch("x", before, after)
+    diff = unified_diff("x", before, after)
     assert applied(before, diff) == after
     with pytest.raises(CannotPatchError, match="line 1 is not"):
         applied(before.replace("line 2\n", "line two\n"), diff)

@@ -18,13 +18,13 @@ from kodoctl.pipeline.source.splits import (
     Place,
     Split,
     StoredPartition,
-    clip,
-    cut,
-    place,
+    parse_position,
     share,
+    split_ranges,
     splits_each,
     splits_of,
     stored,
+    trim_ranges,
     within,
 )
 
@@ -87,7 +87,7 @@ def test_a_range_holds_what_lies_in_it(topic: tuple[Stats, list[Place]], data: s
     there = stored(stats)
     somewhere = st.sampled_from([START, *held, there.tip])
     after, upto = data.draw(somewhere), data.draw(st.none() | somewhere)
-    found = _entries(clip(there.pieces, after, upto))
+    found = _entries(trim_ranges(there.pieces, after, upto))
     assert found == [one for one in held if one > after and (upto is None or one <= upto)]
 
 
@@ -125,7 +125,7 @@ def test_a_stream_comes_to_the_end_once_over_everything(
         assert not holes(now, at)
         for part, there in now.items():
             begin, end = mark(at, part), mark(until, part)
-            pieces = clip(there.pieces, begin.place, end.place)
+            pieces = trim_ranges(there.pieces, begin.place, end.place)
             assert missing(pieces, begin, end) == 0
             assert end.place >= begin.place
             read[part] += _entries(pieces)
@@ -149,7 +149,7 @@ def test_nothing_stored_is_nothing_planned() -> None:
     fresh = {"ledgers": [{"ledgerId": 4, "entries": 0, "size": 0}], "lastConfirmedEntry": "4:-1"}
     assert stored(fresh).pieces == ()
     assert stored({}) == StoredPartition((), (), START, START)
-    assert cut([], 3) == []
+    assert split_ranges([], 3) == []
 
 
 def test_where_reading_stopped_may_be_gone() -> None:
@@ -175,14 +175,14 @@ def test_nothing_is_gone_behind_a_ledger_that_is_there_but_empty_ledgers() -> No
 
 
 def test_entries_that_are_gone_since_the_end_was_fixed_are_counted() -> None:
-    left = clip((LedgerRange(8, 0, 9, 100),), (7, 4), (8, 9))
+    left = trim_ranges((LedgerRange(8, 0, 9, 100),), (7, 4), (8, 9))
     assert missing(left, StreamOffset(7, 4, 5), StreamOffset(8, 9, 20)) == 5
 
 
 def test_marks_are_text() -> None:
     assert str(mark({"p": "5:6:7"}, "p")) == "5:6:7"
     assert mark({}, "p") is BEGIN
-    assert BEGIN.place == START == place("-1:-1")
+    assert BEGIN.place == START == parse_position("-1:-1")
 
 
 def test_splits_fill_the_cores_and_are_worth_their_start() -> None:

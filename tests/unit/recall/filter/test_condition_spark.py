@@ -44,9 +44,9 @@ def test_spark_sql_says_the_same_in_its_own_words() -> None:
     ],
 )
 def test_where_spark_may_mean_something_else_is_known(text: str, doubted: list[str] | None) -> None:
-    from kodoctl.recall.filter.spark_fallback import doubt_sql
+    from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 
-    found = doubt_sql(parse(text, NOW).root)
+    found = needs_fallback_sql(parse(text, NOW).root)
     assert (found is None) == (doubted is None)
     for part in doubted or ():
         assert part in (found or "")
@@ -56,10 +56,10 @@ def test_where_spark_may_mean_something_else_is_known(text: str, doubted: list[s
 
 def test_a_key_that_begins_with_white_space_is_never_left_to_spark() -> None:
     """Its parser of paths drops it: `payload[' a']` would read `a`."""
-    from kodoctl.recall.filter.spark_fallback import doubt_sql
+    from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 
     def doubts(key: str) -> bool:
-        return "(true OR" in (doubt_sql(parse(f"payload.b['{key}'].c = '1'", NOW).root) or "")
+        return "(true OR" in (needs_fallback_sql(parse(f"payload.b['{key}'].c = '1'", NOW).root) or "")
 
     assert all(doubts(f"{space}a") and doubts(space) for space in " \t\n\v\f\r")
     assert not any(doubts(key) for key in ("a", "a ", "a b", "\u00a0a", "\u2003a", "\x1ca", "\u0085a"))
