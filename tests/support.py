@@ -18,19 +18,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EARLIEST = {"ledgerId": -1, "entryId": -1}
 LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1}
+_NOT_NOW = (412, 429, 500, 503)
 
 
 def create_topics(broker: Broker, path: str, environment: str | None = None) -> None:
     """Topics and subscriptions of a topology, by plain admin calls; no policies."""
     resources = expand(load_topology(path, environment)).resources.values()
     for topic in (resource for resource in resources if isinstance(resource, TopicResource)):
-        answer = broker.admin("PUT", f"{_path(topic.name.full)}/partitions", topic.partitions)
-        assert answer.ok or answer.status_code == 409, answer.text
+        _create(broker, f"{_path(topic.name.full)}/partitions", topic.partitions)
     for resource in resources:
         if isinstance(resource, SubscriptionResource):
             position = EARLIEST if resource.start == "earliest" else LATEST
-            answer = broker.admin("PUT", f"{_path(resource.topic.full)}/subscription/{resource.name}", position)
-            assert answer.ok or answer.status_code == 409, answer.text
+            _create(broker, f"{_path(resource.topic.full)}/subscription/{resource.name}", position)
+
+
+def _create(broker: Broker, path: str, body: object) -> None:
+    """Creates what may be there already. A bundle between two brokers is waited for: its answers mean "not now"."""
+    deadline = time.monotonic() + 60
+    answer = broker.admin("PUT", path, body)
+    while answer.status_code in _NOT_NOW and time.monotonic() < deadline:
+        time.sleep(0.5)
+        answer = broker.admin("PUT", path, body)
+    assert answer.ok or answer.status_code == 409, answer.text
 
 
 def backlog(broker: Broker, topic: str, subscription: str) -> int:
