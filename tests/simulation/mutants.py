@@ -109,7 +109,7 @@ MUTANTS: dict[str, Mutant] = {
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
     "hanging sends are forgotten": (PendingPublishes, "renew", _forgets_to_send),
-    "what is let go stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
+    "what is released stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
     "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
     "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: BatchEntry(key)),
     "a failure counts twice": (

@@ -64,7 +64,7 @@ class AuditRecorder:
 
     @property
     def busy(self) -> bool:
-        """Whether records have no receipt yet."""
+        """True if records have no receipt yet."""
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record

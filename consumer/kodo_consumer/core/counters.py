@@ -12,7 +12,7 @@ class Counts:
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
     `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
-    `repeats`: deliveries dropped because their message was in flight or just finished with. `recorded`: audit records
+    `repeats`: deliveries dropped because their message was in flight or just acknowledged. `recorded`: audit records
     with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
     properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
     one. `missing` and `doubled`: numbers of producers, where this worker is the only reader.

@@ -76,7 +76,7 @@ class Engine:
 
     @property
     def effects(self) -> Effects:
-        """What is to be done outside; `take_effects` fetches it."""
+        """Actions to carry out outside; `take_effects` fetches them."""
         return self.context.effects
 
     # ---- what arrives
@@ -204,7 +204,7 @@ class Engine:
                 self.context.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
-        """What is to be acknowledged, by lane; fetched once."""
+        """Tokens to acknowledge, by lane; fetched once."""
         found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
         for index, _ in found:
             self.lanes[index].acks = []
@@ -212,7 +212,7 @@ class Engine:
         return found
 
     def take_effects(self) -> Effects:
-        """What is to be done outside; fetched once."""
+        """Actions to carry out outside; fetched once."""
         return self.context.take_effects()
 
     def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
@@ -228,7 +228,7 @@ class Engine:
     def adopt(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
-        """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
+        """Goes by a policy with the same lanes from now on. `resting`: indices of paused lanes. `paused`: paused tenants."""
         self.context.policy = policy
         self.runs.adopt()
         for lane in self.lanes:
@@ -248,7 +248,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a handler runs or a receipt is awaited."""
+        """True if a handler runs or a receipt is awaited."""
         return bool(self.runs.running) or self.flow.busy
 
     def misplaced(self) -> list[str]:

@@ -151,7 +151,7 @@ _PROPERTY_OF: Final = (
 )  # fmt: skip
 """The property of each field of Control."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
-"""What workers write. Identity, sequence, parent and schema are others' marks and travel like any property."""
+"""Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
 _REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
@@ -268,8 +268,8 @@ def transferred(  # what it is made of
     crash between receipt and acknowledgement it does so once more.
     """
     kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
-    told = "\0".join((identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
-    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(told).hexdigest()[:32]}"}
+    source = "\0".join((identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
+    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(source).hexdigest()[:32]}"}
     return Outgoing(
         topic=to,
         payload=payload,

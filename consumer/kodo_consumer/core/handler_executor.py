@@ -1,6 +1,4 @@
-"""Between the worker and what runs handlers: the desk where work is fetched and handed back, and the runner that
-comes to it.
-"""
+"""Ports between the worker and handlers: the source of work, and the executor that fetches from it."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class WorkSource(Protocol):
-    """Where handlers fetch work and hand it back."""
+    """Source of work for handlers, which takes the results back."""
 
     @property
     def version(self) -> int:

@@ -21,7 +21,7 @@ class HandlerRuns:
 
     def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
         self.running: dict[Message, float] = {}
-        self.meter: Meter | None = None  # there when somebody wants to see
+        self.meter: Meter | None = None  # only while it is read
         self._context, self._scheduler, self._flow, self._check = context, scheduler, flow, check
         self._validator = OutcomeValidator(context.policy)
 
@@ -74,6 +74,6 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """When the oldest run will have taken too long; infinite when none is under way."""
+        """Time when the oldest run will have taken too long; infinite when none is under way."""
         oldest = next(iter(self.running.values()), float("inf"))
         return oldest + self._context.policy.handler_timeout / 1000

@@ -177,7 +177,7 @@ class LaneState:
         self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
         self.paused_until = float("-inf")
         self.blocked = False  # too much of it has nowhere to go
-        self.resting = False  # somebody ordered a pause
+        self.resting = False  # an order paused it
         self.stays = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done

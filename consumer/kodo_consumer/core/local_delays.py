@@ -1,4 +1,4 @@
-"""Messages that wait in memory: for how long, and what a person is told of it."""
+"""Local delays: messages that wait in memory, the length of their waits, and alarms about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Early:
         self.size += by * held.size
 
     def full(self, policy: Policy) -> bool:
-        """Whether they have their share of the look-ahead."""
+        """True if they have their share of the look-ahead."""
         return self.messages >= policy.max_early or self.size >= policy.max_early_bytes
 
 
@@ -51,11 +51,11 @@ class LocalDelays:
 
     @property
     def room(self) -> bool:
-        """Whether one more message may wait in place."""
+        """True if one more message may wait in place."""
         return self._resting < self._context.policy.max_in_place
 
     def hurries(self, held: InFlight, milliseconds: int) -> bool:
-        """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
+        """True if a message that claims a wait of `milliseconds` is due at once, because as many as may wait do."""
         if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
             return False
         if not self._early_ready.full(self._context.policy):

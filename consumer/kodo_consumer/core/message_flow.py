@@ -165,7 +165,7 @@ class MessageFlow:
 
     @property
     def busy(self) -> bool:
-        """Whether a receipt is awaited, of a message or of audit records."""
+        """True if a receipt is awaited, of a message or of audit records."""
         return self.publishes.waiting > 0 or (self.recorder is not None and self.recorder.busy)
 
     # ---- the end of a message
@@ -182,7 +182,7 @@ class MessageFlow:
             self._acknowledge(held, now)
 
     def _acknowledge(self, held: InFlight, now: float) -> None:
-        """Nothing is left to do for this message."""
+        """Acknowledges and releases a message that is complete."""
         held.lane.acks.append(held.token)
         self._context.unsent += 1
         entry = held.entry

@@ -89,7 +89,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """Taken, and not started after all: somebody else runs it, or what must be written down before cannot be now."""
+    """Taken, and not started after all: another worker runs it, or its mark cannot be stored now."""
 
     reason: str
 
@@ -164,7 +164,7 @@ TOOK_TOO_LONG = Failed("handler took too long")
 
 
 def failure(outcome: Outcome) -> str | None:
-    """As what a handler's failed run is counted: an exception's class, a verdict's name; None when it did not fail.
+    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: no failure.
 
     Of a reason with details (`MoveTo: no level L9`) it is what stands before them: details may be anything.
     """
@@ -192,7 +192,7 @@ def in_trouble(outcome: Outcome) -> bool:
     return isinstance(outcome, Failed | RetryAsked | DependencyDown)
 
 
-class HandlerSignal(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
+class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
     """Base of what a handler may raise; anything else it raises counts as failed."""
 
     @property

@@ -1,4 +1,4 @@
-"""Live orders at work: what a policy becomes under them, and how a worker learns of them."""
+"""Overrides in force: the policy that follows from them, and the listener that reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency
 
 
 def misfit(order: Order, policy: Policy) -> str:
-    """What keeps this subscription from following an order, in words; "" if nothing does."""
+    """Reason why this subscription cannot follow an order, in words; "" if it can."""
     if order.lane:
         names = [lane.name for lane in policy.lanes]
         return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
@@ -87,7 +87,7 @@ def _changed(limit: Limit, order: Order) -> Limit:
 
 
 class OverrideListener:
-    """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
+    """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
 
     Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.
     Thread-safe.
@@ -120,7 +120,7 @@ class OverrideListener:
         followed = in_force(self._given, self._clock.wall())
         if followed != self._followed:
             self._followed = followed
-            for line in self._told(followed):
+            for line in self._lines(followed):
                 log.warning("steered: %s", line)
             self._adopt(followed)
 
@@ -136,7 +136,7 @@ class OverrideListener:
                 log.warning("steered: %s is not followed: %s", order, reason)
         self._given = tuple(order for order in given if not misfit(order, policy))
 
-    def _told(self, orders: Sequence[Order]) -> Iterator[str]:
+    def _lines(self, orders: Sequence[Order]) -> Iterator[str]:
         if not orders:
             yield "no orders any more, everything is as the file says"
         for order in orders:

@@ -19,7 +19,7 @@ class Parking:
         self._context, self._stock = context, stock
 
     def park(self, held: InFlight, reason: str) -> None:
-        """It has nowhere to go, for this reason, and somebody is told."""
+        """Parks a message that has nowhere to go, for this reason, and raises an alarm."""
         lane, stock = held.lane, self._stock
         stock.park(held)
         self._context.counts.parked += 1

@@ -24,7 +24,7 @@ SEND_TIMEOUT: Final = 60.0
 has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
 """
 HANGS: Final = SEND_TIMEOUT + 15.0
-"""Seconds after which a send without a receipt hangs: even the client tells nothing of it."""
+"""Seconds after which a send without a receipt hangs: even the client reports nothing of it."""
 _MOST_PATIENCE: Final = 600.0  # seconds
 
 
@@ -135,7 +135,7 @@ class PendingPublishes:
 
     @property
     def hanging_from(self) -> float:
-        """When the oldest send will have been without a receipt for too long; infinite when none is out."""
+        """Time when the oldest send will have been without a receipt for too long; infinite when none is out."""
         oldest = next(iter(self._out.values()), None)
         return oldest.sent_at + self._patience if oldest else float("inf")
 

@@ -1,4 +1,4 @@
-"""Messages that come again, here or to another worker: what has not started is let go, what runs is recognised.
+"""Redelivery: messages come again, here or to another worker. Unstarted ones are released, running ones recognised.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
 ordered topic.
@@ -26,7 +26,7 @@ log = logging.getLogger("kodo.consumer")
 
 
 class HandOver:
-    """Lets go, and takes the broker's answers to who the active consumer is. To be called as the engine is."""
+    """Releases messages, and takes the answers of the broker about active consumers. To be called as the engine is."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HandOver:
         self.let_go(lane, partition)
 
     def let_go(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
-        """Forgets what has not started, unacknowledged, of one partition or of all: the broker has it still."""
+        """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
             self._flow.release(held)
@@ -72,14 +72,14 @@ class HandOver:
         self._lapse(lane, now)
         if named is None or asked + VALID <= now:
             if active.unknown(asked, now):
-                text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
+                text = f"{topic}: the admin API does not name the active consumer: nothing of it starts until it does"
                 self._context.effects.alarm("active", text)
             return ()
         change = active.answered(named, asked, now)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
         if change.untold:
-            what = f"{topic}: the admin API does not tell who the active consumer of {_named(change.untold)} is"
+            what = f"{topic}: the admin API does not name the active consumer of {_named(change.untold)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
             log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
@@ -95,7 +95,7 @@ class HandOver:
         return change.ready
 
     def _lapse(self, lane: LaneState, now: float) -> None:
-        """Lets go partitions of which no answer is valid any more: another worker may be active, and handle what this one has."""
+        """Releases partitions without a valid answer: another worker may be active, and handle what this one has."""
         assert lane.active is not None
         for partition in (lapsed := lane.active.lapse(now)):
             self.let_go(lane, partition)
@@ -110,7 +110,9 @@ class HandOver:
     @staticmethod
     def _tell(topic: str, change: Change) -> None:
         if change.lost:
-            log.info("%s: another worker is active for %s: what has not started is let go", topic, _named(change.lost))
+            log.info(
+                "%s: another worker is active for %s: what has not started is released", topic, _named(change.lost)
+            )
         if change.gained:
             log.info("%s: active for %s", topic, _named(change.gained))
 

@@ -74,7 +74,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The message is finished with."""
+    """The message is complete."""
 
     why: Rule
     reason: str = ""
@@ -109,7 +109,7 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """What becomes of a message. `now`: ms since the epoch. Due times come without jitter."""
+    """Decision about a message. `now`: ms since the epoch. Due times come without jitter."""
     match outcome:
         case Done():
             return Acknowledge(Rule.DONE)
@@ -280,7 +280,7 @@ def _to_level(envelope: Envelope, level: Level, why: Rule, policy: Policy, now: 
 
 
 def obstacle(envelope: Envelope, level: Level, policy: Policy) -> str:
-    """What keeps a message from going to a level's ready lane; empty: nothing."""
+    """Reason why a message may not go to the ready lane of a level; empty: it may."""
     if (level, State.READY) not in policy.targets:
         return f"{level} takes no messages"
     if level is envelope.level and envelope.state is State.READY:
@@ -337,7 +337,7 @@ def _move(
 
 
 def _in_order(envelope: Envelope, policy: Policy) -> bool:
-    """Whether the message must not leave its lane unless it dies."""
+    """True if the message must not leave its lane unless it dies."""
     return envelope.ordered and policy.on_failure != "leave"
 
 

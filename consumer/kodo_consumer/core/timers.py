@@ -10,7 +10,7 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """A heap of sleepers by waking time (seconds). A number names each timer, so that an outlived one can be told."""
+    """A heap of sleepers by waking time (seconds). A number names each timer, so that an outdated one is recognised."""
 
     __slots__ = ("_count", "_heap", "first")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None
-"""What a batch handler may say of a message: None or True for done, else what a handler of one would have raised."""
+"""Result for a message of a batch: None or True for done, else the exception that a handler of one would raise."""
 _RING_AGAIN: Final = 0.5  # seconds
 _JUNK: Final = Failed("batch handler returned no outcomes")
 
@@ -94,7 +94,7 @@ def _outcome(result: Any) -> Outcome | None:
 
 
 class Gatherer:
-    """Desk for a runner whose units are batches: gathers them from the worker's desk. Any thread may take a turn."""
+    """Work source for an executor of batches: gathers them from the source of the worker. Any thread may call `turn`."""
 
     def __init__(self, desk: WorkSource, batching: Batching, ring: Callable[[], None]) -> None:
         self._desk, self._batching, self._ring = desk, batching, ring
@@ -115,7 +115,7 @@ class Gatherer:
         self._desk.broke(problem)
 
     def turn(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
-        """See Desk; a batch is a unit."""
+        """See WorkSource; a batch is a unit."""
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:
             assert outcome is not None
@@ -151,7 +151,7 @@ class Gatherer:
                     self._lock.wait(_RING_AGAIN)  # every slot may be at work: those that end look by themselves
 
     def given_up(self, message: Message) -> Batch | None:
-        """The batch at work that this message is in; one that has not begun is done without it."""
+        """The batch at work that this message is in; one that has not started is done without it."""
         with self._lock:
             self._gathered = [other for other in self._gathered if other is not message]
             return self.units.pop(message, None)

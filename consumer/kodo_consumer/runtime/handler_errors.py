@@ -17,7 +17,7 @@ _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
-    """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
+    """Reports handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
 
     def __init__(self, say: Callable[[BaseException], object] | None = None) -> None:
         self._say = say or _log

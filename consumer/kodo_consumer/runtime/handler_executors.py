@@ -38,7 +38,7 @@ _CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, bef
 
 
 def _hanging(detail: str) -> KodoctlError:
-    """Restarting is all that helps: whoever watches the process does it."""
+    """Error after which only a restart helps, which the process manager does."""
     return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
 
@@ -52,8 +52,8 @@ class _Slot:
 
 
 class ParkedThreads:
-    """Threads that wait to be woken. `count` and `wake` are for whoever has the executor's lock; a thread counts itself, then
-    sleeps without it.
+    """Threads that wait to be woken. `count` and `wake` need the lock of the executor; a thread counts itself, then sleeps
+    without it.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class ParkedThreads:
         return True
 
     def sleep(self) -> None:
-        """Until somebody wakes this thread."""
+        """Until this thread is woken."""
         self._bells.get()
 
 
@@ -100,12 +100,12 @@ class ThreadExecutor:
         self._excess = 0  # threads that are to step back
 
     def start(self, desk: WorkSource) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._desk = desk
         self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         with self._lock:
             if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()
@@ -123,7 +123,7 @@ class ThreadExecutor:
         return [slot.message is not None for slot in self._slots]
 
     def abandon(self, message: Message) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         with self._lock:
             for slot in [slot for slot in self._slots if slot.message is message]:
                 log.error("a handler hangs: its thread is replaced")
@@ -140,7 +140,7 @@ class ThreadExecutor:
             )
 
     def stop(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         with self._lock:
             self._stopping = True
             waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
@@ -217,7 +217,7 @@ class ThreadExecutor:
                 self._excess = 0
                 return False
             self._excess -= 1
-            self._parked.count += 1  # from here on whoever wakes somebody may count on a bell being heard
+            self._parked.count += 1  # from here on each wake-up reaches a thread
         desk.exchange([(finished, outcome)], 0)
         self._parked.sleep()
         return True
@@ -228,7 +228,7 @@ class ThreadExecutor:
             self._work.clear()
             self._watch(desk)
             self._scouting = False
-            if desk.version != self._dry:  # somebody may have counted on it in between
+            if desk.version != self._dry:  # it may have been counted on in between
                 self._work.set()
 
     def _watch(self, desk: WorkSource) -> None:
@@ -253,7 +253,7 @@ class ThreadExecutor:
                 self._excess = (awake - 1) // 2
 
     def _look(self) -> tuple[int, int]:
-        """How many threads are in their handlers, and how many do not sleep."""
+        """Number of threads in their handlers, and of those that do not sleep."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count
 
@@ -276,23 +276,23 @@ class AsyncExecutor:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where the handlers run."""
+        """Event loop of the handlers."""
         return self._loop
 
     def start(self, desk: WorkSource) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._desk = desk
         self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
             with suppress(RuntimeError):  # closed between the question and the call
                 self._loop.call_soon_threadsafe(self._wake_one)
 
     def abandon(self, message: Message) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         answered = threading.Event()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._give_up, message)
@@ -301,7 +301,7 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)

@@ -1,5 +1,5 @@
-"""Between a worker and its handlers where there is a store: what was done is not started again, what is started is
-marked.
+"""Idempotency guard between a worker and its handlers, where there is a store: done messages do not start again, and
+starts are marked.
 
 Towards the worker it takes messages, towards the handlers it is the desk they take them from. In between, all that
 ended and all that is about to start goes to the store in one exchange, so that many slots share one round trip: a
@@ -101,7 +101,7 @@ class IdempotencyGuard:
         self._late = UnconfirmedResults(min(_GRACE, policy.handler_timeout / 2000))
         self._leaving = False
 
-    # ---- towards the handlers: Desk
+    # ---- towards the handlers: WorkSource
 
     def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
         """See WorkSource."""
@@ -197,12 +197,12 @@ class IdempotencyGuard:
         return bool(ended)
 
     def _ask(self, asked: list[Message]) -> StoreAnswer | None:
-        """What the store knows of messages about to start, and tells it the rest. None: it is down."""
+        """Answer of the store about messages that are to start, after it took the news. None: it is down."""
         if self.session.down:
             return None
         with self._lock:
-            told = self.session.pending(self._out.names(asked))
-        return self.session.exchange(told)
+            sent = self.session.pending(self._out.names(asked))
+        return self.session.exchange(sent)
 
     def _judged(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
         """Starts what may start; answers the others with what becomes of them."""

@@ -1,4 +1,4 @@
-"""The runner with a guard before it: threads, start and end."""
+"""Idempotent executor: an executor behind the idempotency guard, with the threads of the guard."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class IdempotentExecutor:
         self._inner.abandon(message)
 
     def stop(self) -> None:
-        """See HandlerExecutor. What the store does not know yet it is told, if it can be asked."""
+        """See HandlerExecutor. News that the store does not have yet are sent to it, if it can be asked."""
         self._inner.stop()
         self._over.set()
         self._bell.set()
@@ -67,7 +67,7 @@ class IdempotentExecutor:
             try:
                 self.guard.leave()
             except StoreDownError as problem:
-                log.warning("the store was not told of the last messages: %s", problem)
+                log.warning("the store did not take the last messages: %s", problem)
         self.store.close()
 
     def _ask(self) -> None:

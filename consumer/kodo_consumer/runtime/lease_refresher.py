@@ -1,4 +1,4 @@
-"""Between a worker's limits and the store they are shared through: one thread that borrows, so that nobody else waits."""
+"""Lease refresher: one thread exchanges leases between the limits of a worker and their store, so that no other waits."""
 
 from __future__ import annotations
 
@@ -94,6 +94,6 @@ class LeaseRefresher:
 
 
 def lessee_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
-    """Who borrows for the worker, where its runner has a store that lends."""
+    """Lease refresher of the worker, where its executor has a store that lends."""
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
     return LeaseRefresher(worker, store) if isinstance(store, Lender) else None

@@ -33,7 +33,7 @@ class Hooks:
         self._receive: list[Callable[[Message], object]] = []
         self._handle: list[Callable[..., Any]] = []
         self._decide: list[Callable[[Any, BaseException | None], Any]] = []
-        self._told: dict[object, float] = {}
+        self._logged: dict[object, float] = {}
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
         """One more, inside those before it."""
@@ -134,8 +134,8 @@ class Hooks:
 
     def _complain(self, hook: object, problem: BaseException) -> None:
         now = time.monotonic()
-        if now - self._told.get(hook, float("-inf")) >= _QUIET:
-            self._told[hook] = now
+        if now - self._logged.get(hook, float("-inf")) >= _QUIET:
+            self._logged[hook] = now
             log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
 
 

@@ -18,7 +18,7 @@ _GATHER: Final = 0.005  # seconds they are gathered at most
 
 @dataclass(slots=True)
 class Actions:
-    """Effects and acknowledgements (tokens by lane) that somebody fetched and now carries out."""
+    """Effects and acknowledgements (tokens by lane) that a thread fetched and now carries out."""
 
     effects: Effects
     acks: list[tuple[int, list[object]]]
@@ -42,7 +42,7 @@ class PendingActions:
         self._ring = ring
 
     def collect(self, *, flush: bool) -> Actions | None:
-        """What is to be done outside the lock, if anything. While work goes on, acknowledgements and messages are gathered."""
+        """Actions to carry out outside the lock, if any. While work goes on, acknowledgements and messages are gathered."""
         engine = self._engine
         if engine.lookahead.starved:
             engine.resume_starved()
@@ -67,7 +67,7 @@ class PendingActions:
 
     @property
     def in_hand(self) -> bool:
-        """Whether a lot was collected and is not carried out yet."""
+        """True if a lot was collected and is not carried out yet."""
         return bool(self._in_hand)
 
     # ---- time

@@ -31,11 +31,11 @@ log = logging.getLogger("kodo.consumer")
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
-_LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
+_LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
 
 
 def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
-    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+    """Findings about what this subscription lacks in the cluster, one a topic. Raises ClusterError when it cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
@@ -129,7 +129,7 @@ class WorkerSupervisor:
         if self._worker.problem is not None:
             log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
         elif self._worker.busy:
-            log.warning("drain time-out: what still runs is let go and will be delivered again")
+            log.warning("drain time-out: what still runs is released and will be delivered again")
         if self.stats is not None:
             self.stats.end()
         self._over.set()
@@ -157,7 +157,7 @@ class WorkerSupervisor:
             self.last_beat = time.monotonic()
             self._worker.tick()
             if self._orders is not None:
-                self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
+                self._orders.look()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
             if time.monotonic() - watched > _WATCH_EVERY:
                 watched = time.monotonic()
@@ -174,7 +174,7 @@ class WorkerSupervisor:
             self._bell.wait(pause)
 
     def _read_stats(self) -> None:
-        """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""
+        """Reads stats until the end, for `stats.listeners`."""
         assert self.stats is not None
         while True:
             self.stats.look()
@@ -182,7 +182,7 @@ class WorkerSupervisor:
                 return
 
     def _unacked(self) -> dict[int, int]:
-        """What the broker lets a consumer hold of each lane, where it can be asked; warns of what will be too little."""
+        """Unacknowledged messages that the broker allows a consumer of each lane, where known; warns of too small limits."""
         if self._cluster is None:
             return {}
         policy = self._worker.policy
@@ -233,7 +233,7 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """What was done, for people, one line each."""
+    """Totals for people, one line each."""
     counts = worker.counts
     total = f"received {counts.received}, started {counts.started}, done {counts.done}"
     lines = [f"{total}, redeliveries dropped {counts.repeats}, released unprocessed {counts.let_go}"]

@@ -21,7 +21,7 @@ _KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is s
 
 
 class SuspectMessages:
-    """`outcome` is for the one thread that steps, the rest for whoever has the guard's lock."""
+    """`outcome` is for the one thread that steps, the rest needs the lock of the guard."""
 
     def __init__(self, session: StoreSession, policy: Policy) -> None:
         self._session, self._policy = session, policy
@@ -29,7 +29,7 @@ class SuspectMessages:
         self._dead_marks: deque[tuple[float, str]] = deque()  # until when each is kept
 
     def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
-        """What becomes of a message with a mark, while so many are out; None: it starts."""
+        """Outcome of a message with a mark, while so many are out; None: it starts."""
         judgement = self._session.judged(mark)
         crashes = judgement.crashes
         match judgement.standing:
@@ -57,7 +57,7 @@ class SuspectMessages:
                 assert_never(judgement.standing)
 
     def room(self, out: int, now: float) -> int:
-        """How many more may be taken while so many are out: one at a time as long as suspects are expected."""
+        """Messages that may be taken while `out` are out: one at a time as long as suspects are expected."""
         return self._solo.room(out, now)
 
     def settled(self, name: str) -> None:

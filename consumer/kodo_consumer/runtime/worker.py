@@ -107,7 +107,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether handlers run, receipts are awaited, or a thread is still about to acknowledge or publish what they brought."""
+        """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
         with self._lock:
             return self.engine.busy or self._actions.in_hand
 
@@ -120,7 +120,7 @@ class Worker:
 
     @property
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """Counts so far."""
         return self.engine.counts
 
     # ---- called by lanes and publisher
@@ -165,11 +165,11 @@ class Worker:
 
     @property
     def version(self) -> int:
-        """See Desk."""
+        """See WorkSource."""
         return self.engine.version
 
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See Desk."""
+        """See WorkSource."""
         with self._lock:
             message = self.engine.turn(finished, outcome)
             actions = self._actions.collect(flush=message is None)
@@ -178,7 +178,7 @@ class Worker:
         return message
 
     def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See Desk."""
+        """See WorkSource."""
         engine, taken = self.engine, list[Message]()
         with self._lock:
             now = self.clock.now()
@@ -192,7 +192,7 @@ class Worker:
         return taken
 
     def broke(self, problem: BaseException) -> None:
-        """See Desk."""
+        """See WorkSource."""
         if self.problem is None:
             self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)
@@ -215,8 +215,8 @@ class Worker:
             self.alarms.write(Alarm("limits", text))
 
     def borrow(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """A step in borrowing from a store what workers share, at a moment when nobody uses it: it is told the time and
-        answers whose waiters should look again.
+        """A step in borrowing from a store what workers share, at a moment when nobody uses it. `step` gets the time and
+        returns the limiters whose waiters should look again.
         """
         with self._or_broken(), self._event():
             self.engine.lent(step(self.clock.now()))
@@ -258,7 +258,7 @@ class Worker:
 
     @property
     def due_in(self) -> float:
-        """Seconds until the next tick is due, by now; whoever supervises is rung when that becomes sooner."""
+        """Seconds until the next tick is due, by now; the supervisor is rung when that becomes sooner."""
         return self._actions.due_in
 
     @contextmanager
@@ -300,7 +300,7 @@ class WorkerSink:
         self.worker.deliver(self.index, deliveries)
 
     def room(self) -> int:
-        """How many more messages the look-ahead takes."""
+        """Number of further messages that the look-ahead takes."""
         return self.worker.room(self.index)
 
     def disconnected(self, partition: str | None = None) -> None:

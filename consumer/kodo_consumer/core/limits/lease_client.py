@@ -80,8 +80,8 @@ class LeaseClient:
 
 
 class LeasedLimiter(Limiter):
-    """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not
-    before, whoever comes.
+    """Limiter with leases of a store. `name`: its key in the store. `ask_at`: time of its next request.
+    `ring_at`: earliest time at which a new waiter causes a request.
     """
 
     __slots__ = ()

@@ -65,7 +65,7 @@ class LeasedRate(TokenLimiter, RateLimiter):
         return at if at - now > _NEAR else now
 
     def near_slot(self, earliest: float) -> float:
-        """See RateLimiter: whoever is to be here soon waits here."""
+        """See RateLimiter: a message that is due soon waits here."""
         return super().near_slot(earliest) if self._borrower.down else earliest
 
     def promise(self, slot: float) -> None:

@@ -27,7 +27,7 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LimitKind(Enum):
-    """Which kind of limit a message has to wait for."""
+    """Kind of the limit that a message has to wait for."""
 
     NOTHING = auto()
     RATE = auto()
@@ -44,8 +44,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class RerouteOptions:
-    """For which kinds of limit a message may leave its lane, (rates) after how many seconds it could be back; whatever it
-    leaves for, it is back within `horizon` seconds.
+    """Kinds of limit for which a message may leave its lane. `rate_after`: seconds after which it could be back from a
+    rate. From any limit it is back within `horizon` seconds.
     """
 
     rate_after: float | None = None
@@ -56,7 +56,7 @@ class RerouteOptions:
         return self.rate_after is not None or self.quota
 
     def may(self, over: LimitKind) -> bool:
-        """Whether it may wait elsewhere."""
+        """True if it may wait elsewhere."""
         return self.quota if over is LimitKind.QUOTA else self.rate_after is not None
 
     def latest(self, over: LimitKind) -> float:
@@ -198,13 +198,13 @@ class LimiterSet:
 def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
     """The first moment that suits every function."""
     at, before = earliest, None
-    while at != before:  # each step goes to the end of somebody's promises, of which there are finitely many
+    while at != before:  # each step goes to the end of a promise, of which there are finitely many
         at, before = max((slot(at) for slot in slot_functions), default=at), at
     return at
 
 
 def _of(value: str | None, overrides: Mapping[str, T], default: T) -> T:
-    """What is allowed to a value; None: to any that the file does not name."""
+    """Size of the limit for a value; None: for any value that the file does not name."""
     return default if value is None else overrides.get(value, default)
 
 
@@ -242,7 +242,7 @@ def _kind(limit: Limit) -> str:
 
 
 def _same(one: Limit, other: Limit) -> bool:
-    """Whether they are one limit, perhaps with another size."""
+    """True if they are one limit, perhaps with another size."""
     return type(one) is type(other) and one.by == other.by and one.shared == other.shared
 
 

@@ -58,7 +58,7 @@ class Breaker:
 
     def __init__(self, slots: int) -> None:
         self.state = BreakerState.CLOSED
-        self.listens = False  # whether every end of a handler is to be told, not failures alone
+        self.listens = False  # every end of a handler is to be reported, not failures alone
         self.opened = 0  # times
         self.cause = ""  # why it opened last, for people
         self.until = float("inf")  # when probing begins

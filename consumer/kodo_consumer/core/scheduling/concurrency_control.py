@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConcurrencyControl:
-    """`tight`: ask before every start. `listens`: tell of every end, not of failures alone."""
+    """`tight`: ask before every start. `listens`: report every end, not failures alone."""
 
     __slots__ = ("_context", "_set_timer", "_slots", "adaptive", "breaker", "listens", "tight", "version")
 

@@ -29,7 +29,7 @@ class Scheduler:
     """The next message to start, of all lanes.
 
     `over_limit`: messages that a limit makes wait elsewhere or for a known moment, each with what the limits set aside
-    for it; whoever calls `admit` or `take` takes them out. `starts`: tenants of the last handler starts; None where the
+    for it; the caller of `admit` or `take` takes them out. `starts`: tenants of the last handler starts; None where the
     subscription isolates nobody.
     """
 
@@ -50,7 +50,7 @@ class Scheduler:
         self.queues = TurnQueues(policy, lanes)
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
-        self._kept_back = False  # a slot stayed empty though somebody had work
+        self._kept_back = False  # a slot stayed empty though a tenant had work
         self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
@@ -238,7 +238,7 @@ class Scheduler:
         return True
 
     def _leave(self, held: InFlight) -> RerouteOptions:
-        """For which kinds of limit the message may leave its lane."""
+        """Kinds of limit for which the message may leave its lane."""
         lane, policy = held.lane.lane, self._policy
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()

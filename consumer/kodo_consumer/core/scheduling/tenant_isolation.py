@@ -1,5 +1,5 @@
-"""Tenants that fill the look-ahead are moved aside: what is read of them beyond a part is published elsewhere,
-without a handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
+"""Tenant isolation: messages of a tenant that fills the look-ahead are published elsewhere beyond a part of them,
+without a handler, so that reading goes on and reaches the tenants behind it. No I/O, the clock is passed in.
 
 Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages
 can be moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least`
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
-_LOOK_IN_VAIN: Final = 1.0  # seconds after a search that found none
+_LOOK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
@@ -51,7 +51,7 @@ class _Noisy:
 
 
 class TenantIsolation:
-    """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate."""
+    """Isolated tenants, and their messages that are to leave. There are none where the subscription does not isolate."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TenantIsolation:
             self._set_timer(now, self.look)
 
     def look(self, now: float) -> None:
-        """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""
+        """Updates which tenants are noisy. To be called each second, and when the timer says so."""
         if self._stock.starved and 2 * self._scheduler.paused_messages() > self._stock.messages:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
             self._context.effects.alarm("paused", text)
@@ -98,7 +98,7 @@ class TenantIsolation:
         if self._is_full:
             for tenant, size in list(self._noisy()):
                 self._begin(tenant, size, now)
-            self._not_before = now + (_LOOK if self.tenants else _LOOK_IN_VAIN)
+            self._not_before = now + (_LOOK if self.tenants else _LOOK_AFTER_NONE)
         self._is_full = False
         for tenant, noisy in self.tenants.items():
             noisy.pace = self._pace(tenant)
@@ -195,7 +195,7 @@ class TenantIsolation:
         """Moves what may be on its way at once."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             held = self.leaving.popleft()
-            if held.stage is Stage.EVACUATING:  # else it was let go
+            if held.stage is Stage.EVACUATING:  # else it was released
                 self._flow.move_aside(held, self._wait(held, now), now)
 
     def _sift_gates(self, now: float) -> None:
@@ -241,7 +241,7 @@ _WAITS_FOR_TURN: Final = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 def _reachable(policy: Policy) -> IsolationPolicy:
-    """What is declared, with a least number of messages that a tenant can have."""
+    """The declared policy, with a least number of messages that a tenant can have."""
     isolate = policy.isolate or _NEVER
     return replace(isolate, least=min(isolate.least, max(1, int(isolate.share * policy.max_held))))
 

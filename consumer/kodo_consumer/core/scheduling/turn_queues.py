@@ -76,7 +76,7 @@ class TurnQueues:
                     return held
                 tries -= 1
                 if not tries:
-                    self.version += 1  # there may be more: whoever asked should ask again
+                    self.version += 1  # there may be more: the caller should ask again
                     return None
             if ring:
                 skipped.append(index)

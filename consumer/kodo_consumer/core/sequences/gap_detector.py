@@ -111,7 +111,7 @@ class Gaps:
         return sum(hole.size for hole in self.holes())
 
     def look(self, now: float) -> list[Hole]:
-        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many.
+        """Holes that have been open for longer than GRACE (seconds), each reported once, and those that are too many.
         Runs that are over and complete are forgotten.
         """
         lost = []
@@ -127,14 +127,14 @@ class Gaps:
             for first, began in count.open_since.items():
                 if now - began >= GRACE:
                     lost.append(Hole(*key, first, open_now[first]))
-                    count.known.add(first, open_now[first])  # told, and done with
+                    count.known.add(first, open_now[first])  # reported, and closed
             if count.ended and not any(count.holes()):
                 del self._counts[key]
         self.lost += sum(hole.size for hole in lost)
         return lost
 
     def restart(self, since: int) -> None:
-        """Messages may have gone to somebody else meanwhile, and come again: all is begun anew."""
+        """Starts anew: messages may have gone to another reader meanwhile, and come again."""
         self._since = since
         self._counts.clear()
 

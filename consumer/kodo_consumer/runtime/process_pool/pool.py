@@ -29,7 +29,7 @@ log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
 _STILL: Final = 0.02  # seconds without progress after which what waits behind a message is taken back
 _LOOK: Final = 1.0  # seconds between two looks at processes while they work, should the system tell nothing
-_LET_GO: Final = 2.0  # seconds a process has to end by itself
+_END_WITHIN: Final = 2.0  # seconds a process has to end by itself
 _PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
 _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
@@ -58,7 +58,7 @@ class ProcessRunner:
     def __init__(self, job: ProcessTask, size: int, timeout: float, traces: Spans | None = None) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
         self._lines: list[ProcessChannel] = []
-        self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
+        self._backlog: deque[Message] = deque()  # taken from the worker, started nowhere
         self._ended = ChannelResults()
         self._warned: set[str] = set()
         self._crashes = Crashes()
@@ -83,19 +83,19 @@ class ProcessRunner:
             raise
 
     def start(self, desk: WorkSource) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._desk = desk
         self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._waker.wake()
 
     def abandon(self, message: Message) -> None:
-        """See Runner. Never needed: time-outs are kept here."""
+        """See HandlerExecutor. Never needed: time-outs are kept here."""
 
     def stop(self) -> None:
-        """See Runner. Processes that still work after two seconds are killed: nothing would take their outcome."""
+        """See HandlerExecutor. Processes that still work after two seconds are killed: nothing would take their outcome."""
         self._stopping = True
         self._waker.asleep = True
         self._waker.wake()
@@ -103,7 +103,7 @@ class ProcessRunner:
             self._thread.join()
         for line in self._lines:
             line.close()
-        deadline = time.monotonic() + _LET_GO
+        deadline = time.monotonic() + _END_WITHIN
         for line in self._lines:
             line.process.join(max(0.0, deadline - time.monotonic()))
             if line.process.exitcode is None:
@@ -129,7 +129,7 @@ class ProcessRunner:
         for trace in ended.traces:
             log.warning("handler failed in a process\n%s", trace)
         for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
-            self._warned.add(text)  # each process tells of it once
+            self._warned.add(text)  # each process reports it once
             log.warning("%s", text)
         if self._crashes:  # identities cost something: they are asked for when there is a reason
             for message, _ in ended.outcomes:
@@ -246,7 +246,7 @@ class ProcessRunner:
         self._backlog.appendleft(message)
 
     def _is_suspect(self, message: Message) -> bool:
-        """Whether nothing may be sent to a process behind it."""
+        """True if nothing may be sent to a process behind it."""
         return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
     def _died_early(self, line: ProcessChannel) -> None:
@@ -271,7 +271,7 @@ class ProcessRunner:
             for line in self._lines:
                 line.read(self._ended)
                 if line.broken or line.process.exitcode is not None:
-                    line.process.join(_LET_GO)
+                    line.process.join(_END_WITHIN)
                     raise _cannot_start(self._job, line)
             if time.monotonic() > deadline:
                 detail = f"{self._job.module}:{self._job.function}: not imported within {_START_TIMEOUT:.0f} s"

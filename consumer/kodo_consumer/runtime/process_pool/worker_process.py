@@ -1,4 +1,4 @@
-"""A process of the pool: imports the handler, runs one message after the other, tells what came of each.
+"""A process of the pool: imports the handler, runs one message after the other, and reports each result.
 
 What was finished and what is at work stands in memory shared with the worker, written at each step: when the process
 dies, however suddenly, the worker knows the one message that was at work, and no other is handled again.
@@ -50,7 +50,7 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """What a process is for: a function by its place, the lanes its messages come from, and what payloads must be."""
+    """Task of a process: a function by its place, the lanes of its messages, and the check of payloads."""
 
     module: str
     function: str
@@ -75,7 +75,7 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
         job = replace(job, check=job.check.with_model(model_of(handler), known.get))
-    with suppress(OSError):  # the worker has let go: nobody is left to be told
+    with suppress(OSError):  # the worker has closed its end
         line.sendall(framed(("ready",)))
         warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
         handler = checked(handler, SingleResult(f"{job.module}:{job.function}", warn))

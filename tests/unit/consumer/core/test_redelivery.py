@@ -144,7 +144,7 @@ def test_what_came_before_an_answer_that_names_another_is_let_go_and_what_came_a
 
 
 def test_what_comes_while_the_answer_is_on_its_way_may_have_been_sent_after_the_partition_was_regained() -> None:
-    """It is kept for the next answer: whatever was sent once and let go would come to nobody."""
+    """It is kept for the next answer: a message that was sent once and released would come to nobody."""
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(0, 2))
@@ -287,7 +287,7 @@ def test_a_partition_without_an_active_consumer_is_nobodys() -> None:
 
 
 def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_of_it_is_kept() -> None:
-    """Its broker was away for a moment, and its consumer is who it was: what was let go of would never come again."""
+    """Its broker was away for a moment, and its consumer is who it was: released messages would never come again."""
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(1, 2))
@@ -389,7 +389,7 @@ def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str) -> Non
     bench.answers(dict.fromkeys(numbers, WE), HAND_OVER)
     assert f"active for {text}" in caplog.text
     bench.answer(dict.fromkeys(numbers, OTHER))
-    assert f"another worker is active for {text}: what has not started is let go" in caplog.text
+    assert f"another worker is active for {text}: what has not started is released" in caplog.text
 
 
 def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_either() -> None:

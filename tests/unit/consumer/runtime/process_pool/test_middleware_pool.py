@@ -102,7 +102,7 @@ def test_hooks_run_in_the_worker_and_may_try_again_or_say_otherwise() -> None:
 
 
 def test_what_still_runs_at_the_end_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._END_WITHIN", 0.1)
     hooks = Hooks()
     hooks.add("handle", _calls)
     handling = HandlerSpec(pool_handlers.handle, 1).check()

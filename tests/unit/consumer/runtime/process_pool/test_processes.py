@@ -207,7 +207,7 @@ def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
 
 
 def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.3)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._END_WITHIN", 0.3)
     with pool(2) as (runner, desk):
         desk.give("sleep:60")
         runner.wake()
