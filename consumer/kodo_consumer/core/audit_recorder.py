@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Outgoing, identity, position, signed
+from kodo_consumer.core.envelope import Outgoing, message_identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.state_machine import Rule
@@ -83,7 +83,7 @@ class AuditRecorder:
                 at=wall,
                 topic=held.lane.lane.topic,
                 id=delivery.position,
-                identity=identity(delivery, control),
+                identity=message_identity(delivery, control),
                 hop=control.hop,
                 event=_EVENTS.get(why, Event.MOVED),
                 rule=why.value,

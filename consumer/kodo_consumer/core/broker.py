@@ -53,7 +53,7 @@ class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
     most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
 
-    `most`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
+    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
     consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
     """
 
@@ -65,7 +65,7 @@ class LaneRequest:
     batch: int
     batch_bytes: int
     schemas: str = ""
-    most: int = 0
+    max_unacked: int = 0
     limit: int = 0
 
 
@@ -83,7 +83,7 @@ class LaneSink(Protocol):
         see Delivery.partition), or of all.
         """
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """Nothing of the lane will come any more: the thread that reads it has ended."""
 
 
@@ -107,7 +107,7 @@ class LaneReader(Protocol):
     def resume(self) -> None:
         """There is room again."""
 
-    def widen(self) -> None:
+    def add_consumers(self) -> None:
         """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:

@@ -28,7 +28,7 @@ class BrokerLimits:
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
 
 
-def allowance(policy: Policy, cluster: Cluster) -> BrokerLimits:
+def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
     """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
@@ -44,13 +44,13 @@ def allowance(policy: Policy, cluster: Cluster) -> BrokerLimits:
     return BrokerLimits(delays, largest)
 
 
-def within(policy: Policy, allowed: BrokerLimits) -> Policy:
+def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
     """The policy with no wait and no message beyond what is allowed."""
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 
 
-def beyond(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
+def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
     """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
     found: dict[Diagnostic, list[str]] = {}
     for topic, delays in allowed.delays.items():
@@ -62,10 +62,10 @@ def beyond(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
             " write `max_message_size`, or remove it from the topic"
         )
         found.setdefault(warning("K728", "message size limit that is not the file's", detail), []).append(topic)
-    return [replace(one, detail=f"{named(topics)}: {one.detail}") for one, topics in found.items()]
+    return [replace(one, detail=f"{summarize_topics(topics)}: {one.detail}") for one, topics in found.items()]
 
 
-def named(topics: list[str]) -> str:
+def summarize_topics(topics: list[str]) -> str:
     """The first, and how many more."""
     return topics[0] if len(topics) == 1 else f"{topics[0]} and {len(topics) - 1} more"
 

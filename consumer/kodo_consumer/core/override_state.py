@@ -21,7 +21,7 @@ log = logging.getLogger("kodo.consumer")
 KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}
 
 
-def misfit(order: Order, policy: Policy) -> str:
+def why_not_followed(order: Order, policy: Policy) -> str:
     """Reason why this subscription cannot follow an order, in words; "" if it can."""
     if order.lane:
         names = [lane.name for lane in policy.lanes]
@@ -132,9 +132,9 @@ class OverrideListener:
             return
         policy = self._policy()
         for order in given:
-            if reason := misfit(order, policy):
+            if reason := why_not_followed(order, policy):
                 log.warning("steered: %s is not followed: %s", order, reason)
-        self._given = tuple(order for order in given if not misfit(order, policy))
+        self._given = tuple(order for order in given if not why_not_followed(order, policy))
 
     def _lines(self, orders: Sequence[Order]) -> Iterator[str]:
         if not orders:

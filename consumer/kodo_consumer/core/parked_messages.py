@@ -15,17 +15,17 @@ class Parking:
     their lane is no longer read.
     """
 
-    def __init__(self, context: EngineContext, stock: LookaheadBudget) -> None:
-        self._context, self._stock = context, stock
+    def __init__(self, context: EngineContext, lookahead: LookaheadBudget) -> None:
+        self._context, self._lookahead = context, lookahead
 
     def park(self, held: InFlight, reason: str) -> None:
         """Parks a message that has nowhere to go, for this reason, and raises an alarm."""
-        lane, stock = held.lane, self._stock
-        stock.park(held)
+        lane, lookahead = held.lane, self._lookahead
+        lookahead.park(held)
         self._context.counts.parked += 1
-        lane.blocked = lane.blocked or stock.overgrown
+        lane.blocked = lane.blocked or lookahead.overgrown
         text = (
             f"{lane.lane.topic}: message {held.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
         )
-        more = f". {stock.parked} are parked: the topic is no longer read" if lane.blocked else ""
+        more = f". {lookahead.parked} are parked: the topic is no longer read" if lane.blocked else ""
         self._context.effects.alarm("parked", text + more)

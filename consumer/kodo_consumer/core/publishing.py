@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import State, rewritten, signed, transferred
+from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.send_state import PendingPublish
@@ -73,7 +73,7 @@ class PendingPublishes:
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
-    def begin(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
+    def start(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
         """Publishes a message until it has a receipt."""
         held.enter(Stage.PUBLISHING)
         self.waiting += 1
@@ -90,7 +90,7 @@ class PendingPublishes:
         match decision:
             case Reroute(target, control, why):
                 due = jittered(control.due, self._clock.wall(), self._rng)
-                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic, due)
+                message = reroute_message(held.delivery, control, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = control.reason or ""
                 return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
@@ -98,7 +98,7 @@ class PendingPublishes:
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
-                message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
+                message = transfer_message(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
                 why = Rule.TRANSFERRED
                 return PendingReroute(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:
@@ -134,12 +134,12 @@ class PendingPublishes:
                 assert_never(receipt)
 
     @property
-    def hanging_from(self) -> float:
+    def stalled_at(self) -> float:
         """Time when the oldest send will have been without a receipt for too long; infinite when none is out."""
         oldest = next(iter(self._out.values()), None)
         return oldest.sent_at + self._patience if oldest else float("inf")
 
-    def renew(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without
         enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
         stores it in the end.

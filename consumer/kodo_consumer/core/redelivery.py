@@ -33,11 +33,11 @@ class HandOver:
         context: EngineContext,
         flow: MessageFlow,
         scheduler: Scheduler,
-        sole: GapMonitor | None,
+        gap_monitor: GapMonitor | None,
         clock: Clock,
         set_timer: Callable[[float, Callable[[float], None]], int],
     ) -> None:
-        self._context, self._flow, self._scheduler, self._sole = context, flow, scheduler, sole
+        self._context, self._flow, self._scheduler, self._gap_monitor = context, flow, scheduler, gap_monitor
         self._clock, self._set_timer = clock, set_timer
 
     def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
@@ -47,18 +47,18 @@ class HandOver:
         self._others_read()
         if lane.active is not None:
             lane.active.disconnected(partition)
-        self.let_go(lane, partition)
+        self.drop_unstarted(lane, partition)
 
-    def let_go(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
+    def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
         """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
             self._flow.release(held)
-        self._context.counts.let_go += len(unstarted)
+        self._context.counts.released += len(unstarted)
         self._scheduler.queues.drop(lane)
-        for chain in list((lane.chains or {}).values()):
-            if chain[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
-                self._flow.check_due(chain[0], self._clock.now())
+        for key_queue in list((lane.key_queues or {}).values()):
+            if key_queue[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
+                self._flow.check_due(key_queue[0], self._clock.now())
         return unstarted
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> Sequence[Delivery]:
@@ -85,7 +85,7 @@ class HandOver:
             log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
             self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
-            gone = self.let_go(lane, partition)
+            gone = self.drop_unstarted(lane, partition)
             active.keep([held.delivery for held in gone if held.received >= asked], now)
         if change.lost:
             self._others_read()
@@ -98,14 +98,14 @@ class HandOver:
         """Releases partitions without a valid answer: another worker may be active, and handle what this one has."""
         assert lane.active is not None
         for partition in (lapsed := lane.active.lapse(now)):
-            self.let_go(lane, partition)
+            self.drop_unstarted(lane, partition)
         if lapsed:
             self._others_read()
             self._scheduler.queues.version += 1
 
     def _others_read(self) -> None:
-        if self._sole is not None:
-            self._sole.disconnected(self._clock.wall())
+        if self._gap_monitor is not None:
+            self._gap_monitor.disconnected(self._clock.wall())
 
     @staticmethod
     def _tell(topic: str, change: Change) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNSIGNED = "control properties without a valid signature"
 
 
-def believed(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
+def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
     """The message as far as it may be believed, and why it must not go on at all ("" when it may).
 
     On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only

@@ -87,22 +87,22 @@ class ThreadExecutor:
         self._handler, self._most = handler, slots
         self._complaints = ExceptionReporter()
         self._lock = threading.Lock()
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._slots: set[_Slot] = set()
         self._parked = ParkedThreads()
         self._stopping = False
         self.hanging = 0  # threads whose handler was given up and has not come back
         self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
-        self._dry = -1  # the desk's version when nothing was left to take
+        self._empty_at_version = -1  # the source's version when nothing was left to take
         self._work = threading.Event()
-        self._scout_thread: threading.Thread | None = None
-        self._scouting = False
-        self._excess = 0  # threads that are to step back
+        self._scaler: threading.Thread | None = None
+        self._scaling = False
+        self._surplus = 0  # threads that are to step back
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See HandlerExecutor."""
-        self._desk = desk
-        self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
+        self._source = source
+        self._scaler = begin(partial(self._scale_loop, source), "kodo-scout", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See HandlerExecutor."""
@@ -122,7 +122,7 @@ class ThreadExecutor:
     def _in_handlers(self) -> list[bool]:
         return [slot.message is not None for slot in self._slots]
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See HandlerExecutor."""
         with self._lock:
             for slot in [slot for slot in self._slots if slot.message is message]:
@@ -132,8 +132,8 @@ class ThreadExecutor:
                 self.hanging += 1
                 self._add_slot()
             too_many = self.hanging > max(self._most, _MOST_HANGING)
-        if too_many and self._desk is not None:
-            self._desk.broke(
+        if too_many and self._source is not None:
+            self._source.fail(
                 _hanging(
                     f"{many(self.hanging, 'thread')} of {many(self._most, 'slot')} hang, and threads cannot be ended"
                 )
@@ -143,7 +143,7 @@ class ThreadExecutor:
         """See HandlerExecutor."""
         with self._lock:
             self._stopping = True
-            waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
+            waiting = [self._scaler, *(slot.thread for slot in self._slots if slot.message is None)]
             while self._parked.wake():
                 pass
         self._work.set()
@@ -152,39 +152,39 @@ class ThreadExecutor:
                 thread.join(_JOIN)
 
     def _add_slot(self) -> None:
-        desk = self._desk
-        if self._stopping or desk is None:
+        source = self._source
+        if self._stopping or source is None:
             return
         slot = _Slot()
         self._slots.add(slot)
-        slot.thread = begin(partial(self._live, desk, slot), "kodo-handler", desk.broke)
+        slot.thread = begin(partial(self._live, source, slot), "kodo-handler", source.fail)
 
-    def _live(self, desk: WorkSource, slot: _Slot) -> None:
+    def _live(self, source: WorkSource, slot: _Slot) -> None:
         try:
-            self._turns(desk, slot)
+            self._turns(source, slot)
         finally:
             if slot.replaced:
                 with self._lock:
                     self.hanging -= 1
 
-    def _turns(self, desk: WorkSource, slot: _Slot) -> None:
+    def _turns(self, source: WorkSource, slot: _Slot) -> None:
         outcome: Outcome | None = None
         finished: Message | None = None
         while not slot.replaced:
-            seen = desk.version
-            finished = desk.turn(finished, outcome)
+            seen = source.version
+            finished = source.next(finished, outcome)
             if finished is None:
-                if self._park(seen, desk):
+                if self._park(seen, source):
                     continue
                 return
             self._started += 1
-            if not self._scouting:
-                self._scouting = True
+            if not self._scaling:
+                self._scaling = True
                 self._work.set()
             slot.message = finished
             outcome = self._run(finished)
             slot.message = None
-            if self._excess and self._step_back(desk, slot, finished, outcome):
+            if self._surplus and self._step_back(source, slot, finished, outcome):
                 finished = outcome = None
 
     def _run(self, message: Message) -> Outcome:
@@ -194,48 +194,48 @@ class ThreadExecutor:
             return self._complaints.outcome(problem)
         return DONE
 
-    def _park(self, seen: int, desk: WorkSource) -> bool:
+    def _park(self, seen: int, source: WorkSource) -> bool:
         """Sleeps until woken; False when it is over."""
         with self._lock:
             if self._stopping:
                 return False
-            sleeps = desk.version == seen
+            sleeps = source.version == seen
             self._parked.count += sleeps
-            self._dry = seen
+            self._empty_at_version = seen
         if sleeps:
             self._parked.sleep()
         else:
             time.sleep(_BREATH)
         return not self._stopping
 
-    def _step_back(self, desk: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
+    def _step_back(self, source: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
         """Hands the message back and sleeps until woken, where there are more threads than are of use."""
         with self._lock:
             if slot.replaced:  # it is counted no more
                 return False
-            if not self._excess or self._stopping or len(self._slots) - self._parked.count < 2:
-                self._excess = 0
+            if not self._surplus or self._stopping or len(self._slots) - self._parked.count < 2:
+                self._surplus = 0
                 return False
-            self._excess -= 1
+            self._surplus -= 1
             self._parked.count += 1  # from here on each wake-up reaches a thread
-        desk.exchange([(finished, outcome)], 0)
+        source.next_batch([(finished, outcome)], 0)
         self._parked.sleep()
         return True
 
-    def _scout(self, desk: WorkSource) -> None:
+    def _scale_loop(self, source: WorkSource) -> None:
         while not self._stopping:
             self._work.wait()
             self._work.clear()
-            self._watch(desk)
-            self._scouting = False
-            if desk.version != self._dry:  # it may have been counted on in between
+            self._scale(source)
+            self._scaling = False
+            if source.version != self._empty_at_version:  # it may have been counted on in between
                 self._work.set()
 
-    def _watch(self, desk: WorkSource) -> None:
+    def _scale(self, source: WorkSource) -> None:
         """While there is work: as many threads as handlers hold up, and one."""
         pause, calm = _LOOK, 0
         busy, awake = self._look()
-        while not self._stopping and desk.version != self._dry:
+        while not self._stopping and source.version != self._empty_at_version:
             started, were_busy = self._started, busy >= awake
             time.sleep(pause)
             busy, awake = self._look()
@@ -250,7 +250,7 @@ class ThreadExecutor:
             calm = calm + 1 if 2 * busy < awake - 1 else 0
             if calm == _CALM_LOOKS:
                 calm = 0
-                self._excess = (awake - 1) // 2
+                self._surplus = (awake - 1) // 2
 
     def _look(self) -> tuple[int, int]:
         """Number of threads in their handlers, and of those that do not sleep."""
@@ -264,7 +264,7 @@ class AsyncExecutor:
     def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
         self._handler, self._slots = handler, slots
         self._complaints = ExceptionReporter()
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -279,10 +279,10 @@ class AsyncExecutor:
         """Event loop of the handlers."""
         return self._loop
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See HandlerExecutor."""
-        self._desk = desk
-        self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
+        self._source = source
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See HandlerExecutor."""
@@ -291,7 +291,7 @@ class AsyncExecutor:
             with suppress(RuntimeError):  # closed between the question and the call
                 self._loop.call_soon_threadsafe(self._wake_one)
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See HandlerExecutor."""
         answered = threading.Event()
         with suppress(RuntimeError):
@@ -311,8 +311,8 @@ class AsyncExecutor:
 
     def _await(self, answered: threading.Event) -> None:
         """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
-        if not answered.wait(_BLOCKED) and not self._stopping and self._desk is not None:
-            self._desk.broke(
+        if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
+            self._source.fail(
                 _hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
             )
 
@@ -350,24 +350,24 @@ class AsyncExecutor:
         self._loop.stop()
 
     async def _slot(self) -> None:
-        me, desk = asyncio.current_task(), self._desk
-        assert desk is not None
+        me, source = asyncio.current_task(), self._source
+        assert source is not None
         assert me is not None
         try:
-            await self._turns(me, desk)
+            await self._turns(me, source)
         except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
-            desk.broke(problem)
+            source.fail(problem)
 
-    async def _turns(self, me: asyncio.Task[None], desk: WorkSource) -> None:
+    async def _turns(self, me: asyncio.Task[None], source: WorkSource) -> None:
         finished: Message | None = None
         outcome: Outcome | None = None
         turns = 0
         while not self._stopping:
-            seen = desk.version
-            finished = desk.turn(finished, outcome)
+            seen = source.version
+            finished = source.next(finished, outcome)
             turns += 1
             if finished is None:
-                if desk.version == seen:
+                if source.version == seen:
                     await self._park()
                 else:
                     await asyncio.sleep(_BREATH)

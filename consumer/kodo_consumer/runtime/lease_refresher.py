@@ -93,7 +93,7 @@ class LeaseRefresher:
         return True
 
 
-def lessee_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
+def lease_refresher_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
     """Lease refresher of the worker, where its executor has a store that lends."""
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
     return LeaseRefresher(worker, store) if isinstance(store, Lender) else None

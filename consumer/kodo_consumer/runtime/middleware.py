@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodo_consumer.core.envelope import BrokenControlError, Control, Delivery, read_control
+from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, read_control
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
@@ -76,7 +76,7 @@ class Hooks:
             try:
                 control = read_control(delivery.properties)
             except BrokenControlError:
-                control = Control()
+                control = Headers()
             message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
             for hook in self._receive:
                 try:

@@ -71,7 +71,7 @@ class StoreSession:
         except StoreDownError as problem:
             if not self.go_on:
                 raise
-            self._fell(problem)
+            self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
         """Request with all news, and with questions about messages that are to start. With the lock held."""
@@ -84,7 +84,7 @@ class StoreSession:
         try:
             known = self._store.exchange(sent)
         except StoreDownError as problem:
-            self._fell(problem)
+            self._on_store_down(problem)
             return None
         self._saved(sent)
         if known.marks:
@@ -100,7 +100,7 @@ class StoreSession:
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
         except StoreDownError as problem:
-            self._fell(problem)
+            self._on_store_down(problem)
             return False
 
     def leave(self) -> None:
@@ -129,7 +129,7 @@ class StoreSession:
         """Ids of done messages to remember however old they are: everything all workers may hold, and a reserve."""
         return self._workers * self._policy.lookahead_messages + _RESERVE
 
-    def _fell(self, problem: StoreDownError) -> None:
+    def _on_store_down(self, problem: StoreDownError) -> None:
         self.down = True
         what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
         log.error("the store cannot be asked, %s: %s", what, problem)

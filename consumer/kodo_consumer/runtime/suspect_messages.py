@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, assert_never
 
-from kodo_consumer.core.outcomes import Died, Outcome, Postponed
+from kodo_consumer.core.outcomes import DeadLettered, Deferred, Outcome
 from kodo_consumer.core.poison import CrashMark, PoisonState, SoloRun, reason_of
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.store_session import StoreSession
 
 log = logging.getLogger("kodo.consumer")
-ELSEWHERE: Final = Postponed("it is being handled already")
-_NOT_ALONE: Final = Postponed("it must run alone")
+ELSEWHERE: Final = Deferred("it is being handled already")
+_NOT_ALONE: Final = Deferred("it must run alone")
 _KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is surely among the dead letters
 
 
@@ -43,7 +43,7 @@ class SuspectMessages:
                 if self._session.taken_over(name, mark, crashes=crashes):
                     if self._policy.dead_letter is not None:  # else it stays, and must never start again
                         self._dead_marks.append((now + _KEPT, name))
-                    return Died(reason_of(crashes))
+                    return DeadLettered(reason_of(crashes))
                 return ELSEWHERE
             case PoisonState.SUSPECT:
                 self._solo.met(name, now)

@@ -103,25 +103,25 @@ class LimiterSet:
         quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaLimiter)]
         room = max((gate.slot(now) for gate in quotas), default=now)
         ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
-        at = _settle([rate.near_slot for rate in rates], max(room, ready))
+        at = _settle([rate.next_slot for rate in rates], max(room, ready))
         over = (
             LimitKind.NOTHING if at <= now else LimitKind.QUOTA if room - now > _NEAR or room == at else LimitKind.RATE
         )
         if at - now > _NEAR and leave.may(over):
             earliest = at if over is LimitKind.QUOTA else max(room, now + (leave.rate_after or 0.0))
-            at = _settle([rate.far_slot for rate in rates], earliest)
+            at = _settle([rate.next_deferred_slot for rate in rates], earliest)
             if at - now > leave.latest(over):
                 return Reservation(
                     at, over
                 )  # it is back before that, to ask anew: a promise would only keep others away
             for rate in rates:
                 rate.forget_before(now)
-                rate.promise_far(at)
+                rate.reserve_deferred(at)
         else:
             for rate in rates:
-                rate.promise(at)
+                rate.reserve(at)
         for quota in quotas:
-            quota.promise(at)
+            quota.reserve(at)
         return Reservation(at, over)
 
     def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Limiter | None:
@@ -150,7 +150,7 @@ class LimiterSet:
         text = "%s is less than one for each of %d workers: each takes one, together more than declared"
         return [text % (limit, workers) for limit in self.too_small]
 
-    def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
+    def apply_limits(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
         before = list(zip(self._limits, self._gates, strict=True))
         self._limits, self._gates = limits, []
@@ -250,11 +250,11 @@ def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
     """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
     match gate, wanted:
         case LeasedLimiter(), LeasedLimiter():
-            gate.adopt(wanted)
+            gate.apply_limit(wanted)
         case RateLimiter(), RateLimiter():
             gate.interval, gate.burst = wanted.interval, wanted.burst
             if now is not None:
-                gate.forget_debts(now)
+                gate.reset(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
             gate.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():

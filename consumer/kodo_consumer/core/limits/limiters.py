@@ -106,21 +106,21 @@ class RateLimiter(Limiter):
         """The first moment that is worth asking for, where the message could as well go elsewhere."""
         return now
 
-    def near_slot(self, earliest: float) -> float:
+    def next_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that is promised to nobody."""
         slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._saved())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """Sets a near slot aside."""
         self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
 
-    def far_slot(self, earliest: float) -> float:
+    def next_deferred_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that comes after every promise."""
         last = self._promised[-1][1] if self._promised else earliest
         return max(earliest, last, self._next_slot)
 
-    def promise_far(self, slot: float) -> None:
+    def reserve_deferred(self, slot: float) -> None:
         """Sets a far slot aside."""
         if self._promised and slot - self._promised[-1][1] < _EPSILON:
             begin, end = self._promised.pop()
@@ -128,7 +128,7 @@ class RateLimiter(Limiter):
         else:
             self._promised = queued(self._promised, (slot, slot + self.interval))
 
-    def forget_debts(self, now: float) -> None:
+    def reset(self, now: float) -> None:
         """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
         most = now + self.burst * self.interval
         self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
@@ -192,7 +192,7 @@ class QuotaLimiter(Limiter):
         over = rest + 1 + self._total - self.amount
         return (now if over <= 0 else self._expiry_of(over)) + rounds * self.period
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """Sets a slot aside."""
         self._promised = queued(self._promised, slot)
 

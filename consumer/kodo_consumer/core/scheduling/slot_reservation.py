@@ -84,7 +84,7 @@ class SlotReservation:
         if not count:
             self._quick.discard(tenant)
 
-    def barred(self, now: float) -> AbstractSet[str]:
+    def blocked_tenants(self, now: float) -> AbstractSet[str]:
         """Tenants that get no slot, even when no other tenant has work."""
         oldest = next(iter(self._running.values()), now)
         slow = now - oldest >= self._slow

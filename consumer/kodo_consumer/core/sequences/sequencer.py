@@ -81,7 +81,7 @@ class Sequencer:
                 ]
         return found
 
-    def told(self, mark: ProducerWatermark) -> None:
+    def marked_sent(self, mark: ProducerWatermark) -> None:
         """A mark was stored."""
         count = self._counts[mark.partition]
         count.marked = max(count.marked, mark.high)

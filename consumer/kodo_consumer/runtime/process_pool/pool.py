@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
+from kodo_consumer.core.outcomes import TOOK_TOO_LONG, DeadLettered
 from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
@@ -66,7 +66,7 @@ class ProcessRunner:
         self._waker = WakePipe()
         self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._stopping = False
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._thread: threading.Thread | None = None
         self._restarts = RestartPause()
 
@@ -82,16 +82,16 @@ class ProcessRunner:
             self.stop()
             raise
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See HandlerExecutor."""
-        self._desk = desk
-        self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
+        self._source = source
+        self._thread = begin(partial(self._work, source), "kodo-pool", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See HandlerExecutor."""
         self._waker.wake()
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See HandlerExecutor. Never needed: time-outs are kept here."""
 
     def stop(self) -> None:
@@ -116,14 +116,14 @@ class ProcessRunner:
 
     # ---- the thread
 
-    def _work(self, desk: WorkSource) -> None:
+    def _work(self, source: WorkSource) -> None:
         while not self._stopping:
-            seen = desk.version
-            more = self._exchange(desk)
+            seen = source.version
+            more = self._exchange(source)
             self._spread()
-            self._sleep(desk, seen, more=more)
+            self._sleep(source, seen, more=more)
 
-    def _exchange(self, desk: WorkSource) -> bool:
+    def _exchange(self, source: WorkSource) -> bool:
         """Hands back what ended and takes what there is room for. True: there may be more room than messages."""
         ended, self._ended = self._ended, ChannelResults()
         for trace in ended.traces:
@@ -140,7 +140,7 @@ class ProcessRunner:
         room = max(0, sum(line.room for line in self._lines) - len(self._backlog))
         if not room and not ended.outcomes:
             return False
-        taken = desk.exchange(ended.outcomes, room)
+        taken = source.next_batch(ended.outcomes, room)
         self._backlog.extend(taken)
         return len(taken) < room
 
@@ -163,10 +163,10 @@ class ProcessRunner:
                 bundle.append(backlog.popleft())
             line.send(bundle)
 
-    def _sleep(self, desk: WorkSource, seen: int, *, more: bool) -> None:
+    def _sleep(self, source: WorkSource, seen: int, *, more: bool) -> None:
         self._waker.asleep = True
         wait = self._next_look()
-        if (more and desk.version != seen) or self._ended.outcomes or self._stopping:
+        if (more and source.version != seen) or self._ended.outcomes or self._stopping:
             wait = 0.0
         for key, events in self._selector.select(wait):
             if key.data is None:
@@ -239,7 +239,7 @@ class ProcessRunner:
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
-            self._ended.outcomes.append((message, Died(reason)))
+            self._ended.outcomes.append((message, DeadLettered(reason)))
             return
         if self._traces is not None:
             self._traces.vain(message, "process ended")

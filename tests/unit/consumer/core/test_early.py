@@ -41,7 +41,7 @@ def paused(bench: Bench) -> bool:
 
 def waiting_early(bench: Bench) -> int:
     """Messages that wait in memory."""
-    return sum(held.trials.early for lane in bench.engine.lanes for held in lane)
+    return sum(held.waits.early for lane in bench.engine.lanes for held in lane)
 
 
 @pytest.mark.parametrize("hop", [{}, {"kodo_hop": 1}], ids=["due alone", "due and hop"])

@@ -9,8 +9,8 @@ from kodo_consumer.core.broker import Confirmed, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Delivery, State
 from kodo_consumer.core.outcomes import (
     DONE,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     MoveAsked,
     RetryAsked,
@@ -63,7 +63,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
     for longest in (1.3, 2.6, 5.2):
-        bench.engine.finish(*bench.take_all(), DependencyDown("psp"))
+        bench.engine.finish(*bench.take_all(), DependencyUnavailable("psp"))
         assert bench.take_all() == []
         bench.later(longest)
     (message,) = bench.take_all()
@@ -74,7 +74,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
 def test_with_nowhere_to_go_a_message_stays_and_alarms() -> None:
     bench = Bench(policy(levels=(L1,), states=(), dead=False))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), Died("bad"))
+    bench.engine.finish(*bench.take_all(), DeadLettered("bad"))
     assert bench.alarms() == ["stuck"]
     bench.later(5.1)
     assert len(bench.take_all()) == 1
@@ -201,7 +201,7 @@ def test_of_what_is_refused_everywhere_a_quarter_of_the_lookahead_is_parked_befo
         refused_everywhere(bench, delivery(number))
         assert (bench.engine.room(4) == 0) == (number == most - 1)
     assert bench.acknowledged() == []
-    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (most, [])
+    assert (bench.engine.counts.parked, bench.engine.check_invariants()) == (most, [])
     assert f"{most} are parked: the topic is no longer read" in bench.engine.effects.alarms[-1].text
     assert bench.engine.room(lane_of(bench.policy, L1, State.RETRYING)) > 0, "other lanes go on"
     bench.later(100)
@@ -236,14 +236,14 @@ def test_a_copy_of_a_message_that_is_parked_is_not_handled_again() -> None:
     bench.give(delivery(1), delivery(2))
     (message,) = bench.take_all()
     assert message.id == "7:2:0:-1"
-    assert (bench.engine.counts.repeats, bench.engine.misplaced()) == (1, [])
+    assert (bench.engine.counts.redelivered, bench.engine.check_invariants()) == (1, [])
 
 
 def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter() -> None:
     bench = Bench(policy(in_place=(), ordered=True, subscription_type="key_shared"))
     bench.give(delivery(1, key="k"), delivery(2, key="k"), delivery(3, key="k"))
     (first,) = bench.take_all()
-    bench.engine.finish(first, Died("wrong"))
+    bench.engine.finish(first, DeadLettered("wrong"))
     ((ticket, _),) = bench.published()
     bench.engine.receipt(ticket, Rejected("not authorised"))
     for number in (2, 3):
@@ -251,7 +251,7 @@ def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter(
         assert message.id == f"7:{number}:0:-1"
         bench.engine.finish(message, DONE)
     assert bench.acknowledged() == [2, 3]
-    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (1, [])
+    assert (bench.engine.counts.parked, bench.engine.check_invariants()) == (1, [])
 
 
 def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
@@ -271,7 +271,7 @@ def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "topic"),
-    [(StateAsked(State.PENDING, "x"), "L1-pending"), (MoveAsked(L2), "L2-ready"), (Died("x"), "L1-dead")],
+    [(StateAsked(State.PENDING, "x"), "L1-pending"), (MoveAsked(L2), "L2-ready"), (DeadLettered("x"), "L1-dead")],
 )
 def test_what_a_handler_asks_for_is_done(outcome: object, topic: str) -> None:
     bench = Bench(policy())

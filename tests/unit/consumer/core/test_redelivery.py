@@ -52,7 +52,7 @@ class Failover(Bench):
         while (message := self.engine.take()) is not None:
             ids.append(message.id)
             self.engine.finish(message, DONE)
-        assert not self.engine.misplaced()
+        assert not self.engine.check_invariants()
         return ids
 
 
@@ -106,10 +106,10 @@ def test_of_a_partition_that_is_anothers_now_nothing_more_starts_and_the_others_
     bench.later(ASK_EVERY)
     bench.answer({"0": OTHER, "1": WE})
     assert bench.handled() == ["7:1:1:-1", "7:3:1:-1", "7:5:1:-1", "7:7:1:-1"]
-    assert bench.engine.counts.let_go == 3
+    assert bench.engine.counts.released == 3
     bench.engine.finish(running, DONE)
     assert 0 in bench.acknowledged(), "what ran is acknowledged by whoever ran it"
-    assert not bench.engine.misplaced()
+    assert not bench.engine.check_invariants()
 
 
 def test_what_was_let_go_is_handled_in_order_when_the_partition_is_regained_and_comes_again() -> None:
@@ -207,7 +207,7 @@ def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all
     assert running is not None
     bench.later(VALID)
     assert bench.take_all() == []
-    assert bench.engine.counts.let_go == 9
+    assert bench.engine.counts.released == 9
     bench.answer({"0": WE})
     assert bench.engine.effects.anew == [(0, "0")]
     bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
@@ -283,7 +283,7 @@ def test_a_partition_without_an_active_consumer_is_nobodys() -> None:
     bench.later(ASK_EVERY)
     bench.answer({"0": "", "1": ""})
     assert bench.take_all() == []
-    assert bench.engine.counts.let_go == 2
+    assert bench.engine.counts.released == 2
 
 
 def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_of_it_is_kept() -> None:
@@ -295,7 +295,7 @@ def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_
     bench.answer({"1": WE})
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
-    assert bench.engine.counts.let_go == 0
+    assert bench.engine.counts.released == 0
     assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
 
 
@@ -378,7 +378,7 @@ def test_where_several_workers_are_expected_nobody_counts() -> None:
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1))
     bench.answer({"0": OTHER, "1": WE})
-    assert bench.engine.counts.let_go == 1
+    assert bench.engine.counts.released == 1
 
 
 @pytest.mark.parametrize("text", ["partition 0", "partitions 0, 1, 10"])
@@ -402,4 +402,4 @@ def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_e
     bench.clock.advance(ASK_EVERY)
     assert bench.take_all() == []
     bench.answer(None)
-    assert bench.engine.counts.let_go == 1
+    assert bench.engine.counts.released == 1

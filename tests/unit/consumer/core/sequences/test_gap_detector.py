@@ -166,7 +166,7 @@ def test_marks_say_what_readers_do_not_know_yet() -> None:
     assert marks == [ProducerWatermark(RUN, 0, 2, ((1, 1),)), ProducerWatermark(RUN, 2, 1)]
     assert numbering.marks() == marks, "a mark that was not stored is told again"
     for mark in marks:
-        numbering.told(mark)
+        numbering.marked_sent(mark)
     assert numbering.marks() == []
     numbering.next(0)
     assert numbering.marks() == [ProducerWatermark(RUN, 0, 3)]
@@ -227,7 +227,7 @@ def test_only_first_hops_count() -> None:
     sole.received(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0), ready)
     assert sole.look(0.0) == []
     assert sole.look(GRACE) == [f"1 message of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
-    assert (counts.missing, counts.doubled) == (1, 0)
+    assert (counts.missing, counts.duplicated) == (1, 0)
     sole.disconnected(BEFORE)
     assert sole.gaps.missing == 0
 
