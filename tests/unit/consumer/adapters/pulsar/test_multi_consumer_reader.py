@@ -114,10 +114,10 @@ def test_only_shared_lanes_whose_limit_is_small_or_unknown_are_spread() -> None:
             "t", "s", **({"type": "shared"} | values), consumer_name="c", queue=1, batch=1, batch_bytes=1
         )
 
-    assert may_need_several(request(most=9_000, limit=0))
-    assert may_need_several(request(most=9_500, limit=10_000)), "the last batch may go across the limit"
-    assert not may_need_several(request(most=9_000, limit=10_000))
-    assert not may_need_several(request(type="key_shared", most=9_000, limit=10))
+    assert may_need_several(request(max_unacked=9_000, limit=0))
+    assert may_need_several(request(max_unacked=9_500, limit=10_000)), "the last batch may go across the limit"
+    assert not may_need_several(request(max_unacked=9_000, limit=10_000))
+    assert not may_need_several(request(type="key_shared", max_unacked=9_000, limit=10))
 
 
 class Quick(Sink):
