@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.envelope import FRESH, BrokenControlError, Delivery, Headers, identity, read_control
+from kodo_consumer.core.envelope import FRESH, BrokenControlError, Delivery, Headers, message_identity, read_control
 
 from kodoctl.pipeline.ingest.events import TopicRole, events
 from kodoctl.pipeline.ingest.tables import MESSAGES
@@ -30,7 +30,7 @@ def of_worker(properties: dict[str, str]) -> str:
         control = read_control(properties)
     except BrokenControlError:
         control = FRESH
-    return identity(delivery, control)
+    return message_identity(delivery, control)
 
 
 def of_table(properties: dict[str, str]) -> str:
