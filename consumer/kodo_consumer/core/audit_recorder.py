@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import Outgoing, message_identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.publishing import PendingPublish
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
 

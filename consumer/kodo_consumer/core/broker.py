@@ -91,10 +91,6 @@ class LaneReader(Protocol):
     """One open lane."""
 
     @property
-    def connected(self) -> bool:
-        """True if messages of every partition can come now."""
-
-    @property
     def unconnected(self) -> Sequence[str]:
         """Topics, or partitions of them, of which no messages can come now."""
 
@@ -191,7 +187,6 @@ class LaneStats:
     delayed: int = 0
     unacknowledged: int = 0
     rate_in: float = 0.0
-    rate_out: float = 0.0
     oldest: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     dispatched: int = 0

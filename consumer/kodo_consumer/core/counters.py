@@ -38,6 +38,6 @@ class Counts:
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
-    def take_gaps(self, missing: int, doubled: int) -> None:
+    def take_gaps(self, missing: int, duplicated: int) -> None:
         """Totals of producers' numbers so far."""
-        self.missing, self.duplicated = missing, doubled
+        self.missing, self.duplicated = missing, duplicated

@@ -37,10 +37,6 @@ class Effects:
     renew_publishing: bool = False
     urgent: bool = False  # whether there is more than messages to publish, which may be gathered for a moment
 
-    def send(self, ticket: int, message: Outgoing) -> None:
-        """Publishes."""
-        self.publish.append((ticket, message))
-
     def ask_for_more(self, lane: int) -> None:
         """A lane has room again."""
         self.resume.append(lane)

@@ -18,12 +18,12 @@ from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Lookah
 from kodo_consumer.core.invariants import contradictions
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.message_flow import MessageFlow, TimerTarget
+from kodo_consumer.core.publishing import PendingPublish
 from kodo_consumer.core.redelivery import HandOver
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
-from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.timers import TimerQueue
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import Receipt
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.counters import Counts
-    from kodo_consumer.core.effects import Effects
     from kodo_consumer.core.envelope import Delivery
     from kodo_consumer.core.observer import DecisionObserver
     from kodo_consumer.core.outcomes import Outcome
@@ -73,11 +72,6 @@ class Engine:
     def counts(self) -> Counts:
         """Counts since the start."""
         return self.context.counts
-
-    @property
-    def effects(self) -> Effects:
-        """Actions to carry out outside; `take_effects` fetches them."""
-        return self.context.effects
 
     # ---- what arrives
 
@@ -214,10 +208,6 @@ class Engine:
             self.lanes[index].acks = []
         self.context.unsent = 0
         return found
-
-    def take_effects(self) -> Effects:
-        """Actions to carry out outside; fetched once."""
-        return self.context.take_effects()
 
     def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane: see HandOver."""

@@ -15,11 +15,9 @@ from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure_reason
-from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY
-from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Published, Refused
+from kodo_consumer.core.publishing import PendingPublish, PendingPublishes, PendingReroute, Published, Refused
 from kodo_consumer.core.receive_checks import check_before_queueing, check_on_receipt
-from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
 
 if TYPE_CHECKING:
@@ -54,7 +52,6 @@ class MessageFlow:
         self._context, self._clock, self._lookahead = context, clock, lookahead
         self._scheduler, self._gap_monitor = scheduler, gap_monitor
         self._delays = LocalDelays(context, timers.set, rng)
-        self._parking = Parking(context, lookahead)
         self.publishes = PendingPublishes(context, timers.set, clock, rng)
         to = context.policy.audit
         self.recorder = None if to is None else AuditRecorder(context, to, clock, self.publishes.send, timers.set)
@@ -160,7 +157,7 @@ class MessageFlow:
                     self._acknowledge(held, now)
             case Refused(sent, reason) if sent.last_resort:
                 self._start_next_for_key(sent.held, now)  # by its key, which is not kept
-                self._parking.park(sent.held, f"{sent.message.topic} will not take it: {reason}")
+                self._park(sent.held, f"{sent.message.topic} will not take it: {reason}")
             case Refused(sent, reason):
                 self.apply_decision(sent.held, outcomes.RejectedByTarget(f"refused by its target: {reason}"), now)
 
@@ -195,6 +192,23 @@ class MessageFlow:
     def _start_next_for_key(self, held: InFlight, now: float) -> None:
         if held.lane.key_queues is not None and (following := held.lane.next_for_key(held)) is not None:
             self.check_due(following, now)
+
+    def _park(self, held: InFlight, reason: str) -> None:
+        """Parks a message that every target refuses, the dead letters too, and raises an alarm: nobody will handle it.
+
+        It stays unacknowledged. The broker has its payload, so nothing is kept that others could use, and the next of
+        its key goes on, as after a dead letter. Only the number of such messages is limited, as the broker limits what
+        is unacknowledged: beyond it their lane is no longer read.
+        """
+        lane, lookahead = held.lane, self._lookahead
+        lookahead.park(held)
+        self._context.counts.parked += 1
+        lane.blocked = lane.blocked or lookahead.overgrown
+        text = (
+            f"{lane.lane.topic}: message {held.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
+        )
+        more = f". {lookahead.parked} are parked: the topic is no longer read" if lane.blocked else ""
+        self._context.effects.alarm("parked", text + more)
 
     def release(self, held: InFlight) -> None:
         """The worker keeps nothing of the message: it is acknowledged, or comes again."""

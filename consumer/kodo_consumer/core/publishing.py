@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
@@ -11,13 +11,13 @@ from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
-from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.soften_headers import without
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.envelope import Outgoing
 
 SEND_TIMEOUT: Final = 60.0
 """Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
@@ -26,6 +26,22 @@ has its topics, and the client, whose tries come ever later, is back after about
 HANGS: Final = SEND_TIMEOUT + 15.0
 """Seconds after which a send without a receipt hangs: even the client reports nothing of it."""
 _MOST_PATIENCE: Final = 600.0  # seconds
+_FIRST_BACKOFF: Final = 0.2
+_MOST_BACKOFF: Final = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingPublish:
+    """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
+
+    message: Outgoing
+    tries: int = field(default=0, init=False)
+    sent_at: float = field(default=0.0, init=False)
+
+    @property
+    def backoff(self) -> float:
+        """Seconds before the next try."""
+        return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,7 +126,7 @@ class PendingPublishes:
         sending.tries += 1
         sending.sent_at = now
         self._out[self._next] = sending
-        self._context.effects.send(self._next, sending.message)
+        self._context.effects.publish.append((self._next, sending.message))
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
         """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""

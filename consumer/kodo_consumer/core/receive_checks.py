@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import BrokenControlError, Headers, State, meant_for, read_control
+from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, State, meant_for, read_control
 from kodo_consumer.core.outcomes import (
     CorruptHeaders,
     OtherSubscription,
@@ -14,11 +14,15 @@ from kodo_consumer.core.outcomes import (
     TakenOverFromSoften,
     TooEarly,
 )
-from kodo_consumer.core.signature_checks import verify_headers
+from kodoctl.protocol.properties import FOR
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.protocol.signing import Signer, stripped, unmarked
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.policy import Lane, Policy
+
+UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
@@ -39,6 +43,23 @@ def check_on_receipt(held: InFlight, policy: Policy, wall: int) -> Outcome | Non
         held.delivery = held.delivery._replace(broken=broken)
         return CorruptHeaders(broken)
     return None
+
+
+def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
+    """The message as far as it may be believed, and why it must not go on at all ("" when it may).
+
+    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only
+    workers write, and they sign: anything else is quarantined, without what it claims.
+    """
+    ready = lane.state is State.READY
+    properties = delivery.properties
+    if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
+        return delivery, ""
+    kept = stripped(properties)
+    # A producer's mark: unsigned it proves nothing, and is no message either.
+    if ready and properties.get(FOR) == NOBODY:
+        kept[FOR] = NOBODY
+    return delivery._replace(properties=kept), "" if ready else UNSIGNED
 
 
 def _control(held: InFlight, policy: Policy, wall: int) -> Headers:

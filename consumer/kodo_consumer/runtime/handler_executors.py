@@ -8,14 +8,13 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
@@ -23,9 +22,9 @@ from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
-Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
 _BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
 _MOST_HANGING: Final = 8  # threads, where there are fewer slots

@@ -53,7 +53,7 @@ class PendingActions:
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or effects.urgent:
             self._batching = False
-            actions = Actions(engine.take_effects(), engine.acknowledgements())
+            actions = Actions(engine.context.take_effects(), engine.acknowledgements())
             self._uncommitted.append(None)
             return actions
         if gathered and not self._batching:  # who began may be long at work: the timekeeper sees to the rest

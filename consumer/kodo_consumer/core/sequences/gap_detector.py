@@ -69,7 +69,6 @@ class Gaps:
         self._since = since
         self._counts: dict[tuple[str, int], _Count] = {}
         self.doubled = 0
-        self.voided = 0
         self.lost = 0  # numbers of holes that stayed open for longer than GRACE
 
     def see(self, text: str) -> NumberCheck:
@@ -94,7 +93,6 @@ class Gaps:
                 for low, high in read.void:
                     first, last = max(low, count.base), min(high, count.high)
                     if first <= last:
-                        self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
                         count.known.add(first, last)
                 count.ended = count.ended or read.end
                 return NumberCheck.MARK

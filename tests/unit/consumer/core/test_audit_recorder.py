@@ -108,7 +108,7 @@ def test_hanging_records_are_sent_by_a_new_client() -> None:
     on.later(0.05)
     on.published()
     on.later(HANGS + 1)
-    assert on.engine.effects.renew_publishing
+    assert on.engine.context.effects.renew_publishing
     assert len(on.published()) == 1
 
 

@@ -128,13 +128,15 @@ def test_a_waiting_state_is_paused_when_a_share_of_the_look_ahead_came_long_befo
     assert set(bench.alarms()) == {"early"}
     assert bench.engine.room(1) > 0, "no few messages keep a lane from being read"
     bench.give(early[199], state=State.RETRYING, level=L2)
-    assert bench.engine.effects.alarms[-1].text.endswith("long before time and is paused: is delayed delivery on?")
+    assert bench.engine.context.effects.alarms[-1].text.endswith(
+        "long before time and is paused: is delayed delivery on?"
+    )
     assert bench.engine.room(1) == 0
     assert bench.engine.room(2) > 0
     bench.later(20)
-    assert bench.engine.effects.resume == []
+    assert bench.engine.context.effects.resume == []
     bench.later(6)
-    assert bench.engine.effects.resume == [1]
+    assert bench.engine.context.effects.resume == [1]
     assert bench.take_all() == []
     bench.later(5)
     assert len(bench.take_all()) == 200

@@ -87,7 +87,7 @@ def test_a_handler_that_takes_too_long_has_failed_and_its_late_word_counts_nothi
     bench.later(0.5)
     bench.engine.finish(second, DONE)
     bench.later(0.6)
-    assert bench.engine.effects.overdue == [first]
+    assert bench.engine.context.effects.overdue == [first]
     assert store_all(bench) == ["persistent://p/n/t-L1-retrying"]
     assert not bench.engine.finish(first, DONE)
     assert bench.acknowledged() == [2, 1]
@@ -119,9 +119,9 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     bench.engine.finish(*bench.take_all(), FAILED)
     ((old, _),) = bench.published()
     bench.later(HANGS - 1)
-    assert not bench.engine.effects.renew_publishing
+    assert not bench.engine.context.effects.renew_publishing
     bench.later(2)
-    assert bench.engine.effects.renew_publishing
+    assert bench.engine.context.effects.renew_publishing
     assert "hanging" in bench.alarms()
     ((new, _),) = bench.published()
     bench.engine.receipt(old, Confirmed("late"))
@@ -138,8 +138,8 @@ def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> No
     moments = [0]
     for second_of_the_outage in range(1, 3_600):
         bench.later(1)
-        if bench.engine.effects.renew_publishing:
-            bench.engine.effects.renew_publishing = False
+        if bench.engine.context.effects.renew_publishing:
+            bench.engine.context.effects.renew_publishing = False
             moments.append(second_of_the_outage)
             ((ticket, _),) = bench.published()[-1:]
     gaps = [later - before for before, later in pairwise(moments)]
@@ -147,7 +147,7 @@ def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> No
     bench.engine.receipt(ticket, Confirmed("x"))
     bench.engine.finish(second, FAILED)
     bench.later(HANGS + 1)
-    assert bench.engine.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
+    assert bench.engine.context.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
 
 
 def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent_once() -> None:
@@ -159,7 +159,7 @@ def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent
     bench.clock.advance(HANGS + 1)
     bench.engine.finish(second, FAILED)
     bench.engine.tick()
-    assert bench.engine.effects.renew_publishing
+    assert bench.engine.context.effects.renew_publishing
     sent = bench.published()
     assert len(sent) == 2
     assert old not in dict(sent)
@@ -202,10 +202,10 @@ def test_of_what_is_refused_everywhere_a_quarter_of_the_lookahead_is_parked_befo
         assert (bench.engine.room(4) == 0) == (number == most - 1)
     assert bench.acknowledged() == []
     assert (bench.engine.counts.parked, bench.engine.check_invariants()) == (most, [])
-    assert f"{most} are parked: the topic is no longer read" in bench.engine.effects.alarms[-1].text
+    assert f"{most} are parked: the topic is no longer read" in bench.engine.context.effects.alarms[-1].text
     assert bench.engine.room(lane_of(bench.policy, L1, State.RETRYING)) > 0, "other lanes go on"
     bench.later(100)
-    assert bench.engine.effects.resume == []
+    assert bench.engine.context.effects.resume == []
 
 
 def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_budget() -> None:
@@ -217,7 +217,7 @@ def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_
     assert bench.acknowledged() == []
     (lane,) = (lane for lane in bench.engine.lanes if list(lane))
     assert {(held.delivery.payload, *held.delivery.properties, held.gates) for held in lane} == {(None, None)}
-    told = [alarm.text for alarm in bench.engine.effects.alarms if alarm.kind == "parked"]
+    told = [alarm.text for alarm in bench.engine.context.effects.alarms if alarm.kind == "parked"]
     assert len(told) == 30
     assert told[0] == (
         "persistent://p/n/t-L1-ready: message 7:0:0:-1 has nowhere to go: persistent://p/n/t-L1-dead will not take it:"

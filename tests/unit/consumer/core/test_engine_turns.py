@@ -32,7 +32,7 @@ def test_no_more_is_received_than_the_lookahead_holds_and_each_lanes_floor_is_ke
         if bench.engine.room(0) >= bench.policy.batch:
             break
     bench.engine.tick()
-    assert bench.engine.effects.resume == [0]
+    assert bench.engine.context.effects.resume == [0]
 
 
 def test_without_tenants_a_lane_that_has_enough_to_start_rests_until_half_of_it_is_gone() -> None:
@@ -46,10 +46,10 @@ def test_without_tenants_a_lane_that_has_enough_to_start_rests_until_half_of_it_
     message = bench.engine.take()
     for started in range(1, 1_000):
         bench.engine.tick()
-        assert not bench.engine.effects.resume, f"{2_000 - started} are left to start"
+        assert not bench.engine.context.effects.resume, f"{2_000 - started} are left to start"
         message = bench.engine.next(message, DONE)
     bench.engine.tick()
-    assert bench.engine.effects.resume == [ready]
+    assert bench.engine.context.effects.resume == [ready]
 
 
 def test_with_tenants_a_lane_looks_as_far_ahead_as_it_may() -> None:

@@ -59,9 +59,9 @@ def test_a_paused_lane_brings_nothing_and_starts_nothing() -> None:
     bench.give(delivery(3))
     assert numbers(bench.take_all()) == [2]
     bench.later(1)
-    assert bench.engine.effects.resume == []
+    assert bench.engine.context.effects.resume == []
     bench.engine.apply_policy(bench.policy)
-    assert bench.engine.effects.resume == [ready], "it is asked for more"
+    assert bench.engine.context.effects.resume == [ready], "it is asked for more"
     assert numbers(bench.take_all()) == [1, 3]
     assert bench.engine.check_invariants() == []
 
@@ -145,7 +145,7 @@ def test_delays_and_time_outs_count_from_now_on() -> None:
     bench.take_all()
     bench.engine.apply_policy(replace(bench.policy, handler_timeout=1_000))
     bench.later(1.5)
-    assert len(bench.engine.effects.overdue) == 1
+    assert len(bench.engine.context.effects.overdue) == 1
 
 
 def test_orders_change_weights_and_the_limit_they_name() -> None:

@@ -195,7 +195,7 @@ def test_a_worker_that_is_never_told_who_is_active_says_so() -> None:
     late = Failover()
     late.answer(BOTH, ago=VALID)
     assert late.alarms() == ["active"]
-    assert late.engine.effects.anew == [], "nothing is read anew for an answer that is not valid"
+    assert late.engine.context.effects.anew == [], "nothing is read anew for an answer that is not valid"
 
 
 def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_it_comes_again() -> None:
@@ -209,11 +209,11 @@ def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all
     assert bench.take_all() == []
     assert bench.engine.counts.released == 9
     bench.answer({"0": WE})
-    assert bench.engine.effects.anew == [(0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "0")]
     bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
     bench.answers({"0": WE}, HAND_OVER + ASK_EVERY)
     assert bench.take_all() == []
-    assert bench.engine.effects.anew == [(0, "0")], "once"
+    assert bench.engine.context.effects.anew == [(0, "0")], "once"
     bench.engine.disconnected(0, "0")
     bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
     bench.engine.finish(running, DONE)
@@ -233,7 +233,7 @@ def test_what_comes_between_the_end_of_an_answer_and_the_next_one_comes_again() 
     assert bench.engine.counts.received == 0
     bench.answer({"0": OTHER, "1": WE})
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.anew == [(0, "1"), (0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "1"), (0, "0")]
     assert bench.take_all() == []
 
 
@@ -254,7 +254,7 @@ def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> No
     bench.give(at(0, 1))
     bench.answers({"0": WE, "1": WE}, HAND_OVER)
     assert bench.handled() == ["7:1:0:-1"]
-    assert bench.engine.effects.anew == []
+    assert bench.engine.context.effects.anew == []
 
 
 def test_an_answer_counts_from_when_it_was_asked_for() -> None:
@@ -308,14 +308,14 @@ def test_a_partition_that_is_left_out_for_good_is_read_anew_should_it_come_back(
     bench.give(at(0, 3), at(1, 4))
     bench.answers({"1": WE}, VALID)
     assert bench.handled() == ["7:4:1:-1"]
-    assert bench.engine.effects.anew == []
+    assert bench.engine.context.effects.anew == []
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.anew == [(0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "0")]
     bench.engine.disconnected(0, "0")
     bench.give(at(0, 3))
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:3:0:-1"]
-    assert bench.engine.effects.anew == [(0, "0")], "once"
+    assert bench.engine.context.effects.anew == [(0, "0")], "once"
 
 
 def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
@@ -326,7 +326,7 @@ def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
     bench.give(*(at(0, number) for number in range(50, 1_000)))
     assert bench.engine.room(0) == 0
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.resume, "it is asked for more"
+    assert bench.engine.context.effects.resume, "it is asked for more"
     assert len(bench.handled()) == 1_000
     assert bench.engine.room(0) == room
 

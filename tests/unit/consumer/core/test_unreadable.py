@@ -18,7 +18,7 @@ def test_a_message_whose_properties_cannot_be_read_goes_to_the_dead_letters_unha
     ((_, sent),) = bench.published()
     assert (sent.topic, sent.payload) == ("persistent://p/n/t-L1-dead", b"x")
     assert sent.properties["kodo-reason"] == "not UTF-8 text, and lost: properties"
-    (alarm,) = bench.engine.effects.alarms
+    (alarm,) = bench.engine.context.effects.alarms
     assert alarm.text.endswith("ready: a message goes to the dead letters: not UTF-8 text, and lost: properties")
 
 

@@ -132,7 +132,7 @@ def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: p
     worker = Worker(
         policy(), MemoryBroker(ManualClock()), ThreadExecutor(lambda message: None, 1), ManualClock(), Random(0)
     )
-    told = worker.engine.effects
+    told = worker.engine.context.effects
     told.alarm("stuck", "a")
     told.alarm("isolated", "b", severe=False)
     told.alarm("resumed", "c", good=True)

@@ -74,7 +74,7 @@ def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
     of = policy(levels=(L1,), states=())
     with watched(of) as place:
         assert place.service.stats is not None
-        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 2.0, 1_000)
+        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 1_000)
         lane = {"level": "L1", "state": "ready"}
         assert place.value("kodo_consumer_backlog_entries", **lane) == 7
         assert place.value("kodo_consumer_lag_entries") == 5

@@ -27,7 +27,7 @@ def _shop(outcome: Any, seconds: float = 0.02, **changes: Any) -> Shop:
 
 
 def _states(shop: Shop) -> list[str]:
-    return [alarm.kind for alarm in shop.engine.effects.alarms if alarm.kind in ("breaker", "resumed")]
+    return [alarm.kind for alarm in shop.engine.context.effects.alarms if alarm.kind in ("breaker", "resumed")]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_it_opens_within_2_s_probes_and_drains_fairly_afterwards(trouble: Outcom
     assert shop.engine.scheduler.throttle.breaker.state is BreakerState.CLOSED
     assert not shop.engine.scheduler.throttle.must_ask
     assert _states(shop)[-1] == "resumed"
-    assert [alarm.good for alarm in shop.engine.effects.alarms if alarm.kind == "resumed"][-1]
+    assert [alarm.good for alarm in shop.engine.context.effects.alarms if alarm.kind == "resumed"][-1]
     after = [one for one in shop.started if one.at > 16]
     assert jain(sum(1 for one in after if one.tenant == name) for name in TWELVE) > 0.99
     resumed = min(one.at for one in after if one.at > 15 + 0.1)

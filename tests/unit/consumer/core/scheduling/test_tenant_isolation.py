@@ -50,7 +50,7 @@ def test_the_first_half_of_what_made_it_noisy_stays_and_the_rest_leaves_oldest_f
     assert {message.properties["u"] for _, message in out} == {"noisy"}
     assert list(bench.engine.isolation.tenants) == ["noisy"]
     assert (bench.engine.counts.isolated, bench.alarms()) == (1, ["isolated"])
-    assert not any(alarm.severe for alarm in bench.engine.effects.alarms)
+    assert not any(alarm.severe for alarm in bench.engine.context.effects.alarms)
     assert bench.engine.check_invariants() == []
     for ticket, _ in out:
         bench.engine.receipt(ticket, Confirmed("x"))

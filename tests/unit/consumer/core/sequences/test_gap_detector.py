@@ -63,7 +63,6 @@ def test_what_was_lost_is_missing_and_nothing_else(data: st.DataObject) -> None:
     assert {number for hole in gaps.holes() for number in range(hole.first, hole.last + 1)} == lost
     assert gaps.missing == len(lost)
     assert gaps.doubled == fates.count("twice")
-    assert gaps.voided <= len(given_up)
 
 
 def test_a_hole_is_told_once_when_it_has_been_open_long_enough() -> None:
@@ -85,7 +84,6 @@ def test_the_end_of_a_run_shows_by_its_mark() -> None:
     gaps.see(str(Number(RUN, 0, 1)))
     assert gaps.see(str(ProducerWatermark(RUN, 0, 4, ((2, 2),), end=True))) is NumberCheck.MARK
     assert gaps.holes() == [Hole(RUN, 0, 3, 4)]
-    assert gaps.voided == 1
     gaps.look(0.0)
     assert [hole.size for hole in gaps.look(GRACE)] == [2]
     assert gaps._counts == {}, "a run that is over is forgotten"
@@ -153,7 +151,7 @@ def test_numbers_that_are_not_due_fill_no_memory() -> None:
         gaps.see(str(Number(RUN, 0, number)))
     gaps.see(str(ProducerWatermark(RUN, 0, 5_000, tuple((number, number) for number in range(1, 9_000, 2)))))
     gaps.look(0.0)
-    assert (_ranges(gaps), gaps.missing, gaps.voided) == (1_001, 0, 0)
+    assert (_ranges(gaps), gaps.missing) == (1_001, 0)
 
 
 def test_marks_say_what_readers_do_not_know_yet() -> None:
