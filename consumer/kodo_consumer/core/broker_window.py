@@ -52,12 +52,11 @@ def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]
 
 def lookahead_findings(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
     """Findings about the look-ahead that cannot be reached, one for all lanes of which the same is true."""
-    lanes: dict[str, list[str]] = {}
-    for index, limit in limits.items():
-        for problem in _problems(policy, policy.lanes[index], limit):
-            lanes.setdefault(problem, []).append(policy.lanes[index].topic)
-    return [warning("K719", "look-ahead beyond the broker's limits", f"{summarize_topics(topics)}: {problem}")
-            for problem, topics in lanes.items()]  # fmt: skip
+    return summarize_topics(
+        (warning("K719", "look-ahead beyond the broker's limits", problem), policy.lanes[index].topic)
+        for index, limit in limits.items()
+        for problem in _problems(policy, policy.lanes[index], limit)
+    )
 
 
 def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str]:

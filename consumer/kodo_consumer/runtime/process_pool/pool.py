@@ -235,7 +235,7 @@ class ProcessRunner:
             self._crashed(culprit, line.end)
 
     def _crashed(self, message: Message, end: str) -> None:
-        judged = self._crashes.crashed(message.effect, alone=True)
+        judged = self._crashes.crashed(message.effect)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"

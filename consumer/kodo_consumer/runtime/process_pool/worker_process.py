@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
@@ -58,10 +59,6 @@ class ProcessTask:
     check: Check | None
 
 
-class _NoHandlerError(Exception):
-    """The function cannot be imported; the text says why."""
-
-
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
     """Runs until the worker closes its end of the line, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
@@ -69,8 +66,8 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
     try:
         handler = _found(job)
-    except _NoHandlerError as problem:
-        line.sendall(framed(("broken", str(problem))))
+    except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
+        line.sendall(framed(("broken", import_failure(problem))))
         return
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
@@ -83,13 +80,8 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
 
 
 def _found(job: ProcessTask) -> Callable[[Message], object]:
-    try:
-        found: Any = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
-        for name in job.function.split("."):
-            found = getattr(found, name)
-    except BaseException as problem:
-        raise _NoHandlerError(import_failure(problem)) from problem
-    handler: Callable[[Message], object] = found
+    module = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
+    handler: Callable[[Message], object] = attrgetter(job.function)(module)
     return handler
 
 
