@@ -109,11 +109,6 @@ class ThreadExecutor:
             if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()
 
-    @property
-    def asleep(self) -> int:
-        """Threads that wait to be woken."""
-        return self._parked.count
-
     def _wake_one(self) -> None:
         if not self._parked.wake() and len(self._slots) < self._most:
             self._add_slot()

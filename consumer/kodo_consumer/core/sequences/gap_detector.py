@@ -99,15 +99,6 @@ class Gaps:
             case _:
                 assert_never(read)
 
-    def holes(self) -> list[Hole]:
-        """Holes of this moment; their messages may still be on their way."""
-        return [Hole(*key, *hole) for key, count in self._counts.items() for hole in count.holes()]
-
-    @property
-    def missing(self) -> int:
-        """Count of numbers that are missing now."""
-        return sum(hole.size for hole in self.holes())
-
     def look(self, now: float) -> list[Hole]:
         """Holes that have been open for longer than GRACE (seconds), each reported once, and those that are too many.
         Runs that are over and complete are forgotten.

@@ -148,10 +148,10 @@ def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_whe
             runner.wake()
             eventually(lambda: desk.out == 8)
             hold.set()
-            eventually(lambda: runner.asleep >= 6)
+            eventually(lambda: runner._parked.count >= 6)
             assert desk.work, "there was work for all of them"
         desk.work.clear()
-        eventually(lambda: runner.asleep == 8)
+        eventually(lambda: runner._parked.count == 8)
         assert desk.out == 0
     finally:
         hold.set()
@@ -232,12 +232,12 @@ def test_threads_that_come_back_after_they_were_replaced_are_counted_no_more() -
     runner._surplus = 3  # as if there had been more threads than work just before
     hold.set()
     eventually(lambda: not runner.hanging)
-    eventually(lambda: runner.asleep == 3)
+    eventually(lambda: runner._parked.count == 3)
     runner._surplus = 0
     desk.put(50)
     runner.wake()
     eventually(lambda: len(desk.ended) == 50)  # what was given up is not handed back
-    eventually(lambda: runner.asleep == 3)
+    eventually(lambda: runner._parked.count == 3)
     runner.stop()
 
 
