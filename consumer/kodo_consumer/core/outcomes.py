@@ -218,11 +218,6 @@ class HandlerFailedError(HandlerSignal):
         super().__init__(reason)
         self._outcome = outcome or Failed(reason)
 
-    @classmethod
-    def of(cls, outcome: Outcome) -> HandlerFailedError:
-        """For what came of it."""
-        return cls(outcome.reason if isinstance(outcome, Failed) else type(outcome).__name__, outcome)
-
     @property
     def outcome(self) -> Outcome:
         """Failed."""
@@ -385,8 +380,10 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
             return Unavailable(dependency)
         case Repeated():
             return Repeat()
+        case Failed(reason):
+            return HandlerFailedError(reason, outcome)
         case _:
-            return HandlerFailedError.of(outcome)
+            return HandlerFailedError(type(outcome).__name__, outcome)
 
 
 def _milliseconds(span: timedelta | str | None) -> int | None:

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
+from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of
 from kodoctl.protocol.overrides import BrokenOrdersError, Order, What, in_force, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
-KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}
 
 
 def why_not_followed(order: Order, policy: Policy) -> str:
@@ -53,13 +52,8 @@ def paused_tenants(orders: Sequence[Order]) -> frozenset[str]:
     return frozenset(order.tenant for order in orders if order.what is What.PAUSE and order.tenant)
 
 
-def kind_of(limit: Limit) -> str:
-    """`rate`, `concurrency` or `quota`."""
-    return next(name for name, kind in KINDS.items() if isinstance(limit, kind))
-
-
 def _meant(limit: Limit, order: Order) -> bool:
-    return order.what is What.LIMIT and isinstance(limit, KINDS[order.limit]) and (limit.by or "") == order.by
+    return order.what is What.LIMIT and kind_of(limit) == order.limit and (limit.by or "") == order.by
 
 
 def _ordered(limit: Limit, orders: Sequence[Order]) -> Limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
 from kodo_consumer.core.outcomes import InvalidPayloadError
-from kodo_consumer.core.payloads.codec import payload_check
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing import message
@@ -16,7 +16,7 @@ LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
 
 
 def _message(of: Delivery, control: Headers = FRESH) -> Message:
-    return Message(of, LANE, control, "u1", payload_check({"type": "integer"}))
+    return Message(of, LANE, control, "u1", Payloads("json", {"type": "integer"}))
 
 
 def test_a_message_shows_its_place_and_history() -> None:

@@ -19,7 +19,17 @@ from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, QuotaSpec,
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.limits.limiter_values import MOST, Values
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
+from kodo_consumer.core.policy import (
+    MAX_MEMORY_WAIT,
+    MAX_RATE_DUE,
+    NOBODY,
+    Concurrency,
+    Limit,
+    Quota,
+    Rate,
+    kind_of,
+    value_of,
+)
 
 Gates = tuple[Limiter, ...]
 T = TypeVar("T")
@@ -175,7 +185,7 @@ class LimiterSet:
         if self.borrower is None:
             return _make(limit, value, self._workers)
         twins = sum(_same(other, limit) for other in self._limits[:index])
-        kind = f"{_kind(limit)}{twins or ''}"
+        kind = f"{kind_of(limit)}{twins or ''}"
         name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
         return _make_leased(limit, value, name, self._workers, self.borrower)
 
@@ -189,7 +199,7 @@ class LimiterSet:
         for gates in self._gates:
             gates.forget(now)
         return [
-            f"{_kind(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
+            f"{kind_of(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
             " allowed to one"
             for limit in self.crowded
         ]
@@ -235,10 +245,6 @@ def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borro
             return LeasedQuota(name, QuotaSpec(amount, period / 1000), workers, borrower)
         case _:
             assert_never(limit)
-
-
-def _kind(limit: Limit) -> str:
-    return type(limit).__name__.lower()
 
 
 def _same(one: Limit, other: Limit) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from kodo_consumer.core.outcomes import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
-from kodo_consumer.message import Check, Message
+from kodo_consumer.message import Message
 from kodoctl.errors import ClusterError
 
 Kind = Literal["json", "avro"]
@@ -240,8 +240,3 @@ def _text(data: bytes) -> str:
 
 def _place(parts: Iterable[int | str]) -> str:
     return ("$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts))[:_MAX_PLACE]
-
-
-def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
-    """Check for JSON payloads; None without a schema."""
-    return None if schema is None else Payloads("json", schema)
