@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -267,8 +267,8 @@ class Consumer:
         if self._source is None:
             return None
         file, read, text = self._source
-        follow: Callable[[Policy], None] = lambda policy: service.adopt(self.handling.scheduled(policy, self._hooks))  # noqa: E731
-        return Reloader(file, read, self.policy, follow, text)
+        scheduled = partial(self.handling.scheduled, hooks=self._hooks)
+        return Reloader(file, read, self.policy, lambda policy: service.apply_policy(scheduled(policy)), text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""

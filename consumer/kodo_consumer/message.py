@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from kodo_consumer.core.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
+from kodo_consumer.core.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.outcomes import InvalidPayloadError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Message(Generic[T]):
         self,
         delivery: Delivery,
         lane: Lane,
-        control: Control,
+        control: Headers,
         tenant: str,
         check: Check | None = None,
         held: object = None,
@@ -123,14 +123,14 @@ class Message(Generic[T]):
         """The same on every delivery and in every lane: the producer's id, else where the message was
         first stored.
         """
-        return identity(self._delivery, self._control)
+        return message_identity(self._delivery, self._control)
 
     @property
     def effect(self) -> str:
         """Idempotency key of this handling for `once` and the store of the worker: `id`, and after `recall plan
         --again` the recall id, too.
         """
-        return effect(self._delivery, self._control)
+        return effect_key(self._delivery, self._control)
 
     @overload
     def once(self, session: Session | Connection) -> None: ...
@@ -189,6 +189,6 @@ class Message(Generic[T]):
         return self._delivery.event_time
 
 
-def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
+def parts_of(message: Message) -> tuple[Delivery, Lane, Headers]:
     """Parts of a message: for executors that carry it elsewhere, not for handlers."""
     return message._delivery, message._lane, message._control  # noqa: SLF001

@@ -190,7 +190,7 @@ class NumberedPublisher:
     def _marked(self, mark: ProducerWatermark, receipt: Receipt) -> None:
         with self._lock:
             if isinstance(receipt, Confirmed) and self._numbering is not None:
-                self._numbering.told(mark)
+                self._numbering.marked_sent(mark)
 
     def _end(self, timeout: float) -> None:
         """What has no receipt by now is given up, and the last marks say so."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodo_consumer.runtime.lease_refresher import lessee_of
+from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def started(
     broker, cluster = connections
     name = f"{worker.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
     service = WorkerSupervisor(worker, cluster, consumer_name=name, drain_timeout=settings.drain_timeout / 1000)
-    lessee = lessee_of(worker, runner)
+    lessee = lease_refresher_of(worker, runner)
     if lessee is not None:
-        service.companions.append(lessee.run)
+        service.background_tasks.append(lessee.run)
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)

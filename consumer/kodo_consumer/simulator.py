@@ -131,16 +131,16 @@ class _Slots:
         self._ends: list[tuple[float, int, Message]] = []
         self._numbers = count()
         self._running = 0
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See Runner."""
-        self._desk = desk
+        self._source = source
 
     def wake(self) -> None:
         """See Runner."""
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See Runner. No handler takes that long here."""
 
     def stop(self) -> None:
@@ -153,19 +153,19 @@ class _Slots:
 
     def step(self, now: float) -> bool:
         """Ends what is due and starts what may. False: nothing to do."""
-        desk, busy = self._desk, False
-        assert desk is not None
+        source, busy = self._source, False
+        assert source is not None
         while self._ends and self._ends[0][0] <= now:
             _, _, message = heappop(self._ends)
             busy = True
             self._running -= 1
-            self._begin(desk.turn(message, self._replay.ended(message, now)), now)
+            self._begin(source.next(message, self._replay.ended(message, now)), now)
         while self._running < self._most:
-            seen = desk.version
-            if (taken := desk.turn(None, None)) is not None:
+            seen = source.version
+            if (taken := source.next(None, None)) is not None:
                 busy = True
                 self._begin(taken, now)
-            elif desk.version == seen:
+            elif source.version == seen:
                 break
         return busy
 

@@ -66,7 +66,7 @@ def test_a_quiet_message_behind_five_times_the_limit_is_handled_at_its_turn(sett
         unload(setting.broker, setting.topic())  # what all of them held comes again
         quick = True
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
-        assert worker.engine.misplaced() == []
+        assert worker.engine.check_invariants() == []
     told = (
         f"{noisy_before[0]} noisy ones before the quiet one, {held} held, by {several} consumers, {seen.total()} runs"
     )

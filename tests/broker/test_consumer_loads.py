@@ -52,7 +52,7 @@ def test_isolation_reads_through_a_flood_far_beyond_the_look_ahead(setting: Sett
         worker = consumer._running.worker
         moved = worker.counts.finished["isolated"]
         held = sum(1 for lane in worker.engine.lanes for _ in lane)
-        contradictions = worker.engine.misplaced()
+        contradictions = worker.engine.check_invariants()
     print(f"quiet ones after {took:.1f} s, {moved} moved aside, {seen['noisy']} noisy ones handled, {held} held")  # noqa: T201
     assert worker.counts.isolated == 1
     assert contradictions == []

@@ -104,7 +104,7 @@ def test_a_sole_reader_finds_what_never_came(
         eventually(lambda: len(done) == 500)
         counts = consumer._running.worker.counts  # type: ignore[union-attr]
         eventually(lambda: counts.missing == 3)
-        assert counts.doubled == 0
+        assert counts.duplicated == 0
     finally:
         consumer.stop()
     assert "never came" in caplog.text

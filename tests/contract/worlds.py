@@ -38,7 +38,7 @@ class Sink:
     def disconnected(self, partition: str | None = None) -> None:
         self.lost += 1
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
 
     @property

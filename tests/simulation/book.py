@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
+from kodo_consumer.core.outcomes import DONE, DependencyUnavailable, Discarded, Failed, Outcome
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import StoredMessage
@@ -55,7 +55,7 @@ class Work:
     @property
     def failures(self) -> int:
         """Runs that count: a dependency that is down is nobody's failure."""
-        return sum(not isinstance(outcome, DependencyDown) for outcome in self.outcomes)
+        return sum(not isinstance(outcome, DependencyUnavailable) for outcome in self.outcomes)
 
 
 class Crowds:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.outcomes import (
     DONE,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     Failed,
     MoveAsked,
@@ -65,7 +65,7 @@ class Case:
             case "failing" if not world.healed:
                 return Failed("always")
             case "dead":
-                return DONE if world.healed_long_ago else Died("bad")
+                return DONE if world.healed_long_ago else DeadLettered("bad")
             case "discard":
                 return Discarded("of no use")
             case "transfer" if self.times > 1:
@@ -81,7 +81,7 @@ class Case:
             case "move":
                 return MoveAsked(world.rng.choice([Level.L1, Level.L2, Level.B1]))
             case "down":
-                return DependencyDown("psp")
+                return DependencyUnavailable("psp")
             case "transfer" | "stray":
                 return TransferAsked("nowhere")
             case "flaky":

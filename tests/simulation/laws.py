@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.envelope import CONTROL_NAMES, Level, Outgoing, State, position
 from kodo_consumer.core.outcomes import (
     DONE,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     Failed,
     MoveAsked,
@@ -181,11 +181,11 @@ class _Move:
         if self.work.refused:
             return "" if self.dies else "refused by its target and sent anywhere but to the dead"
         match self.work.last:
-            case Died():
+            case DeadLettered():
                 return "" if self.dies else "dead, and sent on"
             case Discarded():
                 return "discarded, and sent on"
-            case None | DependencyDown():
+            case None | DependencyUnavailable():
                 return self._before_the_handler()
             case outcome if outcome is DONE:
                 return "done, and sent on"

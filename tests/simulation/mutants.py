@@ -8,10 +8,10 @@ from typing import Any
 
 from kodo_consumer.core import engine, message_flow, publishing, state_machine
 from kodo_consumer.core.broker import Confirmed, Unconfirmed
-from kodo_consumer.core.envelope import Control, State
+from kodo_consumer.core.envelope import Headers, State
 from kodo_consumer.core.in_flight import BatchEntry, LaneState
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
-from kodo_consumer.core.outcomes import NotForUs
+from kodo_consumer.core.outcomes import OtherSubscription
 from kodo_consumer.core.publishing import PendingPublishes
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
@@ -25,7 +25,7 @@ Mutant = tuple[Any, str, Callable[[Made], Any]]
 def _acknowledged_at_once(right: Made) -> Made:
     def begin(self: Any, held: Any, *given: Any) -> None:
         right(self, held, *given)
-        held.lane.acks.append(held.token)
+        held.lane.acks.append(held.ack_token)
         self._context.unsent += 1
 
     return begin
@@ -57,7 +57,7 @@ def _hops_stand_still(right: Made) -> Made:
 def _for_everybody(right: Made) -> Made:
     def on_arrival(*given: Any) -> Any:
         outcome = right(*given)
-        return None if isinstance(outcome, NotForUs) else outcome
+        return None if isinstance(outcome, OtherSubscription) else outcome
 
     return on_arrival
 
@@ -66,7 +66,7 @@ def _moved_aside_at_once(right: Made) -> Made:
     def begin(self: Any, held: Any, decision: Any, *given: Any) -> None:
         right(self, held, decision, *given)
         if getattr(decision, "why", None) is Rule.ISOLATED:
-            held.lane.acks.append(held.token)
+            held.lane.acks.append(held.ack_token)
             self._context.unsent += 1
 
     return begin
@@ -77,7 +77,7 @@ def _isolation_counts(right: Made) -> Made:
         decision = right(*given)
         if not isinstance(decision, state_machine.Reroute):
             return decision
-        return decision._replace(control=decision.control.counted(State.PENDING))
+        return decision._replace(control=decision.control.with_attempt(State.PENDING))
 
     return isolated
 
@@ -99,48 +99,48 @@ def _forgets_to_send(_: Made) -> Made:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "acknowledged before it is published": (PendingPublishes, "begin", _acknowledged_at_once),
+    "acknowledged before it is published": (PendingPublishes, "start", _acknowledged_at_once),
     "no receipt is taken for a receipt": (PendingPublishes, "receipt", _lost_is_stored),
-    "isolated: acknowledged before the copy is stored": (PendingPublishes, "begin", _moved_aside_at_once),
-    "isolated: what leaves is forgotten": (TenantIsolation, "move", lambda _: lambda self, _now: self.leaving.clear()),
+    "isolated: acknowledged before the copy is stored": (PendingPublishes, "start", _moved_aside_at_once),
+    "isolated: what leaves is forgotten": (TenantIsolation, "publish_pending", lambda _: lambda self, _now: self.leaving.clear()),
     "isolated: an attempt is counted": (state_machine, "_isolated", _isolation_counts),
     "isolated: back too soon": (state_machine, "ISOLATED_LEAST", lambda _: 0),
     "isolated: whoever has anything": (TenantIsolation, "_noisy", lambda _: lambda self: (
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
-    "hanging sends are forgotten": (PendingPublishes, "renew", _forgets_to_send),
-    "what is let go stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
+    "hanging sends are forgotten": (PendingPublishes, "restart", _forgets_to_send),
+    "what is released stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
     "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
     "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: BatchEntry(key)),
     "a failure counts twice": (
-        Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 2 * by, **more),
+        Headers, "with_attempt", lambda right: lambda self, state, by=1, **more: right(self, state, 2 * by, **more),
     ),
     "a failure does not count": (
-        Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 0 * by, **more),
+        Headers, "with_attempt", lambda right: lambda self, state, by=1, **more: right(self, state, 0 * by, **more),
     ),
     "one attempt too few": (state_machine, "_retry", lambda right: lambda envelope, *given: (
         None if envelope.control.retrying == 1 else right(envelope, *given)
     )),
     "hops are not counted": (state_machine, "_move", _hops_stand_still),
-    "dead letters are dropped": (state_machine, "_die", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),
+    "dead letters are dropped": (state_machine, "_dead_letter", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),
     "a weight is off by one": (StartTimeFairQueue, "__init__", _one_more),
     "tenants have no turns": (DeficitRoundRobin, "push", lambda right: lambda self, tenant, *given, **named: (
         right(self, tenant * 0, *given, **named)
     )),
-    "due times are not heeded": (message_flow, "before_its_turn", lambda right: lambda held, policy, wall: (
+    "due times are not heeded": (message_flow, "check_before_queueing", lambda right: lambda held, policy, wall: (
         right(held, policy, wall + 10**12)
     )),
-    "it handles what is for others": (message_flow, "on_arrival", _for_everybody),
-    "routes are taken twice": (Control, "first_receipt", lambda _: property(lambda _self: True)),
+    "it handles what is for others": (message_flow, "check_on_receipt", _for_everybody),
+    "routes are taken twice": (Headers, "first_receipt", lambda _: property(lambda _self: True)),
     "a slot is never given back": (ConcurrencyLimiter, "finish", lambda _: lambda _self: None),
     "a rate is not heeded": (RateLimiter, "free_at", lambda _: lambda _self, now: now),
     "a quota is one too large": (QuotaLimiter, "free_at", lambda right: lambda self, now: (
         right(self, now) if self._total > self.amount else now
     )),
-    "order within a key is lost": (LaneState, "chain", lambda _: lambda _self, _held: True),
-    "a key never goes on": (LaneState, "next_of_chain", lambda _: lambda _self, _held: None),
-    "properties get lost": (publishing, "rewritten", _altered),
-    "lanes are never read again": (engine.Engine, "resume_starved", lambda _: lambda _self: None),
+    "order within a key is lost": (LaneState, "enqueue_by_key", lambda _: lambda _self, _held: True),
+    "a key never goes on": (LaneState, "next_for_key", lambda _: lambda _self, _held: None),
+    "properties get lost": (publishing, "reroute_message", _altered),
+    "lanes are never read again": (engine.Engine, "resume_lanes", lambda _: lambda _self: None),
     "delays are too short": (publishing, "jittered", lambda right: lambda due, *given: right(due and due - 500, *given)),
 }  # fmt: skip
 

@@ -99,8 +99,8 @@ class Reader:
             for number in range(count):
                 self._sink.disconnected(str(number))
 
-    def broke(self, problem: BaseException) -> None:
-        self._sink.broke(problem)
+    def fail(self, problem: BaseException) -> None:
+        self._sink.fail(problem)
 
     def _traced(self, delivery: Delivery) -> Delivery:
         assert delivery.payload is not None

@@ -109,10 +109,10 @@ class Slots:
         self.frozen = frozen  # nothing starts yet
         self._made = self._parked = 0
         self.busy: dict[Message, float] = {}
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
 
-    def start(self, desk: WorkSource) -> None:
-        self._desk = desk
+    def start(self, source: WorkSource) -> None:
+        self._source = source
 
     def thaw(self) -> None:
         self.frozen = False
@@ -129,7 +129,7 @@ class Slots:
             return
         self.world.after(self.world.rng.random() * 0.001, self._turn, None, None)
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         if self.busy.pop(message, None) is not None:
             self.world.opening.end()
             self.process.book.timed_out(self.process, message)
@@ -140,14 +140,14 @@ class Slots:
         self._most = 0
 
     def _turn(self, finished: Message | None, outcome: Outcome | None) -> None:
-        process, desk = self.process, self._desk
+        process, source = self.process, self._source
         if not process.alive:
             return
-        assert desk is not None
-        seen = desk.version
-        message = desk.turn(finished, outcome)
+        assert source is not None
+        seen = source.version
+        message = source.next(finished, outcome)
         if message is None:
-            if desk.version == seen:
+            if source.version == seen:
                 self._parked += 1
             else:
                 self.world.after(0.0005, self._turn, None, None)

@@ -150,7 +150,7 @@ class World:
 
     def _audit(self) -> None:
         for process in self.processes:
-            if process.alive and (problems := process.worker.engine.misplaced()):
+            if process.alive and (problems := process.worker.engine.check_invariants()):
                 self.fail("watchdog", f"{process.name}: {problems}")
         for book in self.books:
             book.audit()

@@ -159,9 +159,9 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
 
 
 def _give(policy: Policy, book: OverrideStore, order: Override) -> None:
-    from kodo_consumer.core.override_state import misfit
+    from kodo_consumer.core.override_state import why_not_followed
 
-    if reason := misfit(order, policy):
+    if reason := why_not_followed(order, policy):
         raise _cannot(reason)
     _show(book.change(lambda orders: with_override(orders, order), _now()))
     if order.what is OverrideKind.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:

@@ -116,10 +116,10 @@ def check(
     sizes, where the role may read them.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
-    from kodo_consumer.core.broker_limits import allowance, beyond
-    from kodo_consumer.core.broker_window import starved, unacked_limits
+    from kodo_consumer.core.broker_limits import limit_findings, read_broker_limits
+    from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.policy_builder import policy_of
-    from kodo_consumer.runtime.supervisor import missing
+    from kodo_consumer.runtime.supervisor import missing_resources
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
@@ -127,9 +127,14 @@ def check(
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for ground, name in _subscriptions(loaded, topic, subscription):
             policy = policy_of(loaded, ground, name)
-            findings = missing(policy, cluster)
+            findings = missing_resources(policy, cluster)
             found += findings
-            report([*starved(policy, unacked_limits(policy, cluster)), *beyond(policy, allowance(policy, cluster))])
+            report(
+                [
+                    *lookahead_findings(policy, unacked_limits(policy, cluster)),
+                    *limit_findings(policy, read_broker_limits(policy, cluster)),
+                ]
+            )
             say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))

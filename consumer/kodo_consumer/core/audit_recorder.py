@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import Outgoing, identity, position, signed
+from kodo_consumer.core.envelope import Outgoing, message_identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.publishing import PendingPublish
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
 
@@ -64,7 +64,7 @@ class AuditRecorder:
 
     @property
     def busy(self) -> bool:
-        """Whether records have no receipt yet."""
+        """True if records have no receipt yet."""
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
@@ -83,7 +83,7 @@ class AuditRecorder:
                 at=wall,
                 topic=held.lane.lane.topic,
                 id=delivery.position,
-                identity=identity(delivery, control),
+                identity=message_identity(delivery, control),
                 hop=control.hop,
                 event=_EVENTS.get(why, Event.MOVED),
                 rule=why.value,

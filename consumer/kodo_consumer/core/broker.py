@@ -21,8 +21,8 @@ SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
 class Confirmed(NamedTuple):
-    """The broker has the message for good. `position` prints as the token of its deliveries does; until somebody asks it
-    may be the client's own object, which takes its time to print.
+    """The broker has the message for good. `str()` of `position` equals that of the token of its deliveries. It may be the
+    object of the client, formatted on demand only, because that is slow.
     """
 
     position: object
@@ -45,7 +45,7 @@ class Rejected:
 TOO_BIG: Final = "too big"  # the reason of a message that is larger than its topic, or any topic, takes
 Receipt = Confirmed | Unconfirmed | Rejected
 OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
-"""Told of receipts by their tickets, in bundles, on any thread, at most once each."""
+"""Called with receipts by their tickets, in bundles, on any thread, at most once for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
     most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
 
-    `most`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
+    `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
     consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
     """
 
@@ -65,34 +65,30 @@ class LaneRequest:
     batch: int
     batch_bytes: int
     schemas: str = ""
-    most: int = 0
+    max_unacked: int = 0
     limit: int = 0
 
 
 class LaneSink(Protocol):
-    """Where a lane's messages go. Called from the adapter's threads; calls return soon and never raise."""
+    """Receiver of the messages of a lane. Called from threads of the adapter; calls return soon and never raise."""
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         """Messages, each perhaps for the second time."""
 
     def room(self) -> int:
-        """How many more messages may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
+        """Messages that may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
 
     def disconnected(self, partition: str | None = None) -> None:
         """Everything unacknowledged will be delivered again, perhaps to another worker: of one partition (its number as a text,
         see Delivery.partition), or of all.
         """
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """Nothing of the lane will come any more: the thread that reads it has ended."""
 
 
 class LaneReader(Protocol):
     """One open lane."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether messages of every partition can come now."""
 
     @property
     def unconnected(self) -> Sequence[str]:
@@ -107,7 +103,7 @@ class LaneReader(Protocol):
     def resume(self) -> None:
         """There is room again."""
 
-    def widen(self) -> None:
+    def add_consumers(self) -> None:
         """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
@@ -139,8 +135,8 @@ class Broker(Protocol):
     """A connection to a broker."""
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
-        """`on_broken`: told when a thread of the adapter's has ended that should not; until somebody is, the log is.
-        `on_alarm`: told what a person should know of, on any thread.
+        """`on_broken`: called when a thread of the adapter has ended that should not; without it there is a log entry.
+        `on_alarm`: called with notices to people, on any thread.
         """
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
@@ -171,9 +167,9 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """What the broker says of one subscription on one topic, over all partitions that could be asked; `whole`: all
-    were. Where one could not, sums and times are those of a part and say nothing of the topic; names and properties
-    are the same on any partition.
+    """Stats of one subscription on one topic, over all partitions that could be asked; `whole`: all were.
+    Where one could not, sums and times are those of a part and say nothing of the topic; names and properties are the
+    same on any partition.
 
     `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of
     several that have one name: when all are). `backlog` counts entries (batches), those not due yet (`delayed`,
@@ -191,7 +187,6 @@ class LaneStats:
     delayed: int = 0
     unacknowledged: int = 0
     rate_in: float = 0.0
-    rate_out: float = 0.0
     oldest: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     dispatched: int = 0
@@ -214,7 +209,7 @@ class UnackedLimits:
 
 
 class Cluster(Protocol):
-    """What a worker asks the admin API. Each call is one request or two."""
+    """Requests of a worker to the admin API. Each call is one request or two."""
 
     def partitions(self, topic: str) -> int | None:
         """Partitions of a topic; None: there is none of this name."""
@@ -223,10 +218,10 @@ class Cluster(Protocol):
         """Subscriptions of a topic that exists."""
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
-        """How a subscription of a topic is doing; None: there is no such topic or subscription."""
+        """Stats of a subscription of a topic; None: there is no such topic or subscription."""
 
     def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
-        """Of a failover subscription, by partition (its number as a text) that can be told of, the name of the active consumer, ""
+        """Names of the active consumers of a failover subscription, by partition (its number as a text) that is known; ""
         where there is none, soon or not at all; None: there is no such topic or subscription. Raises ClusterError.
         """
 
@@ -234,7 +229,7 @@ class Cluster(Protocol):
         """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
 
     def delays(self, topic: str) -> DelayedDelivery | None:
-        """What is in force, wherever it is set; None: this role may not ask, or there is no such topic."""
+        """The policy in force, wherever it is set; None: this role may not ask, or there is no such topic."""
 
     def largest(self, topic: str) -> int | None:
         """Bytes that a message of the topic may have, if the topic has a limit of its own, else 0: the broker's is known to

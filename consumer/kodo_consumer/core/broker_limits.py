@@ -6,7 +6,7 @@ force before it sends. No I/O but the requests to the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ class BrokerLimits:
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
 
 
-def allowance(policy: Policy, cluster: Cluster) -> BrokerLimits:
+def read_broker_limits(policy: Policy, cluster: Cluster) -> BrokerLimits:
     """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
@@ -44,30 +44,33 @@ def allowance(policy: Policy, cluster: Cluster) -> BrokerLimits:
     return BrokerLimits(delays, largest)
 
 
-def within(policy: Policy, allowed: BrokerLimits) -> Policy:
+def clamp_policy(policy: Policy, allowed: BrokerLimits) -> Policy:
     """The policy with no wait and no message beyond what is allowed."""
     horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
     return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
 
 
-def beyond(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
+def limit_findings(policy: Policy, allowed: BrokerLimits) -> list[Diagnostic]:
     """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
-    found: dict[Diagnostic, list[str]] = {}
-    for topic, delays in allowed.delays.items():
-        for finding in _delays(policy, delays):
-            found.setdefault(finding, []).append(topic)
+    found = [(finding, topic) for topic, delays in allowed.delays.items() for finding in _delays(policy, delays)]
     for topic, size in _smaller(policy, allowed).items():
         detail = (
             f"messages of more than {size} bytes are not sent there: they die as too big; the file says nothing of it:"
             " write `max_message_size`, or remove it from the topic"
         )
-        found.setdefault(warning("K728", "message size limit that is not the file's", detail), []).append(topic)
-    return [replace(one, detail=f"{named(topics)}: {one.detail}") for one, topics in found.items()]
+        found.append((warning("K728", "message size limit that is not the file's", detail), topic))
+    return summarize_topics(found)
 
 
-def named(topics: list[str]) -> str:
-    """The first, and how many more."""
-    return topics[0] if len(topics) == 1 else f"{topics[0]} and {len(topics) - 1} more"
+def summarize_topics(findings: Iterable[tuple[Diagnostic, str]]) -> list[Diagnostic]:
+    """One finding for all topics of which the same is true: it names the first, and how many more."""
+    topics: dict[Diagnostic, list[str]] = {}
+    for finding, topic in findings:
+        topics.setdefault(finding, []).append(topic)
+    return [
+        replace(finding, detail=f"{first}{f' and {len(more)} more' if more else ''}: {finding.detail}")
+        for finding, (first, *more) in topics.items()
+    ]
 
 
 def _waiting(policy: Policy) -> list[str]:

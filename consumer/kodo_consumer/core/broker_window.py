@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
-from kodo_consumer.core.broker_limits import named
+from kodo_consumer.core.broker_limits import summarize_topics
 from kodo_consumer.core.envelope import State
 from kodoctl.errors import Diagnostic, warning
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
 
 
-def request_of(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
+def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
     """Request to read a lane.
     `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows.
     """
@@ -33,7 +33,7 @@ def request_of(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> La
         batch=policy.batch,
         batch_bytes=policy.batch_bytes,
         schemas=lane.level.value if policy.payload_type == "avro" else "",
-        most=policy.lane_most,
+        max_unacked=policy.lane_most,
         limit=limit,
     )
 
@@ -50,14 +50,13 @@ def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]
     return found
 
 
-def starved(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
+def lookahead_findings(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
     """Findings about the look-ahead that cannot be reached, one for all lanes of which the same is true."""
-    lanes: dict[str, list[str]] = {}
-    for index, limit in limits.items():
-        for problem in _problems(policy, policy.lanes[index], limit):
-            lanes.setdefault(problem, []).append(policy.lanes[index].topic)
-    return [warning("K719", "look-ahead beyond the broker's limits", f"{named(topics)}: {problem}")
-            for problem, topics in lanes.items()]  # fmt: skip
+    return summarize_topics(
+        (warning("K719", "look-ahead beyond the broker's limits", problem), policy.lanes[index].topic)
+        for index, limit in limits.items()
+        for problem in _problems(policy, policy.lanes[index], limit)
+    )
 
 
 def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str]:

@@ -22,14 +22,14 @@ _SURE: Final = 2  # readings in a row
 
 class ClockSkewDetector:
     """A listener of stats. `ahead`: seconds by which this clock is ahead of the broker's for certain; negative:
-    behind, 0: they may agree, None: the broker has not told.
+    behind, 0: they may agree, None: not known yet.
     """
 
     def __init__(self, clock: Clock, alarm: Callable[[Alarm], None]) -> None:
         self.ahead: float | None = None
         self._clock, self._alarm = clock, alarm
         self._in_a_row = 0
-        self._is_told = False
+        self._is_reported = False
 
     def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
         """Takes the latest answer of the broker; None: it could not be asked."""
@@ -38,16 +38,16 @@ class ClockSkewDetector:
         most = (self._clock.wall() - stats.told_at) / 1000
         least = most - stats.took - 1.0  # its second may have been nearly over
         self.ahead = max(0.0, least) + min(0.0, most)
-        if (abs(self.ahead) >= _FAR) == self._is_told:
+        if (abs(self.ahead) >= _FAR) == self._is_reported:
             self._in_a_row = 0
             return
         self._in_a_row += 1
         if self._in_a_row >= _SURE:
-            self._in_a_row, self._is_told = 0, not self._is_told
-            self._alarm(Alarm("clock", self._text(self.ahead), good=not self._is_told))
+            self._in_a_row, self._is_reported = 0, not self._is_reported
+            self._alarm(Alarm("clock", self._text(self.ahead), good=not self._is_reported))
 
     def _text(self, ahead: float) -> str:
-        if not self._is_told:
+        if not self._is_reported:
             return "this machine's clock agrees with the broker's again"
         side, what = ("ahead of", "waits so much longer") if ahead > 0 else ("behind", "may come so much early")
         return (

@@ -12,17 +12,17 @@ class Counts:
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
     `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
-    `repeats`: deliveries dropped because their message was in flight or just finished with. `recorded`: audit records
+    `redelivered`: deliveries dropped, as their message was in flight or just acknowledged. `recorded`: audit records
     with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
     properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
-    one. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
+    one. `missing` and `duplicated`: numbers of producers, where this worker is the only reader.
     """
 
     received: int = 0
     started: int = 0
     done: int = 0
-    repeats: int = 0
-    let_go: int = 0
+    redelivered: int = 0
+    released: int = 0
     timed_out: int = 0
     parked: int = 0
     republished: int = 0
@@ -32,12 +32,12 @@ class Counts:
     unsigned: int = 0
     hurried: int = 0
     missing: int = 0
-    doubled: int = 0
+    duplicated: int = 0
     paused: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
-    def take_gaps(self, missing: int, doubled: int) -> None:
+    def take_gaps(self, missing: int, duplicated: int) -> None:
         """Totals of producers' numbers so far."""
-        self.missing, self.doubled = missing, doubled
+        self.missing, self.duplicated = missing, duplicated

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kodo_consumer.core.envelope import Outgoing
 
-# Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were told first.
+# Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were added first.
 _MOST: Final = 4_096
 _PAST: Final = 300  # seconds after which nobody asks
 

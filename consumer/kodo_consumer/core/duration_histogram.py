@@ -1,4 +1,4 @@
-"""A histogram that costs a search and an addition: read by whoever scrapes, written where messages are handled."""
+"""Histogram of durations. Adding a value costs a search and an addition; scrapes read it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ATTEMPTS: Final = (1, 2, 3, 5, 8, 13, 21)
 
 
 class Histogram:
-    """How many values lay at or below each bound. `weight`: a sampled value stands for so many."""
+    """Number of values at or below each bound. `weight`: a sampled value stands for so many."""
 
     __slots__ = ("bounds", "counts", "total")
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to
-    act; `good`: nobody, something is over.
+    """Notice to a person. `kind` is stable: for throttling and for rules. `severe`: a person has to act; `good`: nobody
+    has to, something is over.
     """
 
     kind: str
@@ -37,10 +37,6 @@ class Effects:
     renew_publishing: bool = False
     urgent: bool = False  # whether there is more than messages to publish, which may be gathered for a moment
 
-    def send(self, ticket: int, message: Outgoing) -> None:
-        """Publishes."""
-        self.publish.append((ticket, message))
-
     def ask_for_more(self, lane: int) -> None:
         """A lane has room again."""
         self.resume.append(lane)
@@ -57,6 +53,6 @@ class Effects:
         self.urgent = True
 
     def alarm(self, kind: str, text: str, *, severe: bool = True, good: bool = False) -> None:
-        """Tells a person."""
+        """Notifies a person."""
         self.alarms.append(Alarm(kind, text, severe, good))
         self.urgent = True

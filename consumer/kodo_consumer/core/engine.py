@@ -15,15 +15,15 @@ from kodo_consumer.core.audit_recorder import AuditRecorder
 from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.handler_runs import HandlerRuns
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
-from kodo_consumer.core.invariants import misplaced
+from kodo_consumer.core.invariants import contradictions
 from kodo_consumer.core.limits.limiters import Limiter
-from kodo_consumer.core.message_flow import MessageFlow, Sleeper
+from kodo_consumer.core.message_flow import MessageFlow, TimerTarget
+from kodo_consumer.core.publishing import PendingPublish
 from kodo_consumer.core.redelivery import HandOver
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
-from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.timers import TimerQueue
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import Receipt
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.counters import Counts
-    from kodo_consumer.core.effects import Effects
     from kodo_consumer.core.envelope import Delivery
     from kodo_consumer.core.observer import DecisionObserver
     from kodo_consumer.core.outcomes import Outcome
@@ -53,7 +52,7 @@ class Engine:
         observer: DecisionObserver | None = None,
     ) -> None:
         self.draining = False
-        self.timers: TimerQueue[Sleeper] = TimerQueue()
+        self.timers: TimerQueue[TimerTarget] = TimerQueue()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.context, self._clock = EngineContext(policy, observer=observer), clock
         self.lookahead = LookaheadBudget(policy)
@@ -74,11 +73,6 @@ class Engine:
         """Counts since the start."""
         return self.context.counts
 
-    @property
-    def effects(self) -> Effects:
-        """What is to be done outside; `take_effects` fetches it."""
-        return self.context.effects
-
     # ---- what arrives
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
@@ -96,15 +90,15 @@ class Engine:
             held = entry.held.get(delivery.batch_index)
             if held is not None:
                 held.redelivered(delivery, now)
-                counts.repeats += 1
+                counts.redelivered += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
                 self.context.unsent += 1
-                counts.repeats += 1
+                counts.redelivered += 1
             else:
                 self.flow.receive(lane, delivery, entry, now)
         if self.isolation.tenants:
-            self.isolation.sift(now)
+            self.isolation.evacuate_excess(now)
 
     def disconnected(self, index: int, partition: str | None = None) -> None:
         """The messages of a lane, or of one partition, will come again: see HandOver."""
@@ -113,20 +107,20 @@ class Engine:
     def room(self, index: int) -> int:
         """See LaneSink.room."""
         lane = self.lanes[index]
-        shut = self.draining or lane.blocked or lane.resting or lane.paused_until > self._clock.now()
-        room = 0 if shut else self.lookahead.room(lane)
+        shut = self.draining or lane.blocked or lane.paused_by_override or lane.paused_until > self._clock.now()
+        room = 0 if shut else self.lookahead.capacity(lane)
         if lane.active is not None:
             room = lane.active.room(room, lane.held)
         if not room:
-            self.lookahead.starved[lane] = None
-            if not (shut or lane.stays):
-                self.isolation.full(self._clock.now())
+            self.lookahead.lanes_without_capacity[lane] = None
+            if not (shut or lane.cannot_evacuate):
+                self.isolation.on_full(self._clock.now())
         return room
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
         self.flow.receipt(ticket, receipt, now := self._clock.now())
-        self.isolation.move(now)
+        self.isolation.publish_pending(now)
 
     # ---- handlers
 
@@ -135,7 +129,7 @@ class Engine:
         """Grows whenever there may be more to take."""
         return self.scheduler.queues.version + self.scheduler.throttle.version
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """A handler ended, if any did, and the next message is taken, if there is one."""
         now = self._clock.now()
         if finished is not None:
@@ -160,81 +154,81 @@ class Engine:
 
     def advance(self, now: float) -> None:
         """Wakes what is due."""
-        for number, sleeper in self.timers.due(now):
-            match sleeper:
+        for number, target in self.timers.due(now):
+            match target:
                 case InFlight():
-                    self.flow.wake(sleeper, number, now)
+                    self.flow.wake(target, number, now)
                 case Limiter():
-                    sleeper.timer_set = False
-                    self.scheduler.let_through(sleeper, now)
+                    target.timer_set = False
+                    self.scheduler.let_through(target, now)
                 case PendingPublish():
-                    self.flow.publishes.send(sleeper, now)
+                    self.flow.publishes.send(target, now)
                 case AuditRecorder():
-                    sleeper.flush(now)
+                    target.flush(now)
                 case _:
-                    sleeper(now)
+                    target(now)
 
     def tick(self) -> float:
         """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
         now = self._clock.now()
         self.advance(now)
         self.runs.time_out(now)
-        if now >= self.flow.publishes.hanging_from:
-            self.flow.publishes.renew(now)
+        if now >= self.flow.publishes.stalled_at:
+            self.flow.publishes.restart(now)
         if now >= self._look_again:  # not at every timer: there may be ten thousand gates
             self._look_again = now + _TICK
             self.scheduler.recheck(now)
             for text in self.scheduler.limits.prune(now):
                 self.context.effects.alarm("limits", text)
-            self.isolation.look(now)
+            self.isolation.update(now)
             for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():
                 self.context.effects.alarm("missing", text)
-        self.resume_starved()
-        due = min(self.runs.next_timeout, self.flow.publishes.hanging_from, self.timers.first)
-        if self.lookahead.starved or self.scheduler.any_shut or self.isolation.tenants:
+        self.resume_lanes()
+        due = min(self.runs.next_timeout, self.flow.publishes.stalled_at, self.timers.first)
+        if self.lookahead.lanes_without_capacity or self.scheduler.any_shut or self.isolation.tenants:
             due = min(due, now + _TICK)
         return max(0.0, due - now)
 
-    def resume_starved(self) -> None:
+    def resume_lanes(self) -> None:
         """Asks for more from lanes that were given no room and have it again, for more than a few."""
         now = self._clock.now()
-        for lane in list(self.lookahead.starved):
-            if not (lane.blocked or lane.resting) and lane.paused_until <= now and self.lookahead.worthwhile(lane):
-                del self.lookahead.starved[lane]
+        for lane in list(self.lookahead.lanes_without_capacity):
+            if (
+                not (lane.blocked or lane.paused_by_override)
+                and lane.paused_until <= now
+                and self.lookahead.should_resume(lane)
+            ):
+                del self.lookahead.lanes_without_capacity[lane]
                 self.context.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
-        """What is to be acknowledged, by lane; fetched once."""
+        """Tokens to acknowledge, by lane; fetched once."""
         found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
         for index, _ in found:
             self.lanes[index].acks = []
         self.context.unsent = 0
         return found
 
-    def take_effects(self) -> Effects:
-        """What is to be done outside; fetched once."""
-        return self.context.take_effects()
-
     def answered(self, index: int, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane: see HandOver."""
         if ready := self.handover.answered(self.lanes[index], named, asked):
             self.deliver(index, ready)
 
-    def lent(self, gates: Sequence[Limiter]) -> None:
+    def on_leases_changed(self, gates: Sequence[Limiter]) -> None:
         """A store has lent to these limits, or lends no more."""
         for gate in gates:
-            self.scheduler.lent(gate, self._clock.now())
+            self.scheduler.on_leases_changed(gate, self._clock.now())
 
-    def adopt(
+    def apply_policy(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
-        """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
+        """Goes by a policy with the same lanes from now on. `resting`: indices of paused lanes. `paused`: paused tenants."""
         self.context.policy = policy
-        self.runs.adopt()
+        self.runs.apply_policy()
         for lane in self.lanes:
-            lane.resting = lane.lane.index in resting
-        self.scheduler.adopt(policy, resting, paused, self._clock.now())
-        self.resume_starved()
+            lane.paused_by_override = lane.lane.index in resting
+        self.scheduler.apply_policy(policy, resting, paused, self._clock.now())
+        self.resume_lanes()
 
     # ---- the end
 
@@ -242,16 +236,16 @@ class Engine:
         """Starts nothing more and releases what has not started; what runs or is being published goes on."""
         self.draining = True
         for lane in self.lanes:
-            self.handover.let_go(lane)
+            self.handover.drop_unstarted(lane)
         if self.flow.recorder is not None:  # what still runs has its records gathered as ever
             self.flow.recorder.flush(self._clock.now())
 
     @property
     def busy(self) -> bool:
-        """Whether a handler runs or a receipt is awaited."""
+        """True if a handler runs or a receipt is awaited."""
         return bool(self.runs.running) or self.flow.busy
 
-    def misplaced(self) -> list[str]:
+    def check_invariants(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one stage". Empty unless there is a bug."""
         counted = {
             Stage.RUNNING: len(self.runs.running),
@@ -261,4 +255,4 @@ class Engine:
             Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
             Stage.UNDELIVERABLE: self.lookahead.parked,
         }
-        return misplaced(self.lanes, self.timers, counted)
+        return contradictions(self.lanes, self.timers, counted)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
 
 __all__ = [
-    "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",
-    "Outgoing", "State", "UnitError", "effect", "identity", "meant_for", "position", "read_control", "rewritten", "signed", "transferred",
+    "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Delivery", "Duration", "Envelope", "Headers",
+    "Level", "Outgoing", "State", "UnitError", "effect_key", "meant_for", "message_identity", "position",
+    "read_control", "reroute_message", "signed", "transfer_message",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
@@ -72,7 +73,7 @@ def position(token: object) -> str:
     return str(token).strip("()").replace(",", ":")
 
 
-class Control(NamedTuple):
+class Headers(NamedTuple):
     """Control properties as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch.
 
     A tuple, because every move makes several.
@@ -107,7 +108,7 @@ class Control(NamedTuple):
             case _:
                 raise AssertionError(state)
 
-    def counted(self, state: State, by: int = 1, **changes: Any) -> Control:
+    def with_attempt(self, state: State, by: int = 1, **changes: Any) -> Headers:
         """With `by` more attempts of a waiting state, and with these fields changed: one copy for all."""
         match state:
             case State.RETRYING:
@@ -125,7 +126,7 @@ class Control(NamedTuple):
         return self.hop == 0 and self.recall is None
 
     @property
-    def unmoved(self) -> Control:
+    def unmoved(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
         it wait, and no limit has counted it or set a moment aside.
         """
@@ -133,7 +134,7 @@ class Control(NamedTuple):
             return self
         return self._replace(due=None, reserved=None, quota_taken=False)
 
-    def print_into(self, properties: dict[str, str]) -> None:
+    def write_to(self, properties: dict[str, str]) -> None:
         """Adds the message properties that say so; nothing for what is unset."""
         for name, value, unset in zip(_PROPERTY_OF, self, FRESH, strict=True):
             if value is not unset:
@@ -142,16 +143,16 @@ class Control(NamedTuple):
             properties[names.REASON] = self.reason[:MAX_REASON]
 
 
-FRESH: Final = Control()
+FRESH: Final = Headers()
 _PROPERTY_OF: Final = (
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
     names.AGAIN,
 )  # fmt: skip
-"""The property of each field of Control."""
+"""The property of each field of Headers."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
-"""What workers write. Identity, sequence, parent and schema are others' marks and travel like any property."""
+"""Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
 _REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
@@ -159,11 +160,11 @@ class BrokenControlError(ValueError):
     """A control property is not what a worker would have written; the message names it, never its value."""
 
 
-def read_control(properties: Mapping[str, str]) -> Control:
+def read_control(properties: Mapping[str, str]) -> Headers:
     """The control properties of a message; FRESH without any. Raises BrokenControlError."""
     if CONTROL_NAMES.isdisjoint(properties):
         return FRESH
-    return Control(
+    return Headers(
         retrying=_number(properties, names.ATTEMPTS_RETRYING, _MAX_COUNT) or 0,
         pending=_number(properties, names.ATTEMPTS_PENDING, _MAX_COUNT) or 0,
         blocking=_number(properties, names.ATTEMPTS_BLOCKING, _MAX_COUNT) or 0,
@@ -212,9 +213,9 @@ class Envelope(NamedTuple):
 
     level: Level
     state: State
-    control: Control = FRESH
-    in_place: int = 0
-    stuck: int = 0
+    control: Headers = FRESH
+    local_retries: int = 0
+    undeliverable_retries: int = 0
     unavailable: int = 0
     may_wait: bool = True
     ordered: bool = False
@@ -233,14 +234,14 @@ class Outgoing(NamedTuple):
     schema: str = ""
 
 
-def rewritten(delivery: Delivery, control: Control, received_from: str, to: str, due: int | None) -> Outgoing:
+def reroute_message(delivery: Delivery, control: Headers, received_from: str, to: str, due: int | None) -> Outgoing:
     """The message as it goes on to the topic `to`: everything unchanged but the control properties.
 
     The first hop stamps where the message came from; it is delivered when it is `due`, whatever `control` says of
     that.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
-    control.print_into(properties)
+    control.write_to(properties)
     if due is not None:
         properties[names.DUE] = str(due)
     if control.origin_id is None:
@@ -254,9 +255,9 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str,
     )
 
 
-def transferred(  # what it is made of
+def transfer_message(  # what it is made of
     delivery: Delivery,
-    control: Control,
+    control: Headers,
     subscription: str,
     to: str,
     payload: bytes | None,
@@ -268,8 +269,8 @@ def transferred(  # what it is made of
     crash between receipt and acknowledgement it does so once more.
     """
     kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
-    told = "\0".join((identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
-    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(told).hexdigest()[:32]}"}
+    source = "\0".join((message_identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
+    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(source).hexdigest()[:32]}"}
     return Outgoing(
         topic=to,
         payload=payload,
@@ -280,16 +281,16 @@ def transferred(  # what it is made of
     )
 
 
-def identity(delivery: Delivery, control: Control) -> str:
+def message_identity(delivery: Delivery, control: Headers) -> str:
     """Identity of the message over all its hops: the id from the producer, else where it was first stored."""
     return names.identity(delivery.properties.get(names.ID), control.origin_id, delivery.position)
 
 
-def effect(delivery: Delivery, control: Control) -> str:
+def effect_key(delivery: Delivery, control: Headers) -> str:
     """Idempotency key of a handling, which repeats of it share: the identity, and where a recall sent the message
     again though it may be done, the id of that recall as well.
     """
-    named = identity(delivery, control)
+    named = message_identity(delivery, control)
     return f"{named} again:{control.recall}" if control.again and control.recall else named
 
 
@@ -298,6 +299,6 @@ def signed(message: Outgoing, signer: Signer) -> Outgoing:
     return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))
 
 
-def size_on_the_way(message: Outgoing) -> int:
+def wire_size(message: Outgoing) -> int:
     """See kodoctl.protocol.wire_size."""
     return on_the_way(message.payload, message.properties, message.key, message.ordering_key)

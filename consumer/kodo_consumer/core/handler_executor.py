@@ -1,6 +1,4 @@
-"""Between the worker and what runs handlers: the desk where work is fetched and handed back, and the runner that
-comes to it.
-"""
+"""Ports between the worker and handlers: the source of work, and the executor that fetches from it."""
 
 from __future__ import annotations
 
@@ -13,32 +11,32 @@ if TYPE_CHECKING:
 
 
 class WorkSource(Protocol):
-    """Where handlers fetch work and hand it back."""
+    """Source of work for handlers, which takes the results back."""
 
     @property
     def version(self) -> int:
-        """Changes whenever there may be more to take: read it before `turn`, compare before going to sleep."""
+        """Changes whenever there may be more to take: read it before `next`, compare before going to sleep."""
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
         """The same for many at once: hands back what ended and takes up to `most`."""
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """The worker itself has failed."""
 
 
 class HandlerExecutor(Protocol):
     """Runs handlers: at most as many at once as it has slots."""
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """Begins to take turns."""
 
     def wake(self) -> None:
         """There may be something to take. Called often, from any thread; returns at once."""
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """This message's handler took too long: its slot is needed, its outcome is not."""
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ class HandlerRuns:
 
     def __init__(self, context: EngineContext, scheduler: Scheduler, flow: MessageFlow, check: Check | None) -> None:
         self.running: dict[Message, float] = {}
-        self.meter: Meter | None = None  # there when somebody wants to see
+        self.meter: Meter | None = None  # only while it is read
         self._context, self._scheduler, self._flow, self._check = context, scheduler, flow, check
         self._validator = OutcomeValidator(context.policy)
 
@@ -29,7 +29,7 @@ class HandlerRuns:
         """Ends of runs are measured from now on."""
         self.meter = meter
 
-    def adopt(self) -> None:
+    def apply_policy(self) -> None:
         """Outcomes are valid by the policy in force from now on."""
         self._validator = OutcomeValidator(self._context.policy)
 
@@ -37,7 +37,7 @@ class HandlerRuns:
         """The next message to handle, its tokens taken; None when nobody may start now."""
         held = self._scheduler.take(now)
         if self._scheduler.over_limit:
-            self._flow.conclude_over_limit(now)
+            self._flow.decide_over_limit(now)
         if held is None:
             return None
         held.enter(Stage.RUNNING)
@@ -56,9 +56,9 @@ class HandlerRuns:
         self._scheduler.freed(held, now)
         if self.meter is not None:
             self.meter.ended(held, started, now, done=outcome is DONE)
-        outcome = outcome if outcome is DONE else self._validator.judged(held, outcome)
+        outcome = outcome if outcome is DONE else self._validator.validate(held, outcome)
         throttle = self._scheduler.throttle
-        if outcome is not DONE or throttle.listens:
+        if outcome is not DONE or throttle.wants_all_outcomes:
             throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
         self._flow.finish(held, outcome, now)
         return True
@@ -74,6 +74,6 @@ class HandlerRuns:
 
     @property
     def next_timeout(self) -> float:
-        """When the oldest run will have taken too long; infinite when none is under way."""
+        """Time when the oldest run will have taken too long; infinite when none is under way."""
         oldest = next(iter(self.running.values()), float("inf"))
         return oldest + self._context.policy.handler_timeout / 1000

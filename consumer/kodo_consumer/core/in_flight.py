@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import FRESH, Control, Delivery, Envelope
+from kodo_consumer.core.envelope import FRESH, Delivery, Envelope, Headers
 from kodo_consumer.core.policy import LANE_FLOOR, NOBODY, Lane, Policy
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 
@@ -77,15 +77,15 @@ class BatchEntry:
 class WaitState:
     """History of an in-flight message in memory; most messages never need one of their own.
 
-    `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`:
-    number of the timer that may wake it. The rest counts waits by kind.
+    `in_local_retry`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then.
+    `timer_id`: number of the timer that may wake it. The rest counts waits by kind.
     """
 
-    resting: bool = False
+    in_local_retry: bool = False
     early: bool = False
-    wake: int = 0
-    in_place: int = 0
-    stuck: int = 0
+    timer_id: int = 0
+    local_retries: int = 0
+    undeliverable_retries: int = 0
     unavailable: int = 0
 
 
@@ -96,7 +96,8 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "entry", "gates", "lane", "received", "size", "stage", "tenant", "token", "trials",
+        "ack_token", "control", "delivery", "entry", "gates", "has_reservation", "lane", "received", "size", "stage",
+        "tenant", "waits",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
 
@@ -104,18 +105,18 @@ class InFlight:
         self.lane = lane
         self.delivery = delivery
         self.entry = entry
-        self.token = delivery.token
+        self.ack_token = delivery.token
         self.size = len(delivery.payload or b"")
         self.tenant = tenant
-        self.control: Control = FRESH
+        self.control: Headers = FRESH
         self.stage = Stage.QUEUED
         self.gates: Gates | None = None
-        self.entitled = False  # its moment at the limits has been set aside
-        self.trials = _NONE  # to be read; written to by `tried`
+        self.has_reservation = False  # its moment at the limits has been set aside
+        self.waits = _NONE  # to be read; written to by `mutable_waits`
 
     def redelivered(self, delivery: Delivery, now: float) -> None:
         """The broker delivered it once more: this delivery is the one to acknowledge."""
-        self.token = delivery.token
+        self.ack_token = delivery.token
         if self.lane.active is not None:  # else the first time counts
             self.received = now
 
@@ -126,59 +127,59 @@ class InFlight:
         assert stage in TRANSITIONS[self.stage], f"a message goes from {self.stage.name} to {stage.name}"
         self.stage = stage
 
-    def tried(self) -> WaitState:
-        """Its trials, to be written to."""
-        if self.trials is _NONE:
-            self.trials = WaitState()
-        return self.trials
+    def mutable_waits(self) -> WaitState:
+        """Its wait state, to be written to."""
+        if self.waits is _NONE:
+            self.waits = WaitState()
+        return self.waits
 
     def park(self) -> None:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
-        self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
+        self.size, self.tenant, self.control, self.gates, self.waits = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """Input of a decision about the message."""
         lane = self.lane.lane
-        trials = self.trials
+        waits = self.waits
         return Envelope(  # by position, as every move makes one
             lane.level,
             lane.state,
             self.control,
-            trials.in_place,
-            trials.stuck,
-            trials.unavailable,
+            waits.local_retries,
+            waits.undeliverable_retries,
+            waits.unavailable,
             may_wait,
             lane.ordered,
         )
 
 
 class LaneState:
-    """One lane at work. `held`: how many messages it holds. `chains`: on an ordered lane, the messages of each key in
-    order, the first of which is at work. `open`: entries with messages held; `recent` and `before`, the generation
-    before it: entries without.
+    """One lane at work. `held`: how many messages it holds. `key_queues`: on an ordered lane, the messages of each
+    key in order, the first of which is at work. `active_entries`: entries with messages held; `recent_entries` and
+    `older_entries`, the generation before it: entries without.
     """
 
     __slots__ = (
-        "acks", "active", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "resting",
-        "ring", "started", "stays",
+        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "held", "key_queues", "lane",
+        "older_entries", "paused_by_override", "paused_until", "recent_entries", "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.ring: DeficitRoundRobin[InFlight] = DeficitRoundRobin()
         self.held = 0
-        self.open: dict[Hashable, BatchEntry] = {}
-        self.recent: dict[Hashable, BatchEntry] = {}
-        self.before: dict[Hashable, BatchEntry] = {}
-        self.chains: dict[str, deque[InFlight]] | None = {} if lane.ordered else None
+        self.active_entries: dict[Hashable, BatchEntry] = {}
+        self.recent_entries: dict[Hashable, BatchEntry] = {}
+        self.older_entries: dict[Hashable, BatchEntry] = {}
+        self.key_queues: dict[str, deque[InFlight]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
         self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
         self.paused_until = float("-inf")
         self.blocked = False  # too much of it has nowhere to go
-        self.resting = False  # somebody ordered a pause
-        self.stays = False  # its tenants cannot be moved aside, those of other lanes can
+        self.paused_by_override = False  # an order paused it
+        self.cannot_evacuate = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
 
@@ -199,57 +200,59 @@ class LaneState:
         """Record of an entry of which a message comes: everything as long as one of its messages is in flight, and
         for a minute (a rewound subscription is older).
         """
-        entry = self.open.get(key)
+        entry = self.active_entries.get(key)
         if entry is None:
-            entry = self.recent.get(key) or self.before.get(key)
+            entry = self.recent_entries.get(key) or self.older_entries.get(key)
             if entry is None or now - entry.at >= RECENT_SECONDS:
                 entry = BatchEntry(key)
         return entry
 
     def close(self, entry: BatchEntry) -> None:
         """No message of the entry is held any more."""
-        del self.open[entry.key]
+        del self.active_entries[entry.key]
         if entry.done:
-            self.recent[entry.key] = entry
-            if len(self.recent) > _MAX_RECENT:  # a generation at a time: taking the oldest out of a dict is slow
-                self.before = self.recent
-                self.recent = {}
+            self.recent_entries[entry.key] = entry
+            if (
+                len(self.recent_entries) > _MAX_RECENT
+            ):  # a generation at a time: taking the oldest out of a dict is slow
+                self.older_entries = self.recent_entries
+                self.recent_entries = {}
 
-    def chain(self, held: InFlight) -> bool:
+    def enqueue_by_key(self, held: InFlight) -> bool:
         """Adds the message to its key.
         True: it may get on, as the lane keeps no order or it is the first of its key.
         """
-        if self.chains is None:
+        if self.key_queues is None:
             return True
-        chain = self.chains.setdefault(_order_key(held.delivery), deque())
-        chain.append(held)
-        if len(chain) > 1:
+        key_queue = self.key_queues.setdefault(_order_key(held.delivery), deque())
+        key_queue.append(held)
+        if len(key_queue) > 1:
             held.enter(Stage.BLOCKED_BY_KEY)
-        return len(chain) == 1
+        return len(key_queue) == 1
 
-    def next_of_chain(self, held: InFlight) -> InFlight | None:
+    def next_for_key(self, held: InFlight) -> InFlight | None:
         """The message that may start now that this one has ended."""
-        chain = self.chains.get(_order_key(held.delivery)) if self.chains is not None else None
-        if self.chains is None or not chain or chain[0] is not held:
+        key_queue = self.key_queues.get(_order_key(held.delivery)) if self.key_queues is not None else None
+        if self.key_queues is None or not key_queue or key_queue[0] is not held:
             return None
-        chain.popleft()
-        if chain:
-            return chain[0]
-        del self.chains[_order_key(held.delivery)]
+        key_queue.popleft()
+        if key_queue:
+            return key_queue[0]
+        del self.key_queues[_order_key(held.delivery)]
         return None
 
     def unstarted(self, partition: str | None = None) -> list[InFlight]:
-        """Takes out of all chains what has not started, of one partition or of all, and lists it."""
+        """Takes out of all key queues what has not started, of one partition or of all, and lists it."""
         found = [held for held in self if held.stage in UNSTARTED and partition in (None, held.delivery.partition)]
-        if self.chains is not None:
+        if self.key_queues is not None:
             gone = set(found)
-            chains = {key: deque(held for held in chain if held not in gone) for key, chain in self.chains.items()}
-            self.chains = {key: chain for key, chain in chains.items() if chain}
+            left = {key: deque(held for held in queue if held not in gone) for key, queue in self.key_queues.items()}
+            self.key_queues = {key: queue for key, queue in left.items() if queue}
         return found
 
     def __iter__(self) -> Iterator[InFlight]:
         """In-flight messages of the lane; to be read while nothing comes or goes."""
-        return (held for entry in self.open.values() for held in entry.held.values())
+        return (held for entry in self.active_entries.values() for held in entry.held.values())
 
 
 class LookaheadBudget:
@@ -271,8 +274,8 @@ class LookaheadBudget:
     """
 
     __slots__ = (
-        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_most_parked", "_queue", "_staying", "_staying_bytes",
-        "_step", "_taken", "bytes", "messages", "parked", "starved",
+        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_most_parked", "_queue", "_staying",
+        "_staying_bytes", "_step", "_taken", "bytes", "lanes_without_capacity", "messages", "parked",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -288,7 +291,9 @@ class LookaheadBudget:
         self._staying = 0  # messages of lanes that none can be moved aside from
         self._staying_bytes = 0
         self._most_parked = max(1, policy.max_held // _PARKED_SHARE)
-        self.starved: dict[LaneState, None] = {}  # lanes that were given no room, in the order they asked
+        self.lanes_without_capacity: dict[
+            LaneState, None
+        ] = {}  # lanes that were given no room, in the order they asked
         self.parked = 0
         self.messages = 0
         self.bytes = 0
@@ -297,13 +302,13 @@ class LookaheadBudget:
         """A message more."""
         lane, entry = held.lane, held.entry
         if not entry.held:
-            lane.open[entry.key] = entry
+            lane.active_entries[entry.key] = entry
         entry.held[held.delivery.batch_index] = held
         if lane.held >= self._floor:
             self._taken += 1
         elif not lane.held:
             self._busy += 1
-        if lane.stays:
+        if lane.cannot_evacuate:
             self._staying += 1
             self._staying_bytes += held.size
         lane.held += 1
@@ -339,13 +344,13 @@ class LookaheadBudget:
             self._taken -= 1
         elif not lane.held:
             self._busy -= 1
-        if lane.stays:
+        if lane.cannot_evacuate:
             self._staying -= 1
             self._staying_bytes -= held.size
         self.messages -= 1
         self.bytes -= held.size
 
-    def part(self, messages: int, size: int) -> float:
+    def fraction(self, messages: int, size: int) -> float:
         """So many messages and bytes as a part of the budget that is left to lanes whose messages can
         be moved aside.
         """
@@ -353,7 +358,7 @@ class LookaheadBudget:
         return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
 
     @property
-    def ample(self) -> bool:
+    def is_low(self) -> bool:
         """True while less than half of the budget is used."""
         return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
 
@@ -364,7 +369,7 @@ class LookaheadBudget:
             return 0
         return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
-    def room(self, lane: LaneState) -> int:
+    def capacity(self, lane: LaneState) -> int:
         """Number of further messages that the lane may bring.
         Beyond the bytes, one at a time into an empty lane: it must get on.
         """
@@ -373,17 +378,17 @@ class LookaheadBudget:
         if len(lane.ring) >= self._enough:
             return 0
         lent = self._max_messages - self._taken
-        if lane.stays:
+        if lane.cannot_evacuate:
             if 2 * self._staying_bytes >= self._max_bytes:
                 return 0 if lane.held else 1
             lent = min(lent, self._max_messages // 2 - self._staying)
         return max(self._floor - lane.held, 0) + max(lent, 0)
 
-    def worthwhile(self, lane: LaneState) -> bool:
+    def should_resume(self, lane: LaneState) -> bool:
         """True if a lane that waits should go on: room for a batch, or the lane is running dry.
         A few at a time cost much.
         """
-        room = self.room(lane)
+        room = self.capacity(lane)
         if 2 * len(lane.ring) > self._enough:
             return False
         return room >= self._step or (room > 0 and 2 * lane.held <= self._floor)

@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 
 
-def misplaced(
+def contradictions(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug."""
     stages = [held.stage for lane in lanes for held in lane]
     found = {
         Stage.QUEUED: sum(len(lane.ring) for lane in lanes),
-        Stage.BLOCKED_BY_KEY: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
-        Stage.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
+        Stage.BLOCKED_BY_KEY: sum(
+            len(key_queue) - 1 for lane in lanes for key_queue in (lane.key_queues or {}).values()
+        ),
+        Stage.WAITING: sum(1 for number, target in timers if _sleeps(target, number)),
         Stage.RELEASED: 0,
         **counted,
     }
@@ -26,5 +28,5 @@ def misplaced(
     ]
 
 
-def _sleeps(sleeper: object, number: int) -> bool:
-    return isinstance(sleeper, InFlight) and sleeper.stage is Stage.WAITING and sleeper.trials.wake == number
+def _sleeps(target: object, number: int) -> bool:
+    return isinstance(target, InFlight) and target.stage is Stage.WAITING and target.waits.timer_id == number

@@ -1,4 +1,4 @@
-"""Messages that wait in memory: for how long, and what a person is told of it."""
+"""Local delays: messages that wait in memory, the length of their waits, and alarms about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Early:
         self.size += by * held.size
 
     def full(self, policy: Policy) -> bool:
-        """Whether they have their share of the look-ahead."""
+        """True if they have their share of the look-ahead."""
         return self.messages >= policy.max_early or self.size >= policy.max_early_bytes
 
 
@@ -51,11 +51,11 @@ class LocalDelays:
 
     @property
     def room(self) -> bool:
-        """Whether one more message may wait in place."""
+        """True if one more message may wait in place."""
         return self._resting < self._context.policy.max_in_place
 
     def hurries(self, held: InFlight, milliseconds: int) -> bool:
-        """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
+        """True if a message that claims a wait of `milliseconds` is due at once, because as many as may wait do."""
         if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
             return False
         if not self._early_ready.full(self._context.policy):
@@ -69,7 +69,7 @@ class LocalDelays:
         return True
 
     def begin(self, held: InFlight, wait: Delay, now: float) -> None:
-        """The message waits; a timer with `held.trials.wake` as its number ends it."""
+        """The message waits; a timer with `held.waits.timer_id` as its number ends it."""
         counts, effects, topic = self._context.counts, self._context.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
         held.lane.count("waited", wait.why)
@@ -77,37 +77,37 @@ class LocalDelays:
         seconds = wait.delay / 1000
         match wait.why:
             case Rule.IN_PLACE:
-                trials = held.tried()
-                trials.in_place += 1
-                trials.resting = True
+                waits = held.mutable_waits()
+                waits.local_retries += 1
+                waits.in_local_retry = True
                 self._resting += 1
             case Rule.OVER_LIMIT:
-                held.entitled = True
+                held.has_reservation = True
             case Rule.UNAVAILABLE:
-                held.tried().unavailable += 1
+                held.mutable_waits().unavailable += 1
                 seconds *= self._rng.uniform(1.0, 1.25)
             case Rule.STUCK:
-                held.tried().stuck += 1
+                held.mutable_waits().undeliverable_retries += 1
                 effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
             case Rule.EARLY if wait.delay > MAX_MEMORY_WAIT:
                 self._begin_early(held, seconds, now)
         held.enter(Stage.WAITING)
-        held.tried().wake = self._set_timer(now + seconds, held)
+        held.mutable_waits().timer_id = self._set_timer(now + seconds, held)
 
     def ended(self, held: InFlight) -> None:
         """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
-        if held.trials.resting:
-            held.trials.resting = False
+        if held.waits.in_local_retry:
+            held.waits.in_local_retry = False
             self._resting -= 1
-        if held.trials.early:
-            held.trials.early = False
+        if held.waits.early:
+            held.waits.early = False
             self._early(held).add(held, -1)
 
     def _early(self, held: InFlight) -> _Early:
         return self._early_ready if held.lane.lane.state is State.READY else self._early_state
 
     def _begin_early(self, held: InFlight, seconds: float, now: float) -> None:
-        held.tried().early = True
+        held.mutable_waits().early = True
         lane, early, policy = held.lane, self._early(held), self._context.policy
         early.add(held, 1)
         if not policy.holds_back(lane.lane):

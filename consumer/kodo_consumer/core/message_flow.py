@@ -14,12 +14,10 @@ from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Lookah
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
-from kodo_consumer.core.parked_messages import Parking
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure_reason
 from kodo_consumer.core.policy import NOBODY
-from kodo_consumer.core.publishing import PendingPublishes, PendingReroute, Published, Refused
-from kodo_consumer.core.receive_checks import before_its_turn, on_arrival
-from kodo_consumer.core.send_state import PendingPublish
+from kodo_consumer.core.publishing import PendingPublish, PendingPublishes, PendingReroute, Published, Refused
+from kodo_consumer.core.receive_checks import check_before_queueing, check_on_receipt
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.sequences.gap_monitor import GapMonitor
     from kodo_consumer.core.timers import TimerQueue
 
-Sleeper = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]
+TimerTarget = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[float], None]
 
 
 class MessageFlow:
@@ -43,17 +41,17 @@ class MessageFlow:
         self,
         context: EngineContext,
         clock: Clock,
-        stock: LookaheadBudget,
+        lookahead: LookaheadBudget,
         scheduler: Scheduler,
-        timers: TimerQueue[Sleeper],
-        sole: GapMonitor | None,
+        timers: TimerQueue[TimerTarget],
+        gap_monitor: GapMonitor | None,
         rng: Random,
     ) -> None:
         self.due_times = DueTimes()
         self._observer = context.observer
-        self._context, self._clock, self._stock, self._scheduler, self._sole = context, clock, stock, scheduler, sole
+        self._context, self._clock, self._lookahead = context, clock, lookahead
+        self._scheduler, self._gap_monitor = scheduler, gap_monitor
         self._delays = LocalDelays(context, timers.set, rng)
-        self._parking = Parking(context, stock)
         self.publishes = PendingPublishes(context, timers.set, clock, rng)
         to = context.policy.audit
         self.recorder = None if to is None else AuditRecorder(context, to, clock, self.publishes.send, timers.set)
@@ -66,50 +64,50 @@ class MessageFlow:
         properties = delivery.properties
         held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
         held.received = now
-        self._stock.add(held)
+        self._lookahead.add(held)
         if policy.is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
-            if self._sole is not None:
-                self._sole.received(held.delivery, lane.lane)
+            if self._gap_monitor is not None:
+                self._gap_monitor.received(held.delivery, lane.lane)
             self._scheduler.queues.enqueue(
                 held
             )  # nothing can stand in its way: the same as below, without the questions
             return
-        outcome = on_arrival(held, policy, self._clock.wall())
+        outcome = check_on_receipt(held, policy, self._clock.wall())
         self._context.counts.unsigned += policy.signer is not None and held.delivery is not delivery
-        if self._sole is not None:
-            self._sole.received(held.delivery, lane.lane)
+        if self._gap_monitor is not None:
+            self._gap_monitor.received(held.delivery, lane.lane)
         if outcome is not None:
-            self.conclude(held, outcome, now)
-        elif lane.chain(held):
+            self.apply_decision(held, outcome, now)
+        elif lane.enqueue_by_key(held):
             self.check_due(held, now)
 
     def check_due(self, held: InFlight, now: float) -> None:
         """Queues the message, or begins its wait."""
-        outcome = before_its_turn(held, self._context.policy, wall := self._clock.wall())
+        outcome = check_before_queueing(held, self._context.policy, wall := self._clock.wall())
         if outcome is None or (isinstance(outcome, TooEarly) and self._delays.hurries(held, outcome.due - wall)):
-            self._scheduler.admit(held, now, in_turn=self._stock.ample)
-            self.conclude_over_limit(now)
+            self._scheduler.admit(held, now, in_turn=self._lookahead.is_low)
+            self.decide_over_limit(now)
         else:
-            self.conclude(held, outcome, now)
+            self.apply_decision(held, outcome, now)
 
-    def conclude_over_limit(self, now: float) -> None:
+    def decide_over_limit(self, now: float) -> None:
         """Decides about the messages that the scheduler found over a limit."""
         found = self._scheduler.over_limit
         while found:
             held, slot = found.pop(0)
             wall = self._clock.wall() + round((slot.at - now) * 1000)
             is_quota = slot.over is LimitKind.QUOTA
-            self.conclude(held, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
+            self.apply_decision(held, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
 
     def wake(self, held: InFlight, timer: int, now: float) -> None:
         """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
-        if held.stage is Stage.WAITING and held.trials.wake == timer:
+        if held.stage is Stage.WAITING and held.waits.timer_id == timer:
             self._delays.ended(held)
             self.check_due(held, now)
 
     def move_aside(self, held: InFlight, wait: float, now: float) -> None:
         """Publishes a message of an isolated tenant elsewhere, due in `wait` seconds."""
-        self.conclude(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
+        self.apply_decision(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
@@ -123,13 +121,13 @@ class MessageFlow:
             else:
                 self._complete(held, now)
             return
-        if (reason := failure(outcome)) is not None:
+        if (reason := failure_reason(outcome)) is not None:
             counts.failed[reason] += 1
             counts.timed_out += outcome is TOOK_TOO_LONG
             held.lane.count("failed", reason)
-        self.conclude(held, outcome, now)
+        self.apply_decision(held, outcome, now)
 
-    def conclude(self, held: InFlight, outcome: Outcome, now: float) -> None:
+    def apply_decision(self, held: InFlight, outcome: Outcome, now: float) -> None:
         """Decides what an outcome means, and carries it out."""
         decision = decide(held.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall())
         if self._observer is not None:
@@ -142,7 +140,7 @@ class MessageFlow:
             case Delay():
                 self._delays.begin(held, decision, now)
             case Reroute() | TransferOut():
-                self.publishes.begin(held, decision, now)
+                self.publishes.start(held, decision, now)
             case _:
                 assert_never(decision)
 
@@ -158,14 +156,14 @@ class MessageFlow:
                 for held in self.recorder.stored(batch):
                     self._acknowledge(held, now)
             case Refused(sent, reason) if sent.last_resort:
-                self._start_next_of_key(sent.held, now)  # by its key, which is not kept
-                self._parking.park(sent.held, f"{sent.message.topic} will not take it: {reason}")
+                self._start_next_for_key(sent.held, now)  # by its key, which is not kept
+                self._park(sent.held, f"{sent.message.topic} will not take it: {reason}")
             case Refused(sent, reason):
-                self.conclude(sent.held, outcomes.Refused(f"refused by its target: {reason}"), now)
+                self.apply_decision(sent.held, outcomes.RejectedByTarget(f"refused by its target: {reason}"), now)
 
     @property
     def busy(self) -> bool:
-        """Whether a receipt is awaited, of a message or of audit records."""
+        """True if a receipt is awaited, of a message or of audit records."""
         return self.publishes.waiting > 0 or (self.recorder is not None and self.recorder.busy)
 
     # ---- the end of a message
@@ -177,27 +175,44 @@ class MessageFlow:
         if self.recorder is None:
             self._acknowledge(held, now)
             return
-        self._start_next_of_key(held, now)
+        self._start_next_for_key(held, now)
         if self.recorder.add(held, why, now, reason, target, token):
             self._acknowledge(held, now)
 
     def _acknowledge(self, held: InFlight, now: float) -> None:
-        """Nothing is left to do for this message."""
-        held.lane.acks.append(held.token)
+        """Acknowledges and releases a message that is complete."""
+        held.lane.acks.append(held.ack_token)
         self._context.unsent += 1
         entry = held.entry
         entry.done |= 1 << held.delivery.batch_index + 1
         entry.at = now
         self.release(held)
-        self._start_next_of_key(held, now)
+        self._start_next_for_key(held, now)
 
-    def _start_next_of_key(self, held: InFlight, now: float) -> None:
-        if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
+    def _start_next_for_key(self, held: InFlight, now: float) -> None:
+        if held.lane.key_queues is not None and (following := held.lane.next_for_key(held)) is not None:
             self.check_due(following, now)
+
+    def _park(self, held: InFlight, reason: str) -> None:
+        """Parks a message that every target refuses, the dead letters too, and raises an alarm: nobody will handle it.
+
+        It stays unacknowledged. The broker has its payload, so nothing is kept that others could use, and the next of
+        its key goes on, as after a dead letter. Only the number of such messages is limited, as the broker limits what
+        is unacknowledged: beyond it their lane is no longer read.
+        """
+        lane, lookahead = held.lane, self._lookahead
+        lookahead.park(held)
+        self._context.counts.parked += 1
+        lane.blocked = lane.blocked or lookahead.overgrown
+        text = (
+            f"{lane.lane.topic}: message {held.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
+        )
+        more = f". {lookahead.parked} are parked: the topic is no longer read" if lane.blocked else ""
+        self._context.effects.alarm("parked", text + more)
 
     def release(self, held: InFlight) -> None:
         """The worker keeps nothing of the message: it is acknowledged, or comes again."""
         held.enter(Stage.RELEASED)
-        self._stock.remove(held)
-        if held.trials.resting or held.trials.early:
+        self._lookahead.remove(held)
+        if held.waits.in_local_retry or held.waits.early:
             self._delays.ended(held)

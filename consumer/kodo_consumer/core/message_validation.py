@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodo_consumer.core.envelope import PREFIX, Outgoing, size_on_the_way
+from kodo_consumer.core.envelope import PREFIX, Outgoing, wire_size
 from kodo_consumer.core.outcomes import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
 from kodoctl.errors import UsageError, error
@@ -71,7 +71,7 @@ class MessageValidator:
 
     def too_large(self, message: Outgoing) -> UsageError | None:
         """Error to raise for a message that is too large for the topic; None: it may be sent."""
-        if not self._largest or (size := size_on_the_way(message)) <= self._largest:
+        if not self._largest or (size := wire_size(message)) <= self._largest:
             return None
         detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"
         return UsageError(error("K729", "message too large", detail))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.envelope import PREFIX
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked
-from kodo_consumer.core.state_machine import obstacle
+from kodo_consumer.core.state_machine import why_not_level
 from kodoctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class OutcomeValidator:
         self._policy = policy
         self._forms: dict[str, MessageValidator] = {}
 
-    def judged(self, held: InFlight, asked: Outcome) -> Outcome:
+    def validate(self, held: InFlight, asked: Outcome) -> Outcome:
         """As asked, or failed."""
         if isinstance(asked, MoveAsked):
-            problem = obstacle(held.envelope(may_wait=True), asked.level, self._policy)
+            problem = why_not_level(held.envelope(may_wait=True), asked.level, self._policy)
             return Failed(f"MoveTo: {problem}") if problem else asked
         if isinstance(asked, TransferAsked):
             problem = self._problem(held, asked)

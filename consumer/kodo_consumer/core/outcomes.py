@@ -43,7 +43,7 @@ class StateAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class DeadLettered:
     """No later try can help."""
 
     reason: str
@@ -76,7 +76,7 @@ class TransferAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class DependencyDown:
+class DependencyUnavailable:
     """Something the handler needs is not there."""
 
     dependency: str
@@ -88,14 +88,14 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
-class Postponed:
-    """Taken, and not started after all: somebody else runs it, or what must be written down before cannot be now."""
+class Deferred:
+    """Taken, and not started after all: another worker runs it, or its mark cannot be stored now."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotForUs:
+class OtherSubscription:
     """Another subscription's escalation on a topic both read."""
 
 
@@ -107,7 +107,7 @@ class TooEarly:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class TakenOverFromSoften:
     """Left here by the Go library, which waits by itself until a message is `due` (ms since the epoch)."""
 
     due: int
@@ -142,29 +142,29 @@ class Isolated:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class CorruptHeaders:
     """Control properties on a state topic that no worker wrote."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedByTarget:
     """The target's broker will never take this message: too big, its schema, not authorised."""
 
     reason: str
 
 
 Outcome = (
-    Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
-    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Isolated | Broken | Refused | Adopted
+    Done | Failed | RetryAsked | StateAsked | DeadLettered | Discarded | MoveAsked | TransferAsked | DependencyUnavailable
+    | Repeated | Deferred | OtherSubscription | TooEarly | Routed | OverRate | OverQuota | Isolated | CorruptHeaders | RejectedByTarget | TakenOverFromSoften
 )  # fmt: skip
 DONE = Done()
 TOOK_TOO_LONG = Failed("handler took too long")
 
 
-def failure(outcome: Outcome) -> str | None:
-    """As what a handler's failed run is counted: an exception's class, a verdict's name; None when it did not fail.
+def failure_reason(outcome: Outcome) -> str | None:
+    """Label under which a failed run of a handler is counted: an exception's class, a verdict's name; None: no failure.
 
     Of a reason with details (`MoveTo: no level L9`) it is what stands before them: details may be anything.
     """
@@ -185,14 +185,14 @@ def _text(said: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def in_trouble(outcome: Outcome) -> bool:
+def is_systemic(outcome: Outcome) -> bool:
     """True if the end of a handler suggests a fault that concerns more than one message.
     PENDING and BLOCKING concern the message alone.
     """
-    return isinstance(outcome, Failed | RetryAsked | DependencyDown)
+    return isinstance(outcome, Failed | RetryAsked | DependencyUnavailable)
 
 
-class HandlerSignal(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
+class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
     """Base of what a handler may raise; anything else it raises counts as failed."""
 
     @property
@@ -201,7 +201,7 @@ class HandlerSignal(Exception):  # noqa: N818  # not an error: how a handler say
         raise NotImplementedError
 
 
-def asked_by(verdict: HandlerSignal) -> Outcome:
+def outcome_of(verdict: HandlerSignal) -> Outcome:
     """Outcome that a verdict asks for.
     Raises whatever a verdict from the user raises; TypeError where it is no outcome.
     """
@@ -217,11 +217,6 @@ class HandlerFailedError(HandlerSignal):
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
         self._outcome = outcome or Failed(reason)
-
-    @classmethod
-    def of(cls, outcome: Outcome) -> HandlerFailedError:
-        """For what came of it."""
-        return cls(outcome.reason if isinstance(outcome, Failed) else type(outcome).__name__, outcome)
 
     @property
     def outcome(self) -> Outcome:
@@ -272,7 +267,7 @@ class Dead(HandlerSignal):
     @property
     def outcome(self) -> Outcome:
         """Died."""
-        return Died(_text(self) or "dead")
+        return DeadLettered(_text(self) or "dead")
 
 
 class Repeat(HandlerSignal):
@@ -361,10 +356,10 @@ class Unavailable(HandlerSignal):
     @property
     def outcome(self) -> Outcome:
         """Dependency down."""
-        return DependencyDown(self.dependency)
+        return DependencyUnavailable(self.dependency)
 
 
-def raised_for(outcome: Outcome) -> HandlerSignal:
+def exception_for(outcome: Outcome) -> HandlerSignal:
     """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
     match outcome:
         case RetryAsked(after, reason, code):
@@ -373,7 +368,7 @@ def raised_for(outcome: Outcome) -> HandlerSignal:
             return Pending(reason)
         case StateAsked(_, reason):
             return Blocking(reason)
-        case Died(reason):
+        case DeadLettered(reason):
             return Dead(reason)
         case Discarded(reason):
             return Discard(reason)
@@ -381,12 +376,14 @@ def raised_for(outcome: Outcome) -> HandlerSignal:
             return MoveTo(level)
         case TransferAsked(topic, payload, changes, key):
             return Transfer(topic, payload, key=key, properties=changes)
-        case DependencyDown(dependency):
+        case DependencyUnavailable(dependency):
             return Unavailable(dependency)
         case Repeated():
             return Repeat()
+        case Failed(reason):
+            return HandlerFailedError(reason, outcome)
         case _:
-            return HandlerFailedError.of(outcome)
+            return HandlerFailedError(type(outcome).__name__, outcome)
 
 
 def _milliseconds(span: timedelta | str | None) -> int | None:

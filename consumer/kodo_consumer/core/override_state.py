@@ -1,4 +1,4 @@
-"""Live orders at work: what a policy becomes under them, and how a worker learns of them."""
+"""Overrides in force: the policy that follows from them, and the listener that reads them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
+from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of
 from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
-KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}
 
 
-def misfit(order: Override, policy: Policy) -> str:
-    """What keeps this subscription from following an order, in words; "" if nothing does."""
+def why_not_followed(order: Override, policy: Policy) -> str:
+    """Reason why this subscription cannot follow an order, in words; "" if it can."""
     if order.lane:
         names = [lane.name for lane in policy.lanes]
         return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
@@ -53,13 +52,8 @@ def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
     return frozenset(order.tenant for order in orders if order.what is OverrideKind.PAUSE and order.tenant)
 
 
-def kind_of(limit: Limit) -> str:
-    """`rate`, `concurrency` or `quota`."""
-    return next(name for name, kind in KINDS.items() if isinstance(limit, kind))
-
-
 def _meant(limit: Limit, order: Override) -> bool:
-    return order.what is OverrideKind.LIMIT and isinstance(limit, KINDS[order.limit]) and (limit.by or "") == order.by
+    return order.what is OverrideKind.LIMIT and kind_of(limit) == order.limit and (limit.by or "") == order.by
 
 
 def _ordered(limit: Limit, orders: Sequence[Override]) -> Limit:
@@ -87,7 +81,7 @@ def _changed(limit: Limit, order: Override) -> Limit:
 
 
 class OverrideListener:
-    """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
+    """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
 
     Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.
     Thread-safe.
@@ -122,7 +116,7 @@ class OverrideListener:
         followed = active_overrides(self._given, self._clock.wall())
         if followed != self._followed:
             self._followed = followed
-            for line in self._told(followed):
+            for line in self._lines(followed):
                 log.warning("steered: %s", line)
             self._adopt(followed)
 
@@ -134,11 +128,11 @@ class OverrideListener:
             return
         policy = self._policy()
         for order in given:
-            if reason := misfit(order, policy):
+            if reason := why_not_followed(order, policy):
                 log.warning("steered: %s is not followed: %s", order, reason)
-        self._given = tuple(order for order in given if not misfit(order, policy))
+        self._given = tuple(order for order in given if not why_not_followed(order, policy))
 
-    def _told(self, orders: Sequence[Override]) -> Iterator[str]:
+    def _lines(self, orders: Sequence[Override]) -> Iterator[str]:
         if not orders:
             yield "no orders any more, everything is as the file says"
         for order in orders:

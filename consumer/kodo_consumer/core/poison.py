@@ -76,9 +76,9 @@ class Crashes:
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def crashed(self, identity: str, *, alone: bool) -> Judgement:
-        """A process ended while it ran this message."""
-        crashes = self._counts.pop(identity, 0) + alone
+    def crashed(self, identity: str) -> Judgement:
+        """A process ended while it ran this message, which it ran alone."""
+        crashes = self._counts.pop(identity, 0) + 1
         self._counts[identity] = crashes
         if len(self._counts) > _MAX_COUNTED:
             del self._counts[next(iter(self._counts))]

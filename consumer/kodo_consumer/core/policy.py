@@ -118,6 +118,11 @@ class Quota:
 Limit = Rate | Concurrency | Quota
 
 
+def kind_of(limit: Limit) -> str:
+    """`rate`, `concurrency` or `quota`."""
+    return type(limit).__name__.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class AuditTo:
     """The topic of audit records. `wait`: a message is acknowledged only after the receipt of its record."""

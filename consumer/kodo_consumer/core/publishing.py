@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import State, rewritten, signed, transferred
+from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
-from kodo_consumer.core.send_state import PendingPublish
 from kodo_consumer.core.soften_headers import without
 from kodo_consumer.core.state_machine import Reroute, Rule, TransferOut
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.envelope import Outgoing
 
 SEND_TIMEOUT: Final = 60.0
 """Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
 has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
 """
 HANGS: Final = SEND_TIMEOUT + 15.0
-"""Seconds after which a send without a receipt hangs: even the client tells nothing of it."""
+"""Seconds after which a send without a receipt hangs: even the client reports nothing of it."""
 _MOST_PATIENCE: Final = 600.0  # seconds
+_FIRST_BACKOFF: Final = 0.2
+_MOST_BACKOFF: Final = 30.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingPublish:
+    """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
+
+    message: Outgoing
+    tries: int = field(default=0, init=False)
+    sent_at: float = field(default=0.0, init=False)
+
+    @property
+    def backoff(self) -> float:
+        """Seconds before the next try."""
+        return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +89,7 @@ class PendingPublishes:
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
-    def begin(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
+    def start(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
         """Publishes a message until it has a receipt."""
         held.enter(Stage.PUBLISHING)
         self.waiting += 1
@@ -90,7 +106,7 @@ class PendingPublishes:
         match decision:
             case Reroute(target, control, why):
                 due = jittered(control.due, self._clock.wall(), self._rng)
-                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic, due)
+                message = reroute_message(held.delivery, control, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = control.reason or ""
                 return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
@@ -98,7 +114,7 @@ class PendingPublishes:
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
-                message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
+                message = transfer_message(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
                 why = Rule.TRANSFERRED
                 return PendingReroute(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:
@@ -110,7 +126,7 @@ class PendingPublishes:
         sending.tries += 1
         sending.sent_at = now
         self._out[self._next] = sending
-        self._context.effects.send(self._next, sending.message)
+        self._context.effects.publish.append((self._next, sending.message))
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> Published | Refused | None:
         """The broker's word on a send, as the end of it; None: it is sent again later, or nobody's."""
@@ -134,12 +150,12 @@ class PendingPublishes:
                 assert_never(receipt)
 
     @property
-    def hanging_from(self) -> float:
-        """When the oldest send will have been without a receipt for too long; infinite when none is out."""
+    def stalled_at(self) -> float:
+        """Time when the oldest send will have been without a receipt for too long; infinite when none is out."""
         oldest = next(iter(self._out.values()), None)
         return oldest.sent_at + self._patience if oldest else float("inf")
 
-    def renew(self, now: float) -> None:
+    def restart(self, now: float) -> None:
         """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without
         enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
         stores it in the end.

@@ -5,36 +5,64 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import BrokenControlError, Control, State, meant_for, read_control
-from kodo_consumer.core.outcomes import Adopted, Broken, NotForUs, Outcome, Routed, TooEarly
-from kodo_consumer.core.signature_checks import believed
+from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, State, meant_for, read_control
+from kodo_consumer.core.outcomes import (
+    CorruptHeaders,
+    OtherSubscription,
+    Outcome,
+    Routed,
+    TakenOverFromSoften,
+    TooEarly,
+)
+from kodoctl.protocol.properties import FOR
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.protocol.signing import Signer, stripped, unmarked
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.policy import Lane, Policy
+
+UNSIGNED = "control properties without a valid signature"
 
 
-def on_arrival(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
+def check_on_receipt(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready
     topic broken ones mean a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
-        held.delivery, broken = believed(held.delivery, held.lane.lane, policy.signer)
+        held.delivery, broken = verify_headers(held.delivery, held.lane.lane, policy.signer)
     try:
         held.control = _control(held, policy, wall)
     except BrokenControlError as problem:
-        held.control = Control(meant_for=meant_for(held.delivery.properties))
+        held.control = Headers(meant_for=meant_for(held.delivery.properties))
         broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
     if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
-        return NotForUs()
+        return OtherSubscription()
     if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
         held.delivery = held.delivery._replace(broken=broken)
-        return Broken(broken)
+        return CorruptHeaders(broken)
     return None
 
 
-def _control(held: InFlight, policy: Policy, wall: int) -> Control:
+def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
+    """The message as far as it may be believed, and why it must not go on at all ("" when it may).
+
+    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only
+    workers write, and they sign: anything else is quarantined, without what it claims.
+    """
+    ready = lane.state is State.READY
+    properties = delivery.properties
+    if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
+        return delivery, ""
+    kept = stripped(properties)
+    # A producer's mark: unsigned it proves nothing, and is no message either.
+    if ready and properties.get(FOR) == NOBODY:
+        kept[FOR] = NOBODY
+    return delivery._replace(properties=kept), "" if ready else UNSIGNED
+
+
+def _control(held: InFlight, policy: Policy, wall: int) -> Headers:
     """Control properties of the message, as far as they may be believed: anybody who may send to a ready topic may
     write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
     it. Raises BrokenControlError.
@@ -63,13 +91,13 @@ def _is_adopted(held: InFlight, policy: Policy) -> bool:
     return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
 
 
-def before_its_turn(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
+def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
     if held.delivery.broken:
-        return Broken(held.delivery.broken)
+        return CorruptHeaders(held.delivery.broken)
     due = held.control.due
     if due is not None and due > wall:  # asked only then: it is rare
-        return Adopted(due) if _is_adopted(held, policy) else TooEarly(due)
+        return TakenOverFromSoften(due) if _is_adopted(held, policy) else TooEarly(due)
     return _route(held, policy)
 
 

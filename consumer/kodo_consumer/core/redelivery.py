@@ -1,4 +1,4 @@
-"""Messages that come again, here or to another worker: what has not started is let go, what runs is recognised.
+"""Redelivery: messages come again, here or to another worker. Unstarted ones are released, running ones recognised.
 
 Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
 ordered topic.
@@ -26,18 +26,18 @@ log = logging.getLogger("kodo.consumer")
 
 
 class HandOver:
-    """Lets go, and takes the broker's answers to who the active consumer is. To be called as the engine is."""
+    """Releases messages, and takes the answers of the broker about active consumers. To be called as the engine is."""
 
     def __init__(
         self,
         context: EngineContext,
         flow: MessageFlow,
         scheduler: Scheduler,
-        sole: GapMonitor | None,
+        gap_monitor: GapMonitor | None,
         clock: Clock,
         set_timer: Callable[[float, Callable[[float], None]], int],
     ) -> None:
-        self._context, self._flow, self._scheduler, self._sole = context, flow, scheduler, sole
+        self._context, self._flow, self._scheduler, self._gap_monitor = context, flow, scheduler, gap_monitor
         self._clock, self._set_timer = clock, set_timer
 
     def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
@@ -47,18 +47,18 @@ class HandOver:
         self._others_read()
         if lane.active is not None:
             lane.active.disconnected(partition)
-        self.let_go(lane, partition)
+        self.drop_unstarted(lane, partition)
 
-    def let_go(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
-        """Forgets what has not started, unacknowledged, of one partition or of all: the broker has it still."""
+    def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
+        """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
             self._flow.release(held)
-        self._context.counts.let_go += len(unstarted)
+        self._context.counts.released += len(unstarted)
         self._scheduler.queues.drop(lane)
-        for chain in list((lane.chains or {}).values()):
-            if chain[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
-                self._flow.check_due(chain[0], self._clock.now())
+        for key_queue in list((lane.key_queues or {}).values()):
+            if key_queue[0].stage is Stage.BLOCKED_BY_KEY:  # what was before it was of another partition
+                self._flow.check_due(key_queue[0], self._clock.now())
         return unstarted
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> Sequence[Delivery]:
@@ -72,20 +72,20 @@ class HandOver:
         self._lapse(lane, now)
         if named is None or asked + VALID <= now:
             if active.unknown(asked, now):
-                text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
+                text = f"{topic}: the admin API does not name the active consumer: nothing of it starts until it does"
                 self._context.effects.alarm("active", text)
             return ()
         change = active.answered(named, asked, now)
         if active.starts_until < float("inf"):
             self._set_timer(active.starts_until, partial(self._lapse, lane))
         if change.untold:
-            what = f"{topic}: the admin API does not tell who the active consumer of {_named(change.untold)} is"
+            what = f"{topic}: the admin API does not name the active consumer of {_named(change.untold)}"
             self._context.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
         for partition in change.anew:
             log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
             self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
-            gone = self.let_go(lane, partition)
+            gone = self.drop_unstarted(lane, partition)
             active.keep([held.delivery for held in gone if held.received >= asked], now)
         if change.lost:
             self._others_read()
@@ -95,22 +95,24 @@ class HandOver:
         return change.ready
 
     def _lapse(self, lane: LaneState, now: float) -> None:
-        """Lets go partitions of which no answer is valid any more: another worker may be active, and handle what this one has."""
+        """Releases partitions without a valid answer: another worker may be active, and handle what this one has."""
         assert lane.active is not None
         for partition in (lapsed := lane.active.lapse(now)):
-            self.let_go(lane, partition)
+            self.drop_unstarted(lane, partition)
         if lapsed:
             self._others_read()
             self._scheduler.queues.version += 1
 
     def _others_read(self) -> None:
-        if self._sole is not None:
-            self._sole.disconnected(self._clock.wall())
+        if self._gap_monitor is not None:
+            self._gap_monitor.disconnected(self._clock.wall())
 
     @staticmethod
     def _tell(topic: str, change: Change) -> None:
         if change.lost:
-            log.info("%s: another worker is active for %s: what has not started is let go", topic, _named(change.lost))
+            log.info(
+                "%s: another worker is active for %s: what has not started is released", topic, _named(change.lost)
+            )
         if change.gained:
             log.info("%s: active for %s", topic, _named(change.gained))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import CONTROL_NAMES, FRESH, MAX_REASON, BrokenControlError, Control, Delivery, State
+from kodo_consumer.core.envelope import CONTROL_NAMES, FRESH, MAX_REASON, BrokenControlError, Delivery, Headers, State
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ _MOST: Final = 1_000_000
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
-    """Whether these headers count: no kodo worker or recall has said anything yet."""
+    """True if these headers count: neither a kodo worker nor a recall has written any."""
     return CONTROL_NAMES.isdisjoint(properties) and not NAMES.isdisjoint(properties)
 
 
-def read(delivery: Delivery, lane: Lane) -> Control:
-    """What they say, as control properties would. Raises BrokenControlError for what the library would not have
-    written.
+def read(delivery: Delivery, lane: Lane) -> Headers:
+    """The headers as control properties. Raises BrokenControlError for values that the library would not have written.
 
     Its origin id names a whole batch, so here the message is named by where it was found. Of a message in a waiting
     state the move there is counted, which soften counts when the message is taken out again.
@@ -60,7 +59,7 @@ def read(delivery: Delivery, lane: Lane) -> Control:
     if lane.state in counted:
         counted[lane.state] += 1
     was_moved = ORIGIN_ID in properties or lane.state is not State.READY
-    return Control(
+    return Headers(
         retrying=counted[State.RETRYING],
         pending=counted[State.PENDING],
         blocking=counted[State.BLOCKING],

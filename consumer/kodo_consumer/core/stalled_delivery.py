@@ -46,7 +46,7 @@ class StalledDeliveryDetector:
         self._in_a_row: Counter[int] = Counter()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """What the broker says of a lane now; None: it could not be asked, and of a part of it nothing follows."""
+        """Takes the present stats of a lane; None: not known. From stats of a part of it nothing follows."""
         index = lane.index
         if stats is None or not stats.whole:
             self._before.pop(index, None)
@@ -92,7 +92,7 @@ class StalledDeliveryDetector:
 
 
 def _waits(lane: Lane, stats: LaneStats) -> bool:
-    """Whether there is something that a consumer with room should be sent, delays aside. Where order is kept, a key's messages
-    wait for others of it.
+    """True if a consumer with room should be sent messages, delays aside. Where order is kept, messages of a key wait for
+    others of it.
     """
     return not lane.ordered and not stats.blocked and stats.backlog > stats.unacknowledged

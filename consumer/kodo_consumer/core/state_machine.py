@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
-from kodo_consumer.core.envelope import Control, Envelope, Level, State
+from kodo_consumer.core.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.outcomes import (
-    Adopted,
-    Broken,
-    DependencyDown,
-    Died,
+    CorruptHeaders,
+    DeadLettered,
+    Deferred,
+    DependencyUnavailable,
     Discarded,
     Done,
     Failed,
     Isolated,
     MoveAsked,
-    NotForUs,
+    OtherSubscription,
     Outcome,
     OverQuota,
     OverRate,
-    Postponed,
-    Refused,
+    RejectedByTarget,
     Repeated,
     RetryAsked,
     Routed,
     StateAsked,
+    TakenOverFromSoften,
     TooEarly,
     TransferAsked,
 )
@@ -74,7 +74,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The message is finished with."""
+    """The message is complete."""
 
     why: Rule
     reason: str = ""
@@ -85,14 +85,14 @@ class Delay(NamedTuple):
 
     delay: int
     why: Rule
-    control: Control
+    control: Headers
 
 
 class Reroute(NamedTuple):
     """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`."""
 
     target: Target
-    control: Control
+    control: Headers
     why: Rule
 
 
@@ -109,13 +109,13 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
-    """What becomes of a message. `now`: ms since the epoch. Due times come without jitter."""
+    """Decision about a message. `now`: ms since the epoch. Due times come without jitter."""
     match outcome:
         case Done():
             return Acknowledge(Rule.DONE)
         case Discarded(reason):
             return Acknowledge(Rule.DISCARDED, reason)
-        case NotForUs():
+        case OtherSubscription():
             return Acknowledge(Rule.NOT_FOR_US)
         case Repeated():
             return Acknowledge(Rule.REPEATED)
@@ -134,8 +134,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _refused_by_limit(envelope, (State.BLOCKING, State.PENDING), slot, policy, now, most=policy.horizon)
         case Isolated(due):
             return _isolated(envelope, due, policy, now)
-        case Died(reason) | Broken(reason) | Refused(reason):
-            return _die(envelope, reason, policy)
+        case DeadLettered(reason) | CorruptHeaders(reason) | RejectedByTarget(reason):
+            return _dead_letter(envelope, reason, policy)
         case Routed(level):
             return _to_level(envelope, level, Rule.ROUTED, policy, now)
         case MoveAsked(level):
@@ -144,14 +144,14 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             if topic not in policy.produces:
                 return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
             return TransferOut(policy.produces[topic], outcome)
-        case DependencyDown():
+        case DependencyUnavailable():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
             return Delay(delay, Rule.UNAVAILABLE, envelope.control)
-        case Postponed():
+        case Deferred():
             return Delay(POSTPONED, Rule.POSTPONED, envelope.control)
         case TooEarly(due):
             return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.control)
-        case Adopted(due):
+        case TakenOverFromSoften(due):
             return _adopted(envelope, due, policy, now)
         case _:
             assert_never(outcome)
@@ -162,11 +162,11 @@ def _failed(
 ) -> Decision:
     if envelope.level.is_backup:
         return _failed_in_backup(envelope, reason, policy, now, after)
-    if _in_order(envelope, policy):
+    if _must_keep_order(envelope, policy):
         return _failed_in_order(envelope, reason, policy, in_place=in_place, after=after)
     ready = envelope.state is State.READY
-    if in_place and ready and envelope.may_wait and envelope.in_place < len(policy.in_place):
-        return Delay(policy.in_place[envelope.in_place], Rule.IN_PLACE, envelope.control)
+    if in_place and ready and envelope.may_wait and envelope.local_retries < len(policy.in_place):
+        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.control)
     due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
     return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
 
@@ -188,39 +188,41 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     waits = policy.waits[None]
     used = envelope.control.backup
     if used >= waits.attempts:
-        return _die(envelope, reason, policy)
+        return _dead_letter(envelope, reason, policy)
     delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
     control = envelope.control._replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
         return Delay(delay, Rule.BACKUP, control)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
-        return _die(envelope, reason, policy)
+        return _dead_letter(envelope, reason, policy)
     return _move(envelope, target, control, policy, Rule.BACKUP, due=now + delay)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
     """The key waits in memory, so that its messages stay in order; `block` never gives up."""
-    if in_place and envelope.in_place < len(policy.in_place):
-        return Delay(policy.in_place[envelope.in_place], Rule.IN_PLACE, envelope.control)
+    if in_place and envelope.local_retries < len(policy.in_place):
+        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.control)
     waits = policy.waits[State.RETRYING]
     used = envelope.control.retrying
     if used >= waits.attempts and policy.on_failure == "park":
-        return _die(envelope, reason, policy)
+        return _dead_letter(envelope, reason, policy)
     delay = waits.delay(used + 1) if after is None else _clamped(after, policy)
     why = Rule.PARKED if used < waits.attempts else Rule.STUCK
-    return Delay(delay, why, envelope.control.counted(State.RETRYING))
+    return Delay(delay, why, envelope.control.with_attempt(State.RETRYING))
 
 
 def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, now: int) -> Decision:
-    target = None if envelope.level.is_backup or _in_order(envelope, policy) else policy.target(envelope.level, state)
+    target = (
+        None if envelope.level.is_backup or _must_keep_order(envelope, policy) else policy.target(envelope.level, state)
+    )
     if target is None:
         return _failed(envelope, reason, policy, now)
     waits = policy.waits[state]
     used = envelope.control.attempts(state)
     if used >= waits.attempts:
         return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
-    control = envelope.control.counted(state, due=now + waits.delay(used + 1), reason=reason)
+    control = envelope.control.with_attempt(state, due=now + waits.delay(used + 1), reason=reason)
     return _move(envelope, target, control, policy)
 
 
@@ -243,7 +245,7 @@ def _refused_by_limit(
     control = envelope.control._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
     for state, target in declared.items():
         if control.attempts(state) + counts <= policy.waits[state].attempts:
-            return _move(envelope, target, control.counted(state, counts), policy, limited=True)
+            return _move(envelope, target, control.with_attempt(state, counts), policy, limited=True)
     used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
@@ -273,19 +275,19 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
 
 def _to_level(envelope: Envelope, level: Level, why: Rule, policy: Policy, now: int) -> Decision:
     target = policy.targets.get((level, State.READY))
-    problem = obstacle(envelope, level, policy)
+    problem = why_not_level(envelope, level, policy)
     if target is None or problem:
         return _failed(envelope, f"MoveTo: {problem}", policy, now)
     return _move(envelope, target, envelope.control, policy, why, due=None)
 
 
-def obstacle(envelope: Envelope, level: Level, policy: Policy) -> str:
-    """What keeps a message from going to a level's ready lane; empty: nothing."""
+def why_not_level(envelope: Envelope, level: Level, policy: Policy) -> str:
+    """Reason why a message may not go to the ready lane of a level; empty: it may."""
     if (level, State.READY) not in policy.targets:
         return f"{level} takes no messages"
     if level is envelope.level and envelope.state is State.READY:
         return f"it is on {level}"
-    return "its lane keeps an order" if _in_order(envelope, policy) else ""
+    return "its lane keeps an order" if _must_keep_order(envelope, policy) else ""
 
 
 def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None = None) -> Decision:
@@ -293,12 +295,12 @@ def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None =
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
         return _move(envelope, target, envelope.control, policy, Rule.ESCALATED, due=due, reason=reason)
-    return _die(envelope, reason, policy)
+    return _dead_letter(envelope, reason, policy)
 
 
-def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
+def _dead_letter(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     if policy.dead_letter is None:
-        delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.stuck, 16))
+        delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.undeliverable_retries, 16))
         return Delay(delay, Rule.STUCK, envelope.control)
     control = envelope.control._replace(
         due=None,
@@ -314,7 +316,7 @@ def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
 def _move(
     envelope: Envelope,
     target: Target,
-    control: Control,
+    control: Headers,
     policy: Policy,
     why: Rule | None = None,
     *,
@@ -329,15 +331,15 @@ def _move(
     """
     hop = control.hop + 1
     if hop > policy.max_hops:
-        return _die(envelope, "too many moves", policy)
+        return _dead_letter(envelope, "too many moves", policy)
     meant_for = policy.subscription if target.state is State.READY else None
     reserved = control.reserved if limited else None
     moved = control._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
     return Reroute(target, moved, why or _STATE_WHY[target.state])
 
 
-def _in_order(envelope: Envelope, policy: Policy) -> bool:
-    """Whether the message must not leave its lane unless it dies."""
+def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:
+    """True if the message must not leave its lane unless it dies."""
     return envelope.ordered and policy.on_failure != "leave"
 
 

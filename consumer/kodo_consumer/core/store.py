@@ -1,4 +1,4 @@
-"""The port of stores. One store serves one worker of one subscription; what others wrote for that subscription it
+"""Port of stores. One store serves one worker of one subscription; what others wrote for that subscription it
 sees, too.
 
 Identities are names as `name_of` makes them. Every implementation passes the same contract tests.
@@ -27,7 +27,7 @@ class StoreDownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a worker tells and asks at once.
+    """One request of a worker: its news and its questions.
 
     `done`: handlers that returned, to be remembered. `ended`: handlers that came to any other end. `starting`: messages
     about to be handled.
@@ -40,7 +40,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer:
-    """What the store knows of those starting. All others are marked as started by this worker from now on.
+    """Messages that are known to the store. All others are marked as started by this worker from now on.
 
     `done`: were done before. `marks`: another start of them has not ended.
     """
@@ -50,7 +50,7 @@ class StoreAnswer:
 
 
 class Store(Protocol):
-    """What a worker needs of a store. Every call may raise StoreDownError; calls from several threads are fine."""
+    """Port of a store. Every call may raise StoreDownError; calls from several threads are fine."""
 
     run: str
     """Names this worker in marks and signs of life."""
@@ -58,11 +58,11 @@ class Store(Protocol):
     def create(self) -> None:
         """Makes what the store needs and has not got yet, such as tables."""
 
-    def exchange(self, told: Exchange) -> StoreAnswer:
+    def exchange(self, sent: Exchange) -> StoreAnswer:
         """All of it in one transaction, or nothing."""
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
-        """Replaces the mark that was found by this worker's own; False: somebody else was first."""
+        """Replaces the mark that was found by this worker's own; False: another worker was first."""
 
     def beat(self) -> Mapping[str, int]:
         """A sign of life. Answers the count of every run that has not left, this one's included."""
@@ -79,7 +79,7 @@ class Store(Protocol):
         """Ends calls that hang, if the implementation can hang: they raise StoreDownError."""
 
     def close(self) -> None:
-        """Lets go of connections and files."""
+        """Closes connections and files."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Timers: a heap of sleepers by their waking times, in seconds."""
+"""Timers: a heap of callback targets by their due times, in seconds."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ S = TypeVar("S")
 
 
 class TimerQueue(Generic[S]):
-    """A heap of sleepers by waking time (seconds). A number names each timer, so that an outlived one can be told."""
+    """A heap of callback targets by due time (seconds). A number names each timer, so that an outdated one is recognised."""
 
     __slots__ = ("_count", "_heap", "first")
 
     def __init__(self) -> None:
-        self.first = float("inf")  # when the next timer is due; infinite when nothing sleeps
+        self.first = float("inf")  # when the next timer is due; infinite without any
         self._heap: list[tuple[float, int, S]] = []
         self._count = 0
 
     def __iter__(self) -> Iterator[tuple[int, S]]:
-        return ((number, sleeper) for _, number, sleeper in self._heap)
+        return ((number, target) for _, number, target in self._heap)
 
-    def set(self, at: float, sleeper: S) -> int:
-        """Wakes the sleeper at a moment; answers the timer's number."""
+    def set(self, at: float, target: S) -> int:
+        """Sets a timer for the target; returns its number."""
         self._count += 1
-        heapq.heappush(self._heap, (at, self._count, sleeper))
+        heapq.heappush(self._heap, (at, self._count, target))
         self.first = self._heap[0][0]
         return self._count
 
     def due(self, now: float) -> Iterator[tuple[int, S]]:
         """Timers that are due, taken out one by one; timers set meanwhile are seen too."""
         while self._heap and self._heap[0][0] <= now:
-            _, number, sleeper = heapq.heappop(self._heap)
+            _, number, target = heapq.heappop(self._heap)
             self.first = self._heap[0][0] if self._heap else float("inf")
-            yield number, sleeper
+            yield number, target

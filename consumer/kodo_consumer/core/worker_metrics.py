@@ -1,4 +1,4 @@
-"""Latency metrics of one worker, counted where its messages end. They exist only while somebody wants to read them.
+"""Latency metrics of one worker, counted where its messages end. They exist only while they are read.
 
 The reader is kodo_consumer.adapters.metrics. Called by the engine under the lock of the worker. Readers need no lock:
 they copy, and may be a message behind.

@@ -1,4 +1,4 @@
-"""Asking the broker, twice a second, who the active consumer of each partition is: see
+"""Active consumer poller: asks the broker for the active consumer of each partition, twice a second. See
 kodo_consumer.core.scheduling.failover_partitions.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _LEAST: Final = 0.1  # seconds between two questions, also where answers are slow
 Answered = Callable[[Lane, Mapping[str, str] | None, float], object]
-"""Told of a lane, its active consumers by partition (None: not known), and when that was asked for."""
+"""Called with a lane, its active consumers by partition (None: not known), and the time of the question."""
 
 
 def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
@@ -29,7 +29,7 @@ def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
 
 
 class ActiveConsumers:
-    """One lane's questions. `answered` is told of each, on the thread of `run`."""
+    """Poller of one lane. `answered` is called with each answer, on the thread of `run`."""
 
     def __init__(self, lane: Lane, subscription: str, cluster: Cluster, clock: Clock, answered: Answered) -> None:
         self._lane, self._subscription, self._cluster = lane, subscription, cluster

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.outcomes import DONE, Failed, HandlerSignal, Outcome, asked_by
+from kodo_consumer.core.outcomes import DONE, Failed, HandlerSignal, Outcome, outcome_of
 from kodo_consumer.runtime.threads import begin
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None
-"""What a batch handler may say of a message: None or True for done, else what a handler of one would have raised."""
+"""Result for a message of a batch: None or True for done, else the exception that a handler of one would raise."""
 _RING_AGAIN: Final = 0.5  # seconds
 _JUNK: Final = Failed("batch handler returned no outcomes")
 
@@ -89,15 +89,15 @@ def _outcome(result: Any) -> Outcome | None:
         return DONE
     if isinstance(result, HandlerSignal):
         with suppress(Exception):  # a verdict of the user's own making
-            return asked_by(result)
+            return outcome_of(result)
     return Failed(type(result).__name__) if isinstance(result, BaseException) else None
 
 
 class Gatherer:
-    """Desk for a runner whose units are batches: gathers them from the worker's desk. Any thread may take a turn."""
+    """Work source for an executor of batches: gathers them from the source of the worker. Any thread may call `next`."""
 
-    def __init__(self, desk: WorkSource, batching: Batching, ring: Callable[[], None]) -> None:
-        self._desk, self._batching, self._ring = desk, batching, ring
+    def __init__(self, source: WorkSource, batching: Batching, ring: Callable[[], None]) -> None:
+        self._source, self._batching, self._ring = source, batching, ring
         self._lock = threading.Condition()
         self._gathered: list[Message] = []
         self._since = 0.0
@@ -108,21 +108,21 @@ class Gatherer:
     @property
     def version(self) -> int:
         """See WorkSource."""
-        return self._desk.version + self._due
+        return self._source.version + self._due
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """See WorkSource."""
-        self._desk.broke(problem)
+        self._source.fail(problem)
 
-    def turn(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
-        """See Desk; a batch is a unit."""
+    def next(self, finished: Batch | None, outcome: Outcome | None) -> Batch | None:
+        """See WorkSource; a batch is a unit."""
         ended: list[tuple[Message, Outcome]] = []
         if finished is not None:
             assert outcome is not None
             ended = finished.ended(outcome)
         most = self._batching.most
         room = max(0, most - len(self._gathered))
-        taken = self._desk.exchange(ended, room) if room or ended else []
+        taken = self._source.next_batch(ended, room) if room or ended else []
         with self._lock:
             for message, _ in ended:
                 self.units.pop(message, None)
@@ -151,7 +151,7 @@ class Gatherer:
                     self._lock.wait(_RING_AGAIN)  # every slot may be at work: those that end look by themselves
 
     def given_up(self, message: Message) -> Batch | None:
-        """The batch at work that this message is in; one that has not begun is done without it."""
+        """The batch at work that this message is in; one that has not started is done without it."""
         with self._lock:
             self._gathered = [other for other in self._gathered if other is not message]
             return self.units.pop(message, None)
@@ -179,22 +179,22 @@ class BatchRunner:
         """The event loop of async handlers; None for others."""
         return getattr(self._inner, "loop", None)
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See HandlerExecutor."""
-        self._gatherer = Gatherer(desk, self._batching, self._inner.wake)
-        self._thread = begin(self._gatherer.keep_time, "kodo-gather", desk.broke)
+        self._gatherer = Gatherer(source, self._batching, self._inner.wake)
+        self._thread = begin(self._gatherer.keep_time, "kodo-gather", source.fail)
         self._inner.start(cast("WorkSource", self._gatherer))
 
     def wake(self) -> None:
         """See HandlerExecutor."""
         self._inner.wake()
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See HandlerExecutor. The batch takes too long: the others of it follow by themselves, taken as they were with it."""
         assert self._gatherer is not None
         batch = self._gatherer.given_up(message)
         if batch is not None:
-            self._inner.abandon(cast("Message", batch))
+            self._inner.time_out(cast("Message", batch))
 
     def stop(self) -> None:
         """See HandlerExecutor."""

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kodo_consumer.core.outcomes import Failed, HandlerSignal, Outcome, asked_by
+from kodo_consumer.core.outcomes import Failed, HandlerSignal, Outcome, outcome_of
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
-    """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
+    """Reports handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
 
     def __init__(self, say: Callable[[BaseException], object] | None = None) -> None:
         self._say = say or _log
@@ -27,7 +27,7 @@ class ExceptionReporter:
         """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
         if isinstance(problem, HandlerSignal):
             try:
-                return asked_by(problem)
+                return outcome_of(problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 problem = nested
         kind, now = type(problem), time.monotonic()

@@ -8,14 +8,13 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
@@ -23,9 +22,9 @@ from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
-Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
 _BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
 _MOST_HANGING: Final = 8  # threads, where there are fewer slots
@@ -38,7 +37,7 @@ _CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, bef
 
 
 def _hanging(detail: str) -> KodoctlError:
-    """Restarting is all that helps: whoever watches the process does it."""
+    """Error after which only a restart helps, which the process manager does."""
     return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
 
@@ -52,8 +51,8 @@ class _Slot:
 
 
 class ParkedThreads:
-    """Threads that wait to be woken. `count` and `wake` are for whoever has the executor's lock; a thread counts itself, then
-    sleeps without it.
+    """Threads that wait to be woken. `count` and `wake` need the lock of the executor; a thread counts itself, then sleeps
+    without it.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class ParkedThreads:
         return True
 
     def sleep(self) -> None:
-        """Until somebody wakes this thread."""
+        """Until this thread is woken."""
         self._bells.get()
 
 
@@ -87,33 +86,28 @@ class ThreadExecutor:
         self._handler, self._most = handler, slots
         self._complaints = ExceptionReporter()
         self._lock = threading.Lock()
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._slots: set[_Slot] = set()
         self._parked = ParkedThreads()
         self._stopping = False
         self.hanging = 0  # threads whose handler was given up and has not come back
         self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
-        self._dry = -1  # the desk's version when nothing was left to take
+        self._empty_at_version = -1  # the source's version when nothing was left to take
         self._work = threading.Event()
-        self._scout_thread: threading.Thread | None = None
-        self._scouting = False
-        self._excess = 0  # threads that are to step back
+        self._scaler: threading.Thread | None = None
+        self._scaling = False
+        self._surplus = 0  # threads that are to step back
 
-    def start(self, desk: WorkSource) -> None:
-        """See Runner."""
-        self._desk = desk
-        self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
+    def start(self, source: WorkSource) -> None:
+        """See HandlerExecutor."""
+        self._source = source
+        self._scaler = begin(partial(self._scale_loop, source), "kodo-scout", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         with self._lock:
             if sum(self._in_handlers()) >= len(self._slots) - self._parked.count:
                 self._wake_one()
-
-    @property
-    def asleep(self) -> int:
-        """Threads that wait to be woken."""
-        return self._parked.count
 
     def _wake_one(self) -> None:
         if not self._parked.wake() and len(self._slots) < self._most:
@@ -122,8 +116,8 @@ class ThreadExecutor:
     def _in_handlers(self) -> list[bool]:
         return [slot.message is not None for slot in self._slots]
 
-    def abandon(self, message: Message) -> None:
-        """See Runner."""
+    def time_out(self, message: Message) -> None:
+        """See HandlerExecutor."""
         with self._lock:
             for slot in [slot for slot in self._slots if slot.message is message]:
                 log.error("a handler hangs: its thread is replaced")
@@ -132,18 +126,18 @@ class ThreadExecutor:
                 self.hanging += 1
                 self._add_slot()
             too_many = self.hanging > max(self._most, _MOST_HANGING)
-        if too_many and self._desk is not None:
-            self._desk.broke(
+        if too_many and self._source is not None:
+            self._source.fail(
                 _hanging(
                     f"{many(self.hanging, 'thread')} of {many(self._most, 'slot')} hang, and threads cannot be ended"
                 )
             )
 
     def stop(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         with self._lock:
             self._stopping = True
-            waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
+            waiting = [self._scaler, *(slot.thread for slot in self._slots if slot.message is None)]
             while self._parked.wake():
                 pass
         self._work.set()
@@ -152,39 +146,39 @@ class ThreadExecutor:
                 thread.join(_JOIN)
 
     def _add_slot(self) -> None:
-        desk = self._desk
-        if self._stopping or desk is None:
+        source = self._source
+        if self._stopping or source is None:
             return
         slot = _Slot()
         self._slots.add(slot)
-        slot.thread = begin(partial(self._live, desk, slot), "kodo-handler", desk.broke)
+        slot.thread = begin(partial(self._live, source, slot), "kodo-handler", source.fail)
 
-    def _live(self, desk: WorkSource, slot: _Slot) -> None:
+    def _live(self, source: WorkSource, slot: _Slot) -> None:
         try:
-            self._turns(desk, slot)
+            self._turns(source, slot)
         finally:
             if slot.replaced:
                 with self._lock:
                     self.hanging -= 1
 
-    def _turns(self, desk: WorkSource, slot: _Slot) -> None:
+    def _turns(self, source: WorkSource, slot: _Slot) -> None:
         outcome: Outcome | None = None
         finished: Message | None = None
         while not slot.replaced:
-            seen = desk.version
-            finished = desk.turn(finished, outcome)
+            seen = source.version
+            finished = source.next(finished, outcome)
             if finished is None:
-                if self._park(seen, desk):
+                if self._park(seen, source):
                     continue
                 return
             self._started += 1
-            if not self._scouting:
-                self._scouting = True
+            if not self._scaling:
+                self._scaling = True
                 self._work.set()
             slot.message = finished
             outcome = self._run(finished)
             slot.message = None
-            if self._excess and self._step_back(desk, slot, finished, outcome):
+            if self._surplus and self._step_back(source, slot, finished, outcome):
                 finished = outcome = None
 
     def _run(self, message: Message) -> Outcome:
@@ -194,48 +188,48 @@ class ThreadExecutor:
             return self._complaints.outcome(problem)
         return DONE
 
-    def _park(self, seen: int, desk: WorkSource) -> bool:
+    def _park(self, seen: int, source: WorkSource) -> bool:
         """Sleeps until woken; False when it is over."""
         with self._lock:
             if self._stopping:
                 return False
-            sleeps = desk.version == seen
+            sleeps = source.version == seen
             self._parked.count += sleeps
-            self._dry = seen
+            self._empty_at_version = seen
         if sleeps:
             self._parked.sleep()
         else:
             time.sleep(_BREATH)
         return not self._stopping
 
-    def _step_back(self, desk: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
+    def _step_back(self, source: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
         """Hands the message back and sleeps until woken, where there are more threads than are of use."""
         with self._lock:
             if slot.replaced:  # it is counted no more
                 return False
-            if not self._excess or self._stopping or len(self._slots) - self._parked.count < 2:
-                self._excess = 0
+            if not self._surplus or self._stopping or len(self._slots) - self._parked.count < 2:
+                self._surplus = 0
                 return False
-            self._excess -= 1
-            self._parked.count += 1  # from here on whoever wakes somebody may count on a bell being heard
-        desk.exchange([(finished, outcome)], 0)
+            self._surplus -= 1
+            self._parked.count += 1  # from here on each wake-up reaches a thread
+        source.next_batch([(finished, outcome)], 0)
         self._parked.sleep()
         return True
 
-    def _scout(self, desk: WorkSource) -> None:
+    def _scale_loop(self, source: WorkSource) -> None:
         while not self._stopping:
             self._work.wait()
             self._work.clear()
-            self._watch(desk)
-            self._scouting = False
-            if desk.version != self._dry:  # somebody may have counted on it in between
+            self._scale(source)
+            self._scaling = False
+            if source.version != self._empty_at_version:  # it may have been counted on in between
                 self._work.set()
 
-    def _watch(self, desk: WorkSource) -> None:
+    def _scale(self, source: WorkSource) -> None:
         """While there is work: as many threads as handlers hold up, and one."""
         pause, calm = _LOOK, 0
         busy, awake = self._look()
-        while not self._stopping and desk.version != self._dry:
+        while not self._stopping and source.version != self._empty_at_version:
             started, were_busy = self._started, busy >= awake
             time.sleep(pause)
             busy, awake = self._look()
@@ -250,10 +244,10 @@ class ThreadExecutor:
             calm = calm + 1 if 2 * busy < awake - 1 else 0
             if calm == _CALM_LOOKS:
                 calm = 0
-                self._excess = (awake - 1) // 2
+                self._surplus = (awake - 1) // 2
 
     def _look(self) -> tuple[int, int]:
-        """How many threads are in their handlers, and how many do not sleep."""
+        """Number of threads in their handlers, and of those that do not sleep."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count
 
@@ -264,7 +258,7 @@ class AsyncExecutor:
     def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
         self._handler, self._slots = handler, slots
         self._complaints = ExceptionReporter()
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -276,23 +270,23 @@ class AsyncExecutor:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where the handlers run."""
+        """Event loop of the handlers."""
         return self._loop
 
-    def start(self, desk: WorkSource) -> None:
-        """See Runner."""
-        self._desk = desk
-        self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
+    def start(self, source: WorkSource) -> None:
+        """See HandlerExecutor."""
+        self._source = source
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
             with suppress(RuntimeError):  # closed between the question and the call
                 self._loop.call_soon_threadsafe(self._wake_one)
 
-    def abandon(self, message: Message) -> None:
-        """See Runner."""
+    def time_out(self, message: Message) -> None:
+        """See HandlerExecutor."""
         answered = threading.Event()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._give_up, message)
@@ -301,7 +295,7 @@ class AsyncExecutor:
                 self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._stopping = True
         if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
@@ -311,8 +305,8 @@ class AsyncExecutor:
 
     def _await(self, answered: threading.Event) -> None:
         """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
-        if not answered.wait(_BLOCKED) and not self._stopping and self._desk is not None:
-            self._desk.broke(
+        if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
+            self._source.fail(
                 _hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
             )
 
@@ -350,24 +344,24 @@ class AsyncExecutor:
         self._loop.stop()
 
     async def _slot(self) -> None:
-        me, desk = asyncio.current_task(), self._desk
-        assert desk is not None
+        me, source = asyncio.current_task(), self._source
+        assert source is not None
         assert me is not None
         try:
-            await self._turns(me, desk)
+            await self._turns(me, source)
         except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
-            desk.broke(problem)
+            source.fail(problem)
 
-    async def _turns(self, me: asyncio.Task[None], desk: WorkSource) -> None:
+    async def _turns(self, me: asyncio.Task[None], source: WorkSource) -> None:
         finished: Message | None = None
         outcome: Outcome | None = None
         turns = 0
         while not self._stopping:
-            seen = desk.version
-            finished = desk.turn(finished, outcome)
+            seen = source.version
+            finished = source.next(finished, outcome)
             turns += 1
             if finished is None:
-                if desk.version == seen:
+                if source.version == seen:
                     await self._park()
                 else:
                     await asyncio.sleep(_BREATH)

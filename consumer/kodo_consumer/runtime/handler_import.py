@@ -1,4 +1,4 @@
-"""Importing a user's handler. What goes wrong there is told by the user's own files and lines, never by ours."""
+"""Import of the handler of a user. Errors name files and lines of the user, never ours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load_handler(text: str) -> Callable[..., Any]:
 
 
 def import_failure(problem: BaseException) -> str:
-    """What a module raised when it was imported: `ValueError in helper.py:2: why; imported from app.py:1`."""
+    """Text for an exception of a module that was imported: `ValueError in helper.py:2: why; imported from app.py:1`."""
     frames = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in _users_frames(problem)]
     why = str(problem)
     if isinstance(problem, SyntaxError) and problem.filename:
@@ -67,7 +67,7 @@ def _no_handler(detail: str) -> UsageError:
 
 
 def _users_frames(problem: BaseException) -> list[traceback.FrameSummary]:
-    """Where it came from, outermost first: not our code nor the import system, nor libraries, unless there is nothing else."""
+    """Frames of its traceback, outermost first: not our code nor the import system, nor libraries, if there are others."""
     frames = [
         frame
         for frame in traceback.extract_tb(problem.__traceback__)

@@ -98,10 +98,10 @@ def refuse_unawaited(result: object, name: str) -> None:
 
 def close(result: object) -> None:
     """Ends a coroutine or generator in which nothing runs; other awaitables are left alone: they may be
-    somebody's task.
+    tasks of the user.
     """
     if isinstance(result, Coroutine | Generator):
-        with suppress(Exception):  # its own clean-up may fail, where it had begun
+        with suppress(Exception):  # its own clean-up may fail, where it had started
             result.close()
 
 

@@ -133,21 +133,18 @@ class HandlerSpec:
         inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
-    def called(self, hooks: Hooks, traces: HandlerSpans | None = None) -> Callable[[Any], Any]:
-        """The function as runners call it: with messages, or with batches; with what the user put
-        around it, and in spans.
-        """
-        return self._surrounded(self.function, hooks, traces)
-
-    def _surrounded(
-        self, function: Callable[[Any], Any], hooks: Hooks, traces: HandlerSpans | None
+    def called(
+        self, hooks: Hooks, traces: HandlerSpans | None = None, inner: Callable[[Any], Any] | None = None
     ) -> Callable[[Any], Any]:
+        """The function (`inner`: another one in its place) as executors call it: with messages, or with batches; with
+        what the user put around it, and in spans.
+        """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
-        function = checked_later(function, judge) if self.is_async else checked(function, judge)
+        function = (checked_later if self.is_async else checked)(inner or self.function, judge)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
-            function = on_batches_later(function) if self.is_async else on_batches(function)
+            function = (on_batches_later if self.is_async else on_batches)(function)
         if traces is None:
             return function
         return traces.around(function, is_async=self.is_async, batches=batches)
@@ -162,7 +159,7 @@ class HandlerSpec:
             from kodo_consumer.runtime.process_pool.middleware_pool import surrounded
 
             carry = None if traces is None else traces.carrier
-            return surrounded(job, self.processes, timeout, lambda call: self._surrounded(call, hooks, traces), carry)
+            return surrounded(job, self.processes, timeout, lambda call: self.called(hooks, traces, call), carry)
         pool = ProcessRunner(job, self.processes, timeout, traces)
         pool.launch()
         return pool

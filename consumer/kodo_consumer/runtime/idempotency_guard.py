@@ -1,7 +1,7 @@
-"""Between a worker and its handlers where there is a store: what was done is not started again, what is started is
-marked.
+"""Idempotency guard between a worker and its handlers, where there is a store: done messages do not start again, and
+starts are marked.
 
-Towards the worker it takes messages, towards the handlers it is the desk they take them from. In between, all that
+It takes messages from the worker, and is the work source of the handlers. In between, all that
 ended and all that is about to start goes to the store in one exchange, so that many slots share one round trip: a
 done message is acknowledged after the store knows of it, a message starts after the store knows of that. Nothing is
 marked that does not start at once.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import DONE, Outcome, Postponed, Repeated
+from kodo_consumer.core.outcomes import DONE, Deferred, Outcome, Repeated
 from kodo_consumer.core.store import KEEP_S, Store, StoreAnswer, name_of
 from kodo_consumer.runtime.store_session import StoreSession
 from kodo_consumer.runtime.suspect_messages import ELSEWHERE, SuspectMessages
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _GRACE: Final = 5.0  # seconds a done message waits for a store that is down
 _REPEATED: Final = Repeated()
-_PAUSED: Final = Postponed("the store is down")
+_PAUSED: Final = Deferred("the store is down")
 
 
 class GuardedMessages:
@@ -90,7 +90,7 @@ class IdempotencyGuard:
         self._clock, self._lock = clock, threading.Lock()
         self.session = StoreSession(store, policy, clock, self._lock, go_on=go_on, keep=keep)
         self._suspects = SuspectMessages(self.session, policy)
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._ring: Callable[[], object] = lambda: None
         self._wake: Callable[[], object] = lambda: None
         self._out = GuardedMessages()
@@ -101,9 +101,9 @@ class IdempotencyGuard:
         self._late = UnconfirmedResults(min(_GRACE, policy.handler_timeout / 2000))
         self._leaving = False
 
-    # ---- towards the handlers: Desk
+    # ---- towards the handlers: WorkSource
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
         """See WorkSource."""
         with self._lock:
             self._ended += [(message, outcome) for message, outcome in ended if message in self._out]
@@ -116,27 +116,27 @@ class IdempotencyGuard:
             self._ring()
         return taken
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
-        taken = self.exchange(ended, 1)
+        taken = self.next_batch(ended, 1)
         return taken[0] if taken else None
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """See WorkSource."""
-        assert self._desk is not None
-        self._desk.broke(problem)
+        assert self._source is not None
+        self._source.fail(problem)
 
     # ---- towards the worker
 
-    def start(self, desk: WorkSource, ring: Callable[[], object], wake: Callable[[], object]) -> None:
+    def start(self, source: WorkSource, ring: Callable[[], object], wake: Callable[[], object]) -> None:
         """Begins: `ring` asks for a step, `wake` tells the handlers that there is something to take. Raises StoreDownError
         unless handlers may go on without the store.
         """
-        self._desk, self._ring, self._wake = desk, ring, wake
+        self._source, self._ring, self._wake = source, ring, wake
         self.session.open()
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """The worker has given this message up: its handler took too long."""
         with self._lock:
             name = self._out.remove(message)
@@ -147,8 +147,8 @@ class IdempotencyGuard:
 
     def step(self) -> bool:
         """One exchange with the store and one with the worker. False: there was nothing to do."""
-        desk, session = self._desk, self.session
-        assert desk is not None
+        source, session = self._source, self.session
+        assert source is not None
         now = self._clock.now()
         asked, self._asked = self._asked, []
         any_ended = self._collect(now)
@@ -166,7 +166,7 @@ class IdempotencyGuard:
                 self._out.remove(message)
             shut = self._leaving or (session.down and not session.go_on)
             room = 0 if shut else self._suspects.room(len(self._out), now)
-        taken = desk.exchange(back, room)
+        taken = source.next_batch(back, room)
         self._take(taken)
         return bool(any_ended or asked or back or taken)
 
@@ -197,12 +197,12 @@ class IdempotencyGuard:
         return bool(ended)
 
     def _ask(self, asked: list[Message]) -> StoreAnswer | None:
-        """What the store knows of messages about to start, and tells it the rest. None: it is down."""
+        """Answer of the store about messages that are to start, after it took the news. None: it is down."""
         if self.session.down:
             return None
         with self._lock:
-            told = self.session.pending(self._out.names(asked))
-        return self.session.exchange(told)
+            sent = self.session.pending(self._out.names(asked))
+        return self.session.exchange(sent)
 
     def _judged(self, asked: list[Message], known: StoreAnswer, now: float) -> list[tuple[Message, Outcome]]:
         """Starts what may start; answers the others with what becomes of them."""

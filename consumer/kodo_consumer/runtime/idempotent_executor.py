@@ -1,4 +1,4 @@
-"""The runner with a guard before it: threads, start and end."""
+"""Idempotent executor: an executor behind the idempotency guard, with the threads of the guard."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ class IdempotentExecutor:
         self._threads: list[threading.Thread] = []
         self._calls: dict[str, float] = {}
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """See HandlerExecutor. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
         try:
-            self.guard.start(desk, self._bell.set, self._inner.wake)
+            self.guard.start(source, self._bell.set, self._inner.wake)
         except StoreDownError as problem:
             raise KodoctlError(error("K741", "store cannot be asked", str(problem))) from problem
         self._inner.start(self.guard)
-        for target, name in ((self._ask, "ask"), (self._keep_house, "house"), (self._watch, "watch")):
-            self._threads.append(begin(target, f"kodo-store-{name}", self.guard.broke, over=self._over.is_set))
+        for target, name in ((self._ask, "ask"), (self._maintain, "house"), (self._watch, "watch")):
+            self._threads.append(begin(target, f"kodo-store-{name}", self.guard.fail, over=self._over.is_set))
 
     def wake(self) -> None:
         """See HandlerExecutor."""
         self._bell.set()
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """See HandlerExecutor."""
-        self.guard.abandon(message)
-        self._inner.abandon(message)
+        self.guard.time_out(message)
+        self._inner.time_out(message)
 
     def stop(self) -> None:
-        """See HandlerExecutor. What the store does not know yet it is told, if it can be asked."""
+        """See HandlerExecutor. News that the store does not have yet are sent to it, if it can be asked."""
         self._inner.stop()
         self._over.set()
         self._bell.set()
@@ -67,7 +67,7 @@ class IdempotentExecutor:
             try:
                 self.guard.leave()
             except StoreDownError as problem:
-                log.warning("the store was not told of the last messages: %s", problem)
+                log.warning("the store did not take the last messages: %s", problem)
         self.store.close()
 
     def _ask(self) -> None:
@@ -78,7 +78,7 @@ class IdempotentExecutor:
                 while self.guard.step() and not self._over.is_set():
                     self._calls["ask"] = time.monotonic()
 
-    def _keep_house(self) -> None:
+    def _maintain(self) -> None:
         pruned = time.monotonic()
         while not self._over.wait(_BEAT):
             due = time.monotonic() - pruned >= _PRUNE_EVERY
@@ -103,7 +103,7 @@ class IdempotentExecutor:
         try:
             yield
         except Exception as problem:  # noqa: BLE001
-            self.guard.broke(problem)
+            self.guard.fail(problem)
             self._over.set()
         finally:
             self._calls.pop(call, None)

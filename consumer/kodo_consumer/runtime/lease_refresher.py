@@ -1,10 +1,10 @@
-"""Between a worker's limits and the store they are shared through: one thread that borrows, so that nobody else waits."""
+"""Lease refresher: one thread exchanges leases between the limits of a worker and their store, so that no other waits."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.store import Lender, StoreDownError
@@ -12,7 +12,7 @@ from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 
 if TYPE_CHECKING:
     from kodo_consumer.core.handler_executor import HandlerExecutor
-    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.limits.lease_protocol import LeaseRequest
     from kodo_consumer.core.limits.limiters import Limiter
     from kodo_consumer.runtime.worker import Worker
 
@@ -44,15 +44,8 @@ class LeaseRefresher:
         """One exchange with the store, if anything is to be asked. While it is down, one probe."""
         if self._borrower.down and not self._is_back():
             return
-        asks: list[LeaseRequest] = []
         asked = self._worker.clock.now()
-
-        def collect(now: float) -> Sequence[Limiter]:
-            asks.extend(self._borrower.collect(now))
-            return ()
-
-        self._worker.borrow(collect)
-        if not asks:
+        if not (asks := self._requests(self._borrower.collect)):
             return
         try:
             loans = self._store.lend(asks)
@@ -61,25 +54,26 @@ class LeaseRefresher:
             log.error(text, problem)  # noqa: TRY400  # a person needs no traceback of a database
             self._worker.borrow(self._borrower.fall_back)
         else:
-            self._accept(loans, asked)
+            self._worker.borrow(lambda now: self._borrower.accept(loans, asked, now))
 
     def leave(self) -> None:
         """Gives back what is left, if the store can be asked; else it comes back by itself."""
-        asks: list[LeaseRequest] = []
-
-        def collect(now: float) -> Sequence[Limiter]:
-            asks.extend(self._borrower.leave(now))
-            return ()
-
-        self._worker.borrow(collect)
+        asks = self._requests(self._borrower.leave)
         if asks and not self._borrower.down:
             try:
                 self._store.lend(asks)
             except StoreDownError as problem:
                 log.debug("limits: what was borrowed could not be given back: %s", problem)
 
-    def _accept(self, loans: Sequence[LeaseGrant], asked: float) -> None:
-        self._worker.borrow(lambda now: self._borrower.accept(loans, asked, now))
+    def _requests(self, collect: Callable[[float], list[LeaseRequest]]) -> list[LeaseRequest]:
+        asks: list[LeaseRequest] = []
+
+        def step(now: float) -> Sequence[Limiter]:
+            asks.extend(collect(now))
+            return ()
+
+        self._worker.borrow(step)
+        return asks
 
     def _is_back(self) -> bool:
         try:
@@ -93,7 +87,7 @@ class LeaseRefresher:
         return True
 
 
-def lessee_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
-    """Who borrows for the worker, where its runner has a store that lends."""
+def lease_refresher_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
+    """Lease refresher of the worker, where its executor has a store that lends."""
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
     return LeaseRefresher(worker, store) if isinstance(store, Lender) else None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodo_consumer.core.envelope import BrokenControlError, Control, Delivery, read_control
+from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, read_control
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 Around = Literal["receive", "handle", "decide"]
-AROUND: Final = ("receive", "handle", "decide")
+AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
 
 
@@ -30,31 +30,28 @@ class Hooks:
     """The hooks of one consumer. Without any, nothing of this is ever called."""
 
     def __init__(self) -> None:
-        self._receive: list[Callable[[Message], object]] = []
-        self._handle: list[Callable[..., Any]] = []
-        self._decide: list[Callable[[Any, BaseException | None], Any]] = []
-        self._told: dict[object, float] = {}
+        self._of: dict[Around, list[Callable[..., Any]]] = {around: [] for around in AROUND}
+        self._logged: dict[object, float] = {}
 
     def add(self, around: Around, hook: Callable[..., Any]) -> None:
         """One more, inside those before it."""
-        hooks: dict[Around, list[Any]] = {"receive": self._receive, "handle": self._handle, "decide": self._decide}
-        hooks[around].append(hook)
+        self._of[around].append(hook)
 
     @property
     def any_around_handling(self) -> bool:
         """True if the calls of the handler are wrapped."""
-        return bool(self._handle or self._decide)
+        return bool(self._of["handle"] or self._of["decide"])
 
     @property
     def any_receiving(self) -> bool:
         """True if received messages are shown to anybody."""
-        return bool(self._receive)
+        return bool(self._of["receive"])
 
     def check(self, *, is_async: bool) -> None:
         """Raises UsageError for hooks that would be called and never run: coroutines where nobody waits for one."""
-        pairs = [("receive", hook) for hook in self._receive]
-        if not is_async:
-            pairs += [("handle", hook) for hook in self._handle] + [("decide", hook) for hook in self._decide]
+        pairs = [
+            (around, hook) for around in AROUND if around == "receive" or not is_async for hook in self._of[around]
+        ]
         found = []
         for around, hook in pairs:
             if is_coroutine(hook):
@@ -76,9 +73,9 @@ class Hooks:
             try:
                 control = read_control(delivery.properties)
             except BrokenControlError:
-                control = Control()
+                control = Headers()
             message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
-            for hook in self._receive:
+            for hook in self._of["receive"]:
                 try:
                     refuse_unawaited(hook(message), _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
@@ -89,9 +86,9 @@ class Hooks:
     def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
         """The handler with everything around it."""
         result = BatchResult if batches else SingleResult
-        for hook in reversed(self._handle):
+        for hook in reversed(self._of["handle"]):
             function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))
-        if not self._decide:
+        if not self._of["decide"]:
             return function
         return self._decided_later(function) if is_async else self._decided(function)
 
@@ -102,7 +99,7 @@ class Hooks:
                 result = function(message)
             except BaseException as problem:  # noqa: BLE001  # shown, and raised again
                 raised = problem
-            for hook in self._decide:
+            for hook in self._of["decide"]:
                 try:
                     raised = _verdict(hook, hook(message, raised), raised)
                 except Exception as problem:  # noqa: BLE001
@@ -120,7 +117,7 @@ class Hooks:
                 result = await function(message)
             except BaseException as problem:  # noqa: BLE001
                 raised = problem
-            for hook in self._decide:
+            for hook in self._of["decide"]:
                 try:
                     answer = hook(message, raised)
                     raised = _verdict(hook, await answer if hasattr(answer, "__await__") else answer, raised)
@@ -134,8 +131,8 @@ class Hooks:
 
     def _complain(self, hook: object, problem: BaseException) -> None:
         now = time.monotonic()
-        if now - self._told.get(hook, float("-inf")) >= _QUIET:
-            self._told[hook] = now
+        if now - self._logged.get(hook, float("-inf")) >= _QUIET:
+            self._logged[hook] = now
             log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
 
 

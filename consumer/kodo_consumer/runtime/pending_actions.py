@@ -18,7 +18,7 @@ _GATHER: Final = 0.005  # seconds they are gathered at most
 
 @dataclass(slots=True)
 class Actions:
-    """Effects and acknowledgements (tokens by lane) that somebody fetched and now carries out."""
+    """Effects and acknowledgements (tokens by lane) that a thread fetched and now carries out."""
 
     effects: Effects
     acks: list[tuple[int, list[object]]]
@@ -34,41 +34,41 @@ class PendingActions:
         self._ring: Callable[[], object] = lambda: None
         self._engine, self._clock = engine, clock
         self._next_tick = float("inf")
-        self._gathering = False
-        self._in_hand: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
+        self._batching = False
+        self._uncommitted: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
 
     def ring_with(self, ring: Callable[[], object]) -> None:
         """There is a timekeeper from now on: `ring` wakes it."""
         self._ring = ring
 
     def collect(self, *, flush: bool) -> Actions | None:
-        """What is to be done outside the lock, if anything. While work goes on, acknowledgements and messages are gathered."""
+        """Actions to carry out outside the lock, if any. While work goes on, acknowledgements and messages are gathered."""
         engine = self._engine
-        if engine.lookahead.starved:
-            engine.resume_starved()
+        if engine.lookahead.lanes_without_capacity:
+            engine.resume_lanes()
         if engine.timers.first < self._next_tick:
             self._come_at(engine.timers.first)
         effects = engine.context.effects
         gathered = engine.context.unsent + len(effects.publish)
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or effects.urgent:
-            self._gathering = False
-            actions = Actions(engine.take_effects(), engine.acknowledgements())
-            self._in_hand.append(None)
+            self._batching = False
+            actions = Actions(engine.context.take_effects(), engine.acknowledgements())
+            self._uncommitted.append(None)
             return actions
-        if gathered and not self._gathering:  # who began may be long at work: the timekeeper sees to the rest
-            self._gathering = True
+        if gathered and not self._batching:  # who began may be long at work: the timekeeper sees to the rest
+            self._batching = True
             self._come_at(min(self._next_tick, self._clock.now() + _GATHER))
         return None
 
     def done(self) -> None:
         """A lot that was collected is carried out, or failed."""
-        self._in_hand.pop()
+        self._uncommitted.pop()
 
     @property
-    def in_hand(self) -> bool:
-        """Whether a lot was collected and is not carried out yet."""
-        return bool(self._in_hand)
+    def uncommitted(self) -> bool:
+        """True if a lot was collected and is not carried out yet."""
+        return bool(self._uncommitted)
 
     # ---- time
 

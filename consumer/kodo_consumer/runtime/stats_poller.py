@@ -24,10 +24,10 @@ class StatsReader:
     """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent
     of a core.
 
-    `listeners` are told of every reading, on the thread that looks; None: it could not be read. `last` has by lane
-    index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that somebody
-    wants read at every look. What concerns the subscription as a whole
-    (live workers, its properties) is in the ground topic's reading.
+    `listeners` are called with every reading, on the thread that looks; None: it could not be read. `last` has by lane
+    index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are
+    to be read at every look. What concerns the subscription as a whole (live workers, its properties) is in the ground
+    topic's reading.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster, listeners: list[Listener], closely: set[int]) -> None:
@@ -41,11 +41,11 @@ class StatsReader:
         self._ended = False
 
     def end(self) -> None:
-        """Nobody is told of anything any more, also not of an answer that is still awaited."""
+        """Calls no listener any more, also not with an answer that is still awaited."""
         self._ended = True
 
     def look(self) -> None:
-        """Reads what is due and tells everybody."""
+        """Reads what is due and calls the listeners."""
         count = -(-len(self._others) // ROUND)
         turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)
         self.all_next = False
@@ -70,5 +70,5 @@ class StatsReader:
         for listener in self.listeners:
             try:
                 listener(lane, stats)
-            except Exception:  # a failure of ours in one must not keep the others from being told
+            except Exception:  # a failure of ours in one must not keep the others from being called
                 log.exception("stats of %s could not be used", lane.topic)

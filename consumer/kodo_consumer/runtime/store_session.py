@@ -23,7 +23,7 @@ _RESERVE: Final = 10_000
 
 @dataclass(slots=True)
 class PendingWrites:
-    """What the store has yet to be told. Bounded: of what was done the oldest is forgotten, `forgotten` counts it."""
+    """News for the store that it does not have yet. Bounded: the oldest done ones are dropped, `forgotten` counts them."""
 
     done: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
@@ -46,8 +46,8 @@ class StoreSession:
 
     `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
     remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others
-    of its topic do. `unsaved`, and `unguarded` (starts without a mark, since the store is down), are for whoever has
-    `lock`, which is the guard's: what the store has to be told of a message changes with the message itself.
+    of its topic do. `unsaved`, and `unguarded` (starts without a mark, since the store is down), need
+    `lock`, which is the guard's: news about a message change with the message itself.
     """
 
     def __init__(
@@ -71,36 +71,36 @@ class StoreSession:
         except StoreDownError as problem:
             if not self.go_on:
                 raise
-            self._fell(problem)
+            self._on_store_down(problem)
 
     def pending(self, starting: list[str]) -> Exchange:
-        """What there is to tell, and to ask of messages about to start. With the lock held."""
+        """Request with all news, and with questions about messages that are to start. With the lock held."""
         return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
 
-    def exchange(self, told: Exchange) -> StoreAnswer | None:
-        """What the store knows of messages about to start, told the rest. None: it is down."""
-        if not (told.done or told.ended or told.starting):
+    def exchange(self, sent: Exchange) -> StoreAnswer | None:
+        """Sends news and questions to the store; its answer, or None: it is down."""
+        if not (sent.done or sent.ended or sent.starting):
             return StoreAnswer()
         try:
-            known = self._store.exchange(told)
+            known = self._store.exchange(sent)
         except StoreDownError as problem:
-            self._fell(problem)
+            self._on_store_down(problem)
             return None
-        self._saved(told)
+        self._saved(sent)
         if known.marks:
             self._observe_or_not()
         return known
 
     def judged(self, mark: CrashMark) -> Judgement:
-        """What a mark says of a message that is about to start."""
+        """Judgement on a message that is about to start, by its mark."""
         return _own(mark) if mark.run == self._store.run else judge(mark, self._signs.lives)
 
     def taken_over(self, name: str, found: CrashMark, *, alone: bool = False, crashes: int) -> bool:
-        """Whether the mark that was found is this worker's from now on. False: another one was faster, or the store is down."""
+        """True if the mark that was found is now of this worker. False: another one was faster, or the store is down."""
         try:
             return self._store.take_over(name, found, CrashMark(self._store.run, alone=alone, crashes=crashes))
         except StoreDownError as problem:
-            self._fell(problem)
+            self._on_store_down(problem)
             return False
 
     def leave(self) -> None:
@@ -129,21 +129,21 @@ class StoreSession:
         """Ids of done messages to remember however old they are: everything all workers may hold, and a reserve."""
         return self._workers * self._policy.lookahead_messages + _RESERVE
 
-    def _fell(self, problem: StoreDownError) -> None:
+    def _on_store_down(self, problem: StoreDownError) -> None:
         self.down = True
         what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
         log.error("the store cannot be asked, %s: %s", what, problem)
 
-    def _saved(self, told: Exchange) -> None:
+    def _saved(self, sent: Exchange) -> None:
         with self._lock:
-            del self.unsaved.done[: len(told.done)], self.unsaved.ended[: len(told.ended)]
-            self._since_prune += len(told.done)
+            del self.unsaved.done[: len(sent.done)], self.unsaved.ended[: len(sent.ended)]
+            self._since_prune += len(sent.done)
 
     def _probe(self) -> None:
         with self._lock:
-            told = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
-        self._store.exchange(told)
-        self._saved(Exchange(told.done, told.ended[:-1]))
+            sent = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
+        self._store.exchange(sent)
+        self._saved(Exchange(sent.done, sent.ended[:-1]))
         with self._lock:
             started, self.unguarded = self.unguarded, 0
             forgotten, self.unsaved.forgotten = self.unsaved.forgotten, 0

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker_limits import BrokerLimits, allowance, beyond, within
-from kodo_consumer.core.broker_window import UNLIMITED, starved, unacked_limits
+from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
+from kodo_consumer.core.broker_window import UNLIMITED, lookahead_findings, unacked_limits
 from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.limits.live_workers import LiveWorkerCount
@@ -31,11 +31,11 @@ log = logging.getLogger("kodo.consumer")
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 _SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
-_LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
+_LEAVE: Final = 2.0  # seconds for threads that wait for an answer from outside, such as an admin API: then without them
 
 
-def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
-    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+    """Findings about what this subscription lacks in the cluster, one a topic. Raises ClusterError when it cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
@@ -57,11 +57,11 @@ class WorkerSupervisor:
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
         self._worker, self._cluster = worker, cluster
         self.name, self._drain_timeout = consumer_name, drain_timeout
-        self.last_beat: float | None = None  # of the timekeeper
+        self.last_tick: float | None = None  # of the timekeeper
         # Started and ended with the worker, each a thread.
-        self.companions: list[Callable[[threading.Event], None]] = []
+        self.background_tasks: list[Callable[[threading.Event], None]] = []
         self._allowed = BrokerLimits()
-        self._bell = threading.Event()
+        self._wake_event = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._sharers = LiveWorkerCount(worker.policy.expected_workers, worker.clock.now())
@@ -71,7 +71,7 @@ class WorkerSupervisor:
         self._orders: OverrideListener | None = None
         if cluster is not None:
             closely: set[int] = set()
-            self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.follow)
+            self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.set_overrides)
             self.still = StalledDeliveryDetector(
                 worker.clock, worker.engine.flow.due_times, closely, self._reconnect, worker.alarms.write
             )
@@ -85,23 +85,23 @@ class WorkerSupervisor:
                 self.still,
             ]
             self.stats = StatsReader(worker.policy, cluster, listeners, closely)
-        worker.supervise(self._bell.set, self._over.set)
+        worker.supervise(self._wake_event.set, self._over.set)
 
     def start(self) -> None:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
         if self._cluster is not None:
-            findings = missing(self._worker.policy, self._cluster)
+            findings = missing_resources(self._worker.policy, self._cluster)
             if findings:
                 raise KodoctlError(*findings)
-            self._allowed = allowance(self._worker.policy, self._cluster)
-            _warn(beyond(self._worker.policy, self._allowed))
-            self.adopt(self._worker.policy)
+            self._allowed = read_broker_limits(self._worker.policy, self._cluster)
+            _warn(limit_findings(self._worker.policy, self._allowed))
+            self.apply_policy(self._worker.policy)
             self._ask_who_is_active(self._cluster)
         self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
-        for companion in self.companions:
+        for companion in self.background_tasks:
             self._run(partial(companion, self._over), "kodo-companion")
 
     def _ask_who_is_active(self, cluster: Cluster) -> None:
@@ -110,11 +110,11 @@ class WorkerSupervisor:
         for lane in lanes_with_active_consumers(worker.policy):
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
             asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
-            self.companions.append(asking.run)
+            self.background_tasks.append(asking.run)
 
-    def adopt(self, policy: Policy) -> None:
+    def apply_policy(self, policy: Policy) -> None:
         """The worker goes by this policy now, as far as the broker allows what it says."""
-        self._worker.adopt(within(policy, self._allowed))
+        self._worker.apply_policy(clamp_policy(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
@@ -129,11 +129,11 @@ class WorkerSupervisor:
         if self._worker.problem is not None:
             log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
         elif self._worker.busy:
-            log.warning("drain time-out: what still runs is let go and will be delivered again")
+            log.warning("drain time-out: what still runs is released and will be delivered again")
         if self.stats is not None:
             self.stats.end()
         self._over.set()
-        self._bell.set()
+        self._wake_event.set()
         self._join()
         self._worker.close()
         if self._worker.problem is not None:
@@ -148,16 +148,16 @@ class WorkerSupervisor:
             log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
-        self._threads.append(begin(target, name, self._worker.broke, over=self._over.is_set))
+        self._threads.append(begin(target, name, self._worker.fail, over=self._over.is_set))
 
     def _keep_time(self) -> None:
         watched = time.monotonic()
         nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
         while not self._over.is_set():
-            self.last_beat = time.monotonic()
+            self.last_tick = time.monotonic()
             self._worker.tick()
             if self._orders is not None:
-                self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
+                self._orders.look()  # they end in time, also while reading the cluster takes long
             self._sleep(nap)
             if time.monotonic() - watched > _WATCH_EVERY:
                 watched = time.monotonic()
@@ -167,14 +167,14 @@ class WorkerSupervisor:
         """Until the next tick is due, which the bell may bring forward."""
         end = time.monotonic() + most
         while not self._over.is_set():
-            self._bell.clear()
+            self._wake_event.clear()
             pause = min(self._worker.due_in, end - time.monotonic())
             if pause <= 0:
                 return
-            self._bell.wait(pause)
+            self._wake_event.wait(pause)
 
     def _read_stats(self) -> None:
-        """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""
+        """Reads stats until the end, for `stats.listeners`."""
         assert self.stats is not None
         while True:
             self.stats.look()
@@ -182,12 +182,12 @@ class WorkerSupervisor:
                 return
 
     def _unacked(self) -> dict[int, int]:
-        """What the broker lets a consumer hold of each lane, where it can be asked; warns of what will be too little."""
+        """Unacknowledged messages that the broker allows a consumer of each lane, where known; warns of too small limits."""
         if self._cluster is None:
             return {}
         policy = self._worker.policy
         limits = unacked_limits(policy, self._cluster)
-        _warn(starved(policy, limits))
+        _warn(lookahead_findings(policy, limits))
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
@@ -222,7 +222,7 @@ class WorkerSupervisor:
         """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""
         if stats and self.name in stats.blocked:
             if (reader := self._worker.reader(lane.index)) is not None:
-                reader.widen()
+                reader.add_consumers()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarms.write(Alarm("blocked", text))
 
@@ -233,10 +233,10 @@ def _warn(findings: Iterable[Diagnostic]) -> None:
 
 
 def summary(worker: Worker) -> Sequence[str]:
-    """What was done, for people, one line each."""
+    """Totals for people, one line each."""
     counts = worker.counts
     total = f"received {counts.received}, started {counts.started}, done {counts.done}"
-    lines = [f"{total}, redeliveries dropped {counts.repeats}, released unprocessed {counts.let_go}"]
+    lines = [f"{total}, redeliveries dropped {counts.redelivered}, released unprocessed {counts.released}"]
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:
             lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, assert_never
 
-from kodo_consumer.core.outcomes import Died, Outcome, Postponed
+from kodo_consumer.core.outcomes import DeadLettered, Deferred, Outcome
 from kodo_consumer.core.poison import CrashMark, PoisonState, SoloRun, reason_of
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.store_session import StoreSession
 
 log = logging.getLogger("kodo.consumer")
-ELSEWHERE: Final = Postponed("it is being handled already")
-_NOT_ALONE: Final = Postponed("it must run alone")
+ELSEWHERE: Final = Deferred("it is being handled already")
+_NOT_ALONE: Final = Deferred("it must run alone")
 _KEPT: Final = 60.0  # seconds the mark of a dead message is kept: until it is surely among the dead letters
 
 
 class SuspectMessages:
-    """`outcome` is for the one thread that steps, the rest for whoever has the guard's lock."""
+    """`outcome` is for the one thread that steps, the rest needs the lock of the guard."""
 
     def __init__(self, session: StoreSession, policy: Policy) -> None:
         self._session, self._policy = session, policy
@@ -29,7 +29,7 @@ class SuspectMessages:
         self._dead_marks: deque[tuple[float, str]] = deque()  # until when each is kept
 
     def outcome(self, name: str, mark: CrashMark, out: int, now: float) -> Outcome | None:
-        """What becomes of a message with a mark, while so many are out; None: it starts."""
+        """Outcome of a message with a mark, while so many are out; None: it starts."""
         judgement = self._session.judged(mark)
         crashes = judgement.crashes
         match judgement.standing:
@@ -43,7 +43,7 @@ class SuspectMessages:
                 if self._session.taken_over(name, mark, crashes=crashes):
                     if self._policy.dead_letter is not None:  # else it stays, and must never start again
                         self._dead_marks.append((now + _KEPT, name))
-                    return Died(reason_of(crashes))
+                    return DeadLettered(reason_of(crashes))
                 return ELSEWHERE
             case PoisonState.SUSPECT:
                 self._solo.met(name, now)
@@ -57,7 +57,7 @@ class SuspectMessages:
                 assert_never(judgement.standing)
 
     def room(self, out: int, now: float) -> int:
-        """How many more may be taken while so many are out: one at a time as long as suspects are expected."""
+        """Messages that may be taken while `out` are out: one at a time as long as suspects are expected."""
         return self._solo.room(out, now)
 
     def settled(self, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Threads: each one is begun here, so that none ends without somebody being told.
+"""Threads: each one is started here, so that none ends without a report.
 
-A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. Here whoever
-begins one says who is told: a worker ends then, its health says so, and whoever watches the process starts it anew.
+A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. So each
+is started with a callback for its end: a worker ends then, its health says so, and a process manager starts it anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 log = logging.getLogger("kodo.consumer")
 _left_behind: list[threading.Thread] = []
 Broke = Callable[[BaseException], object]
-"""Told of what ended a thread. Returns soon and never raises."""
+"""Called with the exception that ended a thread. Returns soon and never raises."""
 
 
 class EndedError(Exception):
@@ -24,8 +24,8 @@ class EndedError(Exception):
 def begin(
     work: Callable[[], object], name: str, broke: Broke, *, over: Callable[[], bool] | None = None, daemon: bool = True
 ) -> threading.Thread:
-    """Starts a thread. `broke` is told of whatever `work` raises, and of its return while `over` says that it should go on;
-    without `over` it may return at any time.
+    """Starts a thread. `broke` is called with what `work` raises, and with EndedError when it returns although `over` says
+    that it should go on; without `over` it may return at any time.
     """
 
     def run() -> None:
@@ -43,7 +43,7 @@ def begin(
 
 
 def log_end(problem: BaseException) -> None:
-    """Tells the log: for threads without which a worker goes on."""
+    """Logs the end: for threads without which a worker goes on."""
     log.error("the thread %s has ended: %r", threading.current_thread().name, problem, exc_info=problem)
 
 
@@ -61,7 +61,7 @@ def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]
 
 
 def any_left_behind() -> bool:
-    """Whether anything that `leave` did not wait for is still at work. An interpreter that ends then ends those
+    """True if anything that `leave` did not wait for is still at work. An interpreter that ends then ends those
     threads in the midst of the client library, and that the process, by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

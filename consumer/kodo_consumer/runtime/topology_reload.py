@@ -1,5 +1,5 @@
-"""The topology file is watched: what may change while a worker runs takes effect, anything else is told and changes
-nothing.
+"""Reload of the topology file: what may change while a worker runs takes effect, other changes are logged and have no
+effect.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ LIVE: Final = frozenset(
         "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
     }
 )  # fmt: skip
-"""What counts from one message to the next. All else is structure: a worker would have to be built anew for it."""
+"""Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
 _LOOK: Final = 1_000  # ms between two looks at whether to end
 _WORDS: Final = {"lanes": "levels or states", "targets": "draining or levels", "signer": "signing_keys"}
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
-    """What differs that only a restart brings about, in words of the file."""
+    """Differences that only a restart brings about, in words of the file."""
     found = []
     for field in fields(Policy):
         before, after = getattr(old, field.name), getattr(new, field.name)
@@ -48,7 +48,7 @@ def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
 
 
 def contents(file: Path) -> bytes | None:
-    """What the file holds; None when it cannot be read, as between the steps of an editor: the next change is seen."""
+    """Text of the file; None when it cannot be read, as between the steps of an editor: the next change is seen."""
     try:
         return file.read_bytes()
     except OSError as problem:

@@ -59,15 +59,15 @@ class Worker:
         self._lock = threading.Lock()
         self.orders: tuple[Override, ...] = ()
         self.opened = False
-        self._on_broken: Callable[[], object] = lambda: None
-        broker.report_to(self.broke, self.alarms.write)
+        self._on_failure: Callable[[], object] = lambda: None
+        broker.report_to(self.fail, self.alarms.write)
 
     # ---- life
 
     def supervise(self, ring: Callable[[], object], on_broken: Callable[[], object]) -> None:
         """`ring` is called when the timekeeper has to come earlier than it planned, `on_broken` when the worker is broken."""
         self._actions.ring_with(ring)
-        self._on_broken = on_broken
+        self._on_failure = on_broken
 
     def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
         """Connects every lane and begins. Raises ClusterError; what was opened is closed again.
@@ -107,9 +107,9 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether handlers run, receipts are awaited, or a thread is still about to acknowledge or publish what they brought."""
+        """True if handlers run, receipts are awaited, or a thread is still about to acknowledge or publish."""
         with self._lock:
-            return self.engine.busy or self._actions.in_hand
+            return self.engine.busy or self._actions.uncommitted
 
     def close(self) -> None:
         """Leaves; what was not acknowledged goes to other workers."""
@@ -120,7 +120,7 @@ class Worker:
 
     @property
     def counts(self) -> Counts:
-        """What was counted so far."""
+        """Counts so far."""
         return self.engine.counts
 
     # ---- called by lanes and publisher
@@ -159,26 +159,26 @@ class Worker:
         try:
             yield
         except Exception as problem:  # noqa: BLE001
-            self.broke(problem)
+            self.fail(problem)
 
     # ---- called by handlers
 
     @property
     def version(self) -> int:
-        """See Desk."""
+        """See WorkSource."""
         return self.engine.version
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """See Desk."""
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """See WorkSource."""
         with self._lock:
-            message = self.engine.turn(finished, outcome)
+            message = self.engine.next(finished, outcome)
             actions = self._actions.collect(flush=message is None)
         if actions is not None:
             self._carry_out(actions)
         return message
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """See Desk."""
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        """See WorkSource."""
         engine, taken = self.engine, list[Message]()
         with self._lock:
             now = self.clock.now()
@@ -191,12 +191,12 @@ class Worker:
             self._carry_out(actions)
         return taken
 
-    def broke(self, problem: BaseException) -> None:
-        """See Desk."""
+    def fail(self, problem: BaseException) -> None:
+        """See WorkSource."""
         if self.problem is None:
             self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)
-        self._on_broken()
+        self._on_failure()
 
     # ---- called by the timekeeper
 
@@ -215,32 +215,32 @@ class Worker:
             self.alarms.write(Alarm("limits", text))
 
     def borrow(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """A step in borrowing from a store what workers share, at a moment when nobody uses it: it is told the time and
-        answers whose waiters should look again.
+        """A step in borrowing from a store what workers share, at a moment when nobody uses it. `step` gets the time and
+        returns the limiters whose waiters should look again.
         """
         with self._or_broken(), self._event():
-            self.engine.lent(step(self.clock.now()))
+            self.engine.on_leases_changed(step(self.clock.now()))
 
     def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
         """See kodo_consumer.runtime.active_consumer_poller.Answered."""
         with self._or_broken(), self._event():
             self.engine.answered(lane.index, named, asked)
 
-    def follow(self, orders: tuple[Override, ...]) -> None:
+    def set_overrides(self, orders: tuple[Override, ...]) -> None:
         """These live orders are in force, and no others."""
         self.orders = orders
-        self._adopt()
+        self._apply_policy()
 
-    def adopt(self, policy: Policy) -> None:
+    def apply_policy(self, policy: Policy) -> None:
         """The file says otherwise now: a policy with the same structure (kodo_consumer.runtime.topology_reload tells)."""
         self.policy = policy
-        self._adopt()
+        self._apply_policy()
 
-    def _adopt(self) -> None:
+    def _apply_policy(self) -> None:
         with self._or_broken():
             with self._lock:
                 orders, policy = self.orders, self.policy
-                self.engine.adopt(steered(policy, orders), paused_lanes(policy, orders), paused_tenants(orders))
+                self.engine.apply_policy(steered(policy, orders), paused_lanes(policy, orders), paused_tenants(orders))
                 if not self.opened:  # what it brings about is carried out with what the first messages do
                     return
                 actions = self._actions.collect(flush=True)
@@ -250,7 +250,7 @@ class Worker:
     def watch(self) -> None:
         """Checks that every unacknowledged message is where it should be; a contradiction is logged."""
         with self._lock:
-            self.contradictions = self.engine.misplaced()
+            self.contradictions = self.engine.check_invariants()
         if self.contradictions:
             log.error("watchdog: %s", "; ".join(self.contradictions))
 
@@ -258,7 +258,7 @@ class Worker:
 
     @property
     def due_in(self) -> float:
-        """Seconds until the next tick is due, by now; whoever supervises is rung when that becomes sooner."""
+        """Seconds until the next tick is due, by now; the supervisor is rung when that becomes sooner."""
         return self._actions.due_in
 
     @contextmanager
@@ -279,7 +279,7 @@ class Worker:
         try:
             self._connections.carry_out(actions)
             for message in effects.overdue:
-                self._runner.abandon(message)
+                self._runner.time_out(message)
             for alarm in effects.alarms:
                 self.alarms.write(alarm)
         finally:
@@ -300,13 +300,13 @@ class WorkerSink:
         self.worker.deliver(self.index, deliveries)
 
     def room(self) -> int:
-        """How many more messages the look-ahead takes."""
+        """Number of further messages that the look-ahead takes."""
         return self.worker.room(self.index)
 
     def disconnected(self, partition: str | None = None) -> None:
         """A partition, or with None all of them, delivers everything unacknowledged again."""
         self.worker.disconnected(self.index, partition)
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """The reader ended: so does the worker."""
-        self.worker.broke(problem)
+        self.worker.fail(problem)

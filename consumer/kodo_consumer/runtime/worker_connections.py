@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker_window import request_of
+from kodo_consumer.core.broker_window import lane_request
 from kodo_consumer.runtime.threads import leave
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class WorkerConnections:
         """Connects the publisher, then every lane. Raises ClusterError; what was opened is for the caller to close."""
         self._publisher = self._broker.publisher(sorted(policy.written), receipts, policy.largest, local=True)
         for lane in policy.lanes:
-            request = request_of(policy, lane, consumer_name, unacked.get(lane.index, 0))
+            request = lane_request(policy, lane, consumer_name, unacked.get(lane.index, 0))
             self.readers.append(self._broker.open(request, sink_of(lane.index)))
 
     def carry_out(self, actions: Actions) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from kodo_consumer.core.envelope import Control, Delivery, Level, State
-from kodo_consumer.core.payloads.codec import payload_check
+from kodo_consumer.core.envelope import Delivery, Headers, Level, State
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import NOBODY, Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -34,4 +34,6 @@ def message(
     delivery = Delivery(number, f"(0,{number},-1,-1)", data, dict(properties or {}), key, "", 0, START_WALL)
     level, state = Level(place[0]), State(place[1])
     lane = Lane(0, level, state, f"persistent://test/test/{level}-{state}", 1, 1.0, subscription="test/test:test")
-    return Message(delivery, lane, Control(retrying=attempt - 1), tenant, payload_check(schema))
+    return Message(
+        delivery, lane, Headers(retrying=attempt - 1), tenant, None if schema is None else Payloads("json", schema)
+    )

@@ -37,20 +37,20 @@ class InlineExecutor:
     ) -> None:
         self._handler, self._batching, self._around = handler, batching, around
         self._complaints = ExceptionReporter()
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._finished: Message | None = None
         self._outcome: Outcome | None = None
         self.stopped = False
 
-    def start(self, desk: WorkSource) -> None:
+    def start(self, source: WorkSource) -> None:
         """Sets where `step` takes its messages from; with `batching` they are gathered without waiting."""
-        gathers = self._batching and Gatherer(desk, replace(self._batching, wait=0.0), self.wake)
-        self._desk = cast("WorkSource", gathers) if gathers else desk
+        gathers = self._batching and Gatherer(source, replace(self._batching, wait=0.0), self.wake)
+        self._source = cast("WorkSource", gathers) if gathers else source
 
     def wake(self) -> None:
         """Does nothing: messages are taken when `step` is called."""
 
-    def abandon(self, message: Message) -> None:
+    def time_out(self, message: Message) -> None:
         """Does nothing: the handler has returned before anybody can abandon it."""
 
     def stop(self) -> None:
@@ -59,11 +59,11 @@ class InlineExecutor:
 
     def step(self) -> bool:
         """Handles one message; False when there is none now."""
-        assert self._desk is not None
+        assert self._source is not None
         if self.stopped:
             return False
         handed_back = self._finished is not None
-        self._finished = self._desk.turn(self._finished, self._outcome)
+        self._finished = self._source.next(self._finished, self._outcome)
         if self._finished is None:
             return handed_back
         self._outcome = self._run(self._finished)

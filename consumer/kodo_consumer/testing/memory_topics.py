@@ -169,7 +169,7 @@ class MemoryLane:
         """Lets the broker hand messages over again, after `LaneSink.room` was 0."""
         self._full = False
 
-    def widen(self) -> None:
+    def add_consumers(self) -> None:
         """Does nothing: topics in memory have no limit."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:

@@ -66,8 +66,8 @@ class _Inline:
     def wake(self) -> None:
         """Steps are made by hand."""
 
-    def abandon(self, message: Message) -> None:
-        self.guard.abandon(message)
+    def time_out(self, message: Message) -> None:
+        self.guard.time_out(message)
 
     def stop(self) -> None:
         self.inner.stop()

@@ -103,7 +103,7 @@ class Bench:
 
     def published(self) -> list[Any]:
         """(ticket, message) of everything to be published, fetched once."""
-        found, self.engine.effects.publish = self.engine.effects.publish, []
+        found, self.engine.context.effects.publish = self.engine.context.effects.publish, []
         return found
 
     def acknowledged(self) -> list[int]:
@@ -114,7 +114,7 @@ class Bench:
 
     def alarms(self) -> list[str]:
         """Kinds of alarms so far."""
-        return [alarm.kind for alarm in self.engine.effects.alarms]
+        return [alarm.kind for alarm in self.engine.context.effects.alarms]
 
 
 def store_all(bench: Bench) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.payloads.codec import payload_check
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
@@ -69,7 +69,7 @@ class Setting:
         return Relay(self.store(scope), senders, self.clock, Random(1), replace(RelayOptions(), **options))
 
     def _producer(self, outlet: Outlet) -> Producer:
-        check = payload_check(outlet.schema)
+        check = None if outlet.schema is None else Payloads("json", outlet.schema)
         return Producer(outlet.topic, self.broker, form=MessageValidator(check, outlet.properties))
 
     def turn(self, *relays: Relay, times: int = 6) -> None:

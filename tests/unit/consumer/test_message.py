@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
 from kodo_consumer.core.outcomes import InvalidPayloadError
-from kodo_consumer.core.payloads.codec import payload_check
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing import message
@@ -15,19 +15,19 @@ from tests.unit.consumer.making import delivery
 LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
 
 
-def _message(of: Delivery, control: Control = FRESH) -> Message:
-    return Message(of, LANE, control, "u1", payload_check({"type": "integer"}))
+def _message(of: Delivery, control: Headers = FRESH) -> Message:
+    return Message(of, LANE, control, "u1", Payloads("json", {"type": "integer"}))
 
 
 def test_a_message_shows_its_place_and_history() -> None:
-    control = Control(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
+    control = Headers(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
     message = _message(delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9), control)
     assert (message.level, message.state, message.topic) == ("L2", "retrying", "persistent://p/n/t")
     assert (message.tenant, message.key, message.id, message.attempt) == ("u1", "k", "o", 4)
     assert (message.reason, message.publish_time, message.event_time) == ("ValueError", 5, 9)
     assert message.properties == {"uid": "u1"}
     assert message.effect == "o"
-    assert _message(delivery(1), Control(origin_id="o", recall="r", again=True)).effect == "o again:r"
+    assert _message(delivery(1), Headers(origin_id="o", recall="r", again=True)).effect == "o again:r"
     assert (message.data, message.text(), message.json()) == (b"7", "7", 7)
     assert repr(message) == "Message(o on L2/retrying, tenant u1)"
     assert _message(delivery(1)).publish_time == delivery(1).publish_time

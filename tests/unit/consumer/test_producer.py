@@ -11,7 +11,7 @@ import pytest
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.payloads.codec import payload_check
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
@@ -34,7 +34,7 @@ def broker() -> Iterator[MemoryBroker]:
 
 @pytest.fixture
 def producer(broker: MemoryBroker) -> Iterator[Producer]:
-    check = payload_check({"type": "object", "required": ["amount"]})
+    check = Payloads("json", {"type": "object", "required": ["amount"]})
     with Producer(TOPIC, broker, form=MessageValidator(check, {"uid": "required", "size": "optional"}, 1_000)) as found:
         yield found
 

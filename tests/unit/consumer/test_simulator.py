@@ -164,7 +164,7 @@ def test_what_speaks_against_it_is_told_and_a_broken_engine_ends():
     assert [code for code, *_ in asked(FILE, [], subscription="shipping")["findings"]] == ["K703"]
     assert "K001" in [code for code, *_ in asked("a: [", [])["findings"]]
     replay = Simulation(one_worker(policy(FILE)), [SimulatedArrival(0, "L1", "", {}, 1, 0.1, 0)])
-    replay._worker.broke(ValueError("out of its mind"))
+    replay._worker.fail(ValueError("out of its mind"))
     with pytest.raises(ValueError, match="mind"):
         replay.run()
 

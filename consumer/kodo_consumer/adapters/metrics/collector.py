@@ -160,9 +160,9 @@ EXPORTED: Final = (
     counter("timed_out", "Handlers that took longer than handler_timeout.", (),
              plain(lambda sight: sight.worker.counts.timed_out)),
     counter("repeats_suppressed", "Deliveries dropped because their message was held or just acknowledged.", (),
-             plain(lambda sight: sight.worker.counts.repeats)),
+             plain(lambda sight: sight.worker.counts.redelivered)),
     counter("let_go", "Messages released unstarted: connections lost, and the end.", (),
-             plain(lambda sight: sight.worker.counts.let_go)),
+             plain(lambda sight: sight.worker.counts.released)),
     counter("published_again", "Sends without a receipt that are sent again.", (),
              plain(lambda sight: sight.worker.counts.republished)),
     # what is held

@@ -98,7 +98,7 @@ RESTRAINTS: Final = (
     counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
             plain(_failed_loans)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
-    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.resting))),
+    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.paused_by_override))),
     gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),
           plain(lambda sight: float(len(paused_tenants(sight.worker.orders))))),
 )  # fmt: skip
@@ -106,7 +106,7 @@ NUMBERS: Final = (
     counter("numbers_missing", "Messages that producers numbered and that never came: only where one worker reads all.", (),
             _numbers("missing")),
     counter("numbers_doubled", "Messages that came again under a number that was there: only where one worker reads all.", (),
-            _numbers("doubled")),
+            _numbers("duplicated")),
     counter("unsigned", "Messages whose control properties were not believed.", (), _count("unsigned")),
     counter("audit_records", "Audit records with a receipt.", (), _records("recorded")),
     counter("audit_records_given_up", "Audit records that were given up, where nobody waits for them.", (),

@@ -44,7 +44,7 @@ class WorkerView:
             self.engine.runs.measure(self.meter)
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
         self.pulse = StallProbe(worker, loop, self.tenants)
-        service.companions.append(self.pulse.run)
+        service.background_tasks.append(self.pulse.run)
 
     @property
     def lanes(self) -> list[tuple[Lane, LaneState]]:
@@ -69,7 +69,7 @@ class WorkerView:
     def unhealthy(self) -> list[str]:
         """Why this process should be restarted; empty while it works, starts or ends."""
         problems = self._broken
-        beat = self.service.last_beat
+        beat = self.service.last_tick
         if beat is not None and time.monotonic() - beat > _SILENT:
             problems.append(f"no timer was looked at for {time.monotonic() - beat:.0f} s")
         return problems + [f"watchdog: {finding}" for finding in self.worker.contradictions]

@@ -155,7 +155,6 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         delayed=_sum(held, "msgDelayed"),
         unacknowledged=_sum(held, "unackedMessages"),
         rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
-        rate_out=sum(float(sub.get("msgRateOut") or 0) for sub in held),
         dispatched=_sum(held, "msgOutCounter"),
         permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
         oldest=min((moment for moment in oldest if moment > 0), default=None),

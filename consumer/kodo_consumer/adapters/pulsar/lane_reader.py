@@ -64,7 +64,7 @@ class PulsarLaneReader:
         self._look_at = time.monotonic() + _GROW_EVERY
         self._open(self._names(), patience or StartupWait())
         name = f"kodo-{request.topic.rpartition('/')[2]}"
-        self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
+        self._thread = begin(self._read, name, sink.fail, over=self._stopped.is_set)
 
     @property
     def connected(self) -> bool:
@@ -102,7 +102,7 @@ class PulsarLaneReader:
         """Lets the reading thread deliver again, after `LaneSink.room` was 0."""
         self._go_on.set()
 
-    def widen(self) -> None:
+    def add_consumers(self) -> None:
         """Does nothing: one consumer can get no more. MultiConsumerReader opens further ones."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
@@ -139,7 +139,7 @@ class PulsarLaneReader:
                     one.renew("everything unacknowledged is to come again", leaving[1])
         if now >= self._look_at and not self._stopped.is_set():
             self._look_at = now + _GROW_EVERY
-            begin(self._grow, "kodo-partitions", self._sink.broke)
+            begin(self._grow, "kodo-partitions", self._sink.fail)
 
     # ---- partitions
 

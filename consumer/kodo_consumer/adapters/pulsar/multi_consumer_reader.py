@@ -31,7 +31,7 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also acr
 
 def may_need_several(request: LaneRequest) -> bool:
     """Whether one consumer might be too few. Only a shared subscription has the limit and can be spread at will."""
-    return request.type == "shared" and (not request.limit or request.most + _ENTRY > request.limit)
+    return request.type == "shared" and (not request.limit or request.max_unacked + _ENTRY > request.limit)
 
 
 class MultiConsumerReader:
@@ -46,7 +46,7 @@ class MultiConsumerReader:
         self._client, self._request, self._sink, self._patience = client, request, sink, patience
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
-            self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.most + _ENTRY) // request.limit)))
+            self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.max_unacked + _ENTRY) // request.limit)))
         self._lock = threading.Lock()  # around changes of the list of consumers
         self._count_lock = threading.Lock()
         # Handed over and unacknowledged, by consumer (None: the first one) and partition.
@@ -93,7 +93,7 @@ class MultiConsumerReader:
         for part in self._parts:
             part.resume()
 
-    def widen(self) -> None:
+    def add_consumers(self) -> None:
         """Opens as many consumers again as there are, because nobody knows how many it takes."""
         for _ in range(len(self._parts)):
             self._one_more()
@@ -152,7 +152,7 @@ class MultiConsumerReader:
         with self._count_lock:
             enough = 2 * sum(self._held.values()) <= self._limit * len(self._parts)
         if not (enough or self._opening) and len(self._parts) < self._most and time.monotonic() >= self._not_before:
-            begin(self._one_more, "kodo-widen", self._sink.broke)  # whoever hands over messages is not kept waiting
+            begin(self._one_more, "kodo-widen", self._sink.fail)  # whoever hands over messages is not kept waiting
 
     def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
         """One consumer's messages of a partition will come again, and are counted then. What others hold of it will
@@ -222,8 +222,8 @@ class _PartSink:
     def disconnected(self, partition: str | None = None) -> None:
         self._lane.lost(self.part, partition)
 
-    def broke(self, problem: BaseException) -> None:
-        self._sink.broke(problem)
+    def fail(self, problem: BaseException) -> None:
+        self._sink.fail(problem)
 
 
 class _Token:

@@ -105,7 +105,7 @@ class PartitionConsumer:
 
     def open(self) -> None:
         """Begins to subscribe, until it is done; returns at once."""
-        self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.broke)
+        self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
     def acknowledge(self, token: object) -> None:
         """Queues an acknowledgement. One that fails is no reason to keep others back: nobody would send them again."""
@@ -147,7 +147,7 @@ class PartitionConsumer:
             self._connection.lose(time.monotonic())
         if old is not None and not self._stopped.is_set():
             self._connection.tell(problem)
-            self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.broke)
+            self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.fail)
         elif not self._stopped.is_set():  # it was left before, and nothing came since
             with self._telling:
                 if self._consumer is None:

@@ -22,7 +22,7 @@ from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings
 from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
 from kodo_consumer.adapters.pulsar.send_queue import SendQueue
 from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import Outgoing, size_on_the_way
+from kodo_consumer.core.envelope import Outgoing, wire_size
 from kodo_consumer.core.sequences.sequencer import Router
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.topology.names import whole_topic
@@ -212,7 +212,7 @@ class Producers:
             return
         options = self._factory.options
         largest = options.largest
-        if largest and size_on_the_way(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
+        if largest and wire_size(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
             self._answer(ticket, Rejected(TOO_BIG))
             return
         producer = self._producers.get(key)

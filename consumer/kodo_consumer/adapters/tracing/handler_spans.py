@@ -18,18 +18,18 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
-from kodo_consumer.core.envelope import Control, Delivery, identity
+from kodo_consumer.core.envelope import Delivery, Headers, message_identity
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
-    Broken,
-    DependencyDown,
-    Died,
+    CorruptHeaders,
+    DeadLettered,
+    DependencyUnavailable,
     Failed,
     HandlerSignal,
     Outcome,
-    Refused,
-    failure,
+    RejectedByTarget,
+    failure_reason,
 )
 from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut
 from kodo_consumer.message import Message, parts_of
@@ -160,11 +160,11 @@ class HandlerSpans:
         created = get_current_span(read(delivery.properties)).get_span_context()
         return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
 
-    def _facts(self, delivery: Delivery, control: Control, tenant: str) -> dict[str, Any]:
+    def _facts(self, delivery: Delivery, control: Headers, tenant: str) -> dict[str, Any]:
         position = delivery.position
         facts: dict[str, Any] = {
             "messaging.message.id": position,
-            "kodo.id": identity(delivery, control),
+            "kodo.id": message_identity(delivery, control),
             "kodo.hop": control.hop,
         }
         if (partition := position.split(":")[2:3]) and partition[0] != "-1":
@@ -240,8 +240,8 @@ class HandlerSpans:
             why, facts = _told(decision)
             span.set_attributes(self._facts(held.delivery, held.control, held.tenant) | {"kodo.outcome": why.value})
             span.add_event(_EVENTS[Reroute], {"kodo.rule": why.value, **facts})
-            if isinstance(outcome, Broken | Refused):
-                self._fail(span, type(outcome).__name__)
+            if isinstance(outcome, CorruptHeaders | RejectedByTarget):
+                self._fail(span, "Broken" if isinstance(outcome, CorruptHeaders) else "Refused")
         if not links:
             _carry(held, set_span_in_context(span, carried))
         span.end()
@@ -316,12 +316,12 @@ def _error_type(outcome: Outcome) -> str | None:
     match outcome:
         case Failed(reason):
             return "timeout" if outcome is TOOK_TOO_LONG else reason
-        case Died():
+        case DeadLettered():
             return "Dead"
-        case DependencyDown():
+        case DependencyUnavailable():
             return "Unavailable"
         case _:
-            return failure(outcome)
+            return failure_reason(outcome)
 
 
 def _key(message: Message) -> object:

@@ -45,7 +45,7 @@ _TINY: Final = 1e-6
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """A worker, as an account knows it: when it asked last, what for, and when it was last lent more than it had."""
+    """A worker, as an account knows it: time and wants of its last request, and when it was last lent more than it had."""
 
     seen: float
     wanted: int = 0
@@ -193,8 +193,8 @@ def keeps(terms: Terms) -> float:
 
 
 def _fair(holders: Mapping[str, LeaseHolder], limit: int, now: float) -> dict[str, int]:
-    """Everybody what it wants, nobody more than who wants as much or more. Of what cannot be divided evenly each gets
-    one in turn: whoever has it keeps it for a while, then it goes to whoever has waited longest.
+    """Max-min fair shares by worker. Permits that cannot be divided evenly go to workers in turn: a worker keeps one
+    for a while, then it goes to the one that has waited longest.
     """
     level = _level(sorted(who.wanted for who in holders.values()), limit)
     fair = {run: min(who.wanted, level) for run, who in holders.items()}

@@ -44,14 +44,14 @@ class LeaseClient:
             if (ask := gate.ask(now)) is not None:
                 self._asked[ask.gate] = gate
                 asks.append(ask)
-            elif not gate.restless:
+            elif not gate.is_active:
                 del self.active[gate]
         self.due = min((gate.ask_at for gate in self.active), default=NEVER)
         return asks
 
     def leave(self, now: float) -> list[LeaseRequest]:
         """Requests by which all limiters give back their leases at the end."""
-        return [gate.farewell(now) for gate in self.active]
+        return [gate.final_request(now) for gate in self.active]
 
     def accept(self, loans: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
         """Takes the answers to the last collection, which was at `asked`.
@@ -70,7 +70,7 @@ class LeaseClient:
         self.down = True
         self.failed += 1
         for gate in self.active:
-            gate.lose(now)
+            gate.revoke(now)
         return [gate for gate in self.active if gate.waiters]
 
     def come_back(self, _now: float) -> list[LeasedLimiter]:
@@ -80,8 +80,8 @@ class LeaseClient:
 
 
 class LeasedLimiter(Limiter):
-    """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not
-    before, whoever comes.
+    """Limiter with leases of a store. `name`: its key in the store. `ask_at`: time of its next request.
+    `ring_at`: earliest time at which a new waiter causes a request.
     """
 
     __slots__ = ()
@@ -97,7 +97,7 @@ class LeasedLimiter(Limiter):
 
     @property
     @abstractmethod
-    def restless(self) -> bool:
+    def is_active(self) -> bool:
         """True if it has or wants something of the store."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class LeasedLimiter(Limiter):
         """Request to the store now; None: it wants nothing."""
 
     @abstractmethod
-    def farewell(self, now: float) -> LeaseRequest:
+    def final_request(self, now: float) -> LeaseRequest:
         """Last request to the store: it gives back what it has."""
 
     @abstractmethod
@@ -113,11 +113,11 @@ class LeasedLimiter(Limiter):
         """The store's answer to what was asked at `asked`."""
 
     @abstractmethod
-    def lose(self, now: float) -> None:
+    def revoke(self, now: float) -> None:
         """Voids its leases: the store cannot be asked."""
 
     @abstractmethod
-    def adopt(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter) -> None:
         """The limit is another, or divided otherwise: `wanted` is as it should be."""
 
     def idle(self, now: float) -> bool:
@@ -200,37 +200,37 @@ class TokenLimiter(LeasedLimiter):
 
     __slots__ = ()
     terms: RateSpec | QuotaSpec
-    _purse: TokenPool
+    _pool: TokenPool
 
     def free(self, now: float) -> bool:
         """See Limiter."""
-        return super().free(now) if self._borrower.down else self._purse.first(now) <= now
+        return super().free(now) if self._borrower.down else self._pool.first(now) <= now
 
     def room(self, now: float) -> int:
         """See Limiter."""
-        return super().room(now) if self._borrower.down else self._purse.usable(now)
+        return super().room(now) if self._borrower.down else self._pool.usable(now)
 
     def start(self, now: float) -> None:
         """See Limiter."""
         super().start(now)
         if self._borrower.down:
-            self._purse.spent += 1
+            self._pool.spent += 1
         else:
-            self._purse.use(now)
+            self._pool.use(now)
         self._borrower.active[self] = None
-        if self.waiters and not self._purse:
+        if self.waiters and not self._pool:
             self.awaited(now)
 
-    def farewell(self, now: float) -> LeaseRequest:  # noqa: ARG002
+    def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
         """See LeasedLimiter."""
-        return LeaseRequest(self.name, self.terms, 0, 0, self._purse.spent, self._purse.empty())
+        return LeaseRequest(self.name, self.terms, 0, 0, self._pool.spent, self._pool.empty())
 
     @property
     def lent(self) -> int:
         """See LeasedLimiter."""
-        return len(self._purse)
+        return len(self._pool)
 
     @property
-    def restless(self) -> bool:
+    def is_active(self) -> bool:
         """See LeasedLimiter."""
-        return bool(self.waiters or self._purse or self._purse.used or self._purse.spent)
+        return bool(self.waiters or self._pool or self._pool.used or self._pool.spent)

@@ -35,12 +35,12 @@ class LeasedRate(TokenLimiter, RateLimiter):
     books of promises are for those who wait elsewhere, at the pace of this worker's part.
     """
 
-    __slots__ = ("_borrower", "_purse", "ask_at", "divided", "name", "ring_at", "terms")
+    __slots__ = ("_borrower", "_pool", "ask_at", "divided", "name", "ring_at", "terms")
     terms: RateSpec
 
     def __init__(self, name: str, terms: RateSpec, workers: int, borrower: LeaseClient) -> None:
         super().__init__(terms.interval, terms.burst)
-        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, TokenPool()
+        self.name, self.terms, self._borrower, self._pool = name, terms, borrower, TokenPool()
         self.ask_at = self.ring_at = -NEVER
         self.divided = (terms.interval * workers, max(1, terms.burst // workers))
         if borrower.down:
@@ -48,13 +48,13 @@ class LeasedRate(TokenLimiter, RateLimiter):
 
     def free_at(self, now: float) -> float:
         """See Limiter."""
-        return super().free_at(now) if self._borrower.down else max(now, self._purse.first(now))
+        return super().free_at(now) if self._borrower.down else max(now, self._pool.first(now))
 
     def wait(self, now: float) -> float:
         """See Limiter."""
         if self._borrower.down:
             return super().wait(now)
-        first = self._purse.first(now)
+        first = self._pool.first(now)
         return len(self.waiters) * self.interval + (max(0.0, first - now) if first < NEVER else 0.0)
 
     def ready_at(self, now: float) -> float:
@@ -64,34 +64,34 @@ class LeasedRate(TokenLimiter, RateLimiter):
         at = self._gap(now + self.wait(now))
         return at if at - now > _NEAR else now
 
-    def near_slot(self, earliest: float) -> float:
-        """See RateLimiter: whoever is to be here soon waits here."""
-        return super().near_slot(earliest) if self._borrower.down else earliest
+    def next_slot(self, earliest: float) -> float:
+        """See RateLimiter: a message that is due soon waits here."""
+        return super().next_slot(earliest) if self._borrower.down else earliest
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """See RateLimiter: tokens are what is promised."""
         if self._borrower.down:
-            super().promise(slot)
+            super().reserve(slot)
 
     def ask(self, now: float) -> LeaseRequest | None:
         """See LeasedLimiter."""
         self.ask_at, self.ring_at = now + LOOK, now + SOON
-        return self._purse.ask(self.name, self.terms, len(self.waiters), self.terms.burst // _RESERVE, now)
+        return self._pool.ask(self.name, self.terms, len(self.waiters), self.terms.burst // _RESERVE, now)
 
     def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
         """See LeasedLimiter."""
-        self._purse.put(loan.runs, asked, now)
+        self._pool.put(loan.runs, asked, now)
         self.interval = self.terms.interval * loan.sharers
         self.burst = max(1, self.terms.burst // loan.sharers)
 
-    def lose(self, now: float) -> None:
+    def revoke(self, now: float) -> None:
         """See LeasedLimiter."""
-        self._purse.empty()
+        self._pool.empty()
         self.ask_at = self.ring_at = -NEVER
         self.interval, self.burst = self.divided
-        self.forget_debts(now)
+        self.reset(now)
 
-    def adopt(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter) -> None:
         """See LeasedLimiter."""
         assert isinstance(wanted, LeasedRate)
         if self.terms != wanted.terms or self._borrower.down:  # else it is shared by as many as before
@@ -102,12 +102,12 @@ class LeasedRate(TokenLimiter, RateLimiter):
 class LeasedQuota(TokenLimiter, QuotaLimiter):
     """Opens with the tokens it has been lent; of a quota that is full it knows when starts leave the window."""
 
-    __slots__ = ("_borrower", "_leaving", "_purse", "_sharers", "ask_at", "name", "ring_at", "terms")
+    __slots__ = ("_borrower", "_leaving", "_pool", "_sharers", "ask_at", "name", "ring_at", "terms")
     terms: QuotaSpec
 
     def __init__(self, name: str, terms: QuotaSpec, workers: int, borrower: LeaseClient) -> None:
         super().__init__(max(1, terms.amount // workers), terms.period)
-        self.name, self.terms, self._borrower, self._purse = name, terms, borrower, TokenPool()
+        self.name, self.terms, self._borrower, self._pool = name, terms, borrower, TokenPool()
         self.ask_at = self.ring_at = -NEVER
         self._sharers = 1
         self._leaving: list[tuple[float, int]] = []  # nothing before the first of them
@@ -116,7 +116,7 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         """See Limiter."""
         if self._borrower.down:
             return super().free_at(now)
-        if (first := self._purse.first(now)) < NEVER:
+        if (first := self._pool.first(now)) < NEVER:
             return max(now, first)
         return self._leaving[0][0] if self._is_full(now) else NEVER
 
@@ -130,40 +130,40 @@ class LeasedQuota(TokenLimiter, QuotaLimiter):
         if self._borrower.down:
             return super().slot(now)
         self._expire(now)
-        if self._purse or not self._is_full(now):
+        if self._pool or not self._is_full(now):
             return now
         total = list(accumulate(count for _, count in self._leaving))
         rounds, rest = divmod(len(self._promised) * self._sharers, total[-1])
         at = next(at for (at, _), left in zip(self._leaving, total, strict=True) if left > rest)
         return at + rounds * self.terms.period
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """See QuotaLimiter: what is free at once needs no promise, it needs a token."""
         if self._borrower.down or (self._leaving and slot >= self._leaving[0][0]):
-            super().promise(slot)
+            super().reserve(slot)
 
     def ask(self, now: float) -> LeaseRequest | None:
         """See LeasedLimiter."""
         self.ask_at, self.ring_at = now + LOOK, now + SOON
         if self._is_full(now):
             self.ask_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
-        return self._purse.ask(self.name, self.terms, len(self.waiters), 0, now)
+        return self._pool.ask(self.name, self.terms, len(self.waiters), 0, now)
 
     def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
         """See LeasedLimiter."""
-        self._purse.put(loan.runs, asked, now)
+        self._pool.put(loan.runs, asked, now)
         self._leaving = [(now + at, count) for at, count in loan.leaving]
         self._sharers = loan.sharers
         if self._leaving:
             self.ask_at = self.ring_at = min(self._leaving[0][0], now + _RENEW)
 
-    def lose(self, now: float) -> None:  # noqa: ARG002  # what was counted here stays counted
+    def revoke(self, now: float) -> None:  # noqa: ARG002  # what was counted here stays counted
         """See LeasedLimiter."""
-        self._purse.empty()
+        self._pool.empty()
         self.ask_at = self.ring_at = -NEVER
         self._leaving = []
 
-    def adopt(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter) -> None:
         """See LeasedLimiter."""
         assert isinstance(wanted, LeasedQuota)
         if self.terms != wanted.terms:
@@ -217,7 +217,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         return self._permits
 
     @property
-    def restless(self) -> bool:
+    def is_active(self) -> bool:
         """See LeasedLimiter."""
         return bool(self.waiters or self.running or self._asked != (0, 0))
 
@@ -235,7 +235,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self.ask_at = now + (SOON if hungry else LOOK)
         return LeaseRequest(self.name, self.terms, wanted, held)
 
-    def farewell(self, now: float) -> LeaseRequest:  # noqa: ARG002
+    def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
         """See LeasedLimiter."""
         return LeaseRequest(self.name, self.terms, 0, self.running)
 
@@ -245,12 +245,12 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._valid = asked + HOLD
         self._asked = (self._asked[0], loan.permits)
 
-    def lose(self, now: float) -> None:  # noqa: ARG002
+    def revoke(self, now: float) -> None:  # noqa: ARG002
         """See LeasedLimiter."""
         self._permits = 0
         self.ask_at = self.ring_at = -NEVER
 
-    def adopt(self, wanted: Limiter) -> None:
+    def apply_limit(self, wanted: Limiter) -> None:
         """See LeasedLimiter."""
         assert isinstance(wanted, LeasedCap)
         self.terms, self.limit = wanted.terms, wanted.limit

@@ -19,7 +19,17 @@ from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, QuotaSpec,
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.limits.limiter_values import MOST, Values
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, Limiter, QuotaLimiter, RateLimiter
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
+from kodo_consumer.core.policy import (
+    MAX_MEMORY_WAIT,
+    MAX_RATE_DUE,
+    NOBODY,
+    Concurrency,
+    Limit,
+    Quota,
+    Rate,
+    kind_of,
+    value_of,
+)
 
 Gates = tuple[Limiter, ...]
 T = TypeVar("T")
@@ -27,7 +37,7 @@ _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
 
 class LimitKind(Enum):
-    """Which kind of limit a message has to wait for."""
+    """Kind of the limit that a message has to wait for."""
 
     NOTHING = auto()
     RATE = auto()
@@ -44,8 +54,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class RerouteOptions:
-    """For which kinds of limit a message may leave its lane, (rates) after how many seconds it could be back; whatever it
-    leaves for, it is back within `horizon` seconds.
+    """Kinds of limit for which a message may leave its lane. `rate_after`: seconds after which it could be back from a
+    rate. From any limit it is back within `horizon` seconds.
     """
 
     rate_after: float | None = None
@@ -56,7 +66,7 @@ class RerouteOptions:
         return self.rate_after is not None or self.quota
 
     def may(self, over: LimitKind) -> bool:
-        """Whether it may wait elsewhere."""
+        """True if it may wait elsewhere."""
         return self.quota if over is LimitKind.QUOTA else self.rate_after is not None
 
     def latest(self, over: LimitKind) -> float:
@@ -103,25 +113,25 @@ class LimiterSet:
         quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaLimiter)]
         room = max((gate.slot(now) for gate in quotas), default=now)
         ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
-        at = _settle([rate.near_slot for rate in rates], max(room, ready))
+        at = _settle([rate.next_slot for rate in rates], max(room, ready))
         over = (
             LimitKind.NOTHING if at <= now else LimitKind.QUOTA if room - now > _NEAR or room == at else LimitKind.RATE
         )
         if at - now > _NEAR and leave.may(over):
             earliest = at if over is LimitKind.QUOTA else max(room, now + (leave.rate_after or 0.0))
-            at = _settle([rate.far_slot for rate in rates], earliest)
+            at = _settle([rate.next_deferred_slot for rate in rates], earliest)
             if at - now > leave.latest(over):
                 return Reservation(
                     at, over
                 )  # it is back before that, to ask anew: a promise would only keep others away
             for rate in rates:
                 rate.forget_before(now)
-                rate.promise_far(at)
+                rate.reserve_deferred(at)
         else:
             for rate in rates:
-                rate.promise(at)
+                rate.reserve(at)
         for quota in quotas:
-            quota.promise(at)
+            quota.reserve(at)
         return Reservation(at, over)
 
     def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Limiter | None:
@@ -150,7 +160,7 @@ class LimiterSet:
         text = "%s is less than one for each of %d workers: each takes one, together more than declared"
         return [text % (limit, workers) for limit in self.too_small]
 
-    def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
+    def apply_limits(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
         before = list(zip(self._limits, self._gates, strict=True))
         self._limits, self._gates = limits, []
@@ -175,7 +185,7 @@ class LimiterSet:
         if self.borrower is None:
             return _make(limit, value, self._workers)
         twins = sum(_same(other, limit) for other in self._limits[:index])
-        kind = f"{_kind(limit)}{twins or ''}"
+        kind = f"{kind_of(limit)}{twins or ''}"
         name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
         return _make_leased(limit, value, name, self._workers, self.borrower)
 
@@ -189,7 +199,7 @@ class LimiterSet:
         for gates in self._gates:
             gates.forget(now)
         return [
-            f"{_kind(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
+            f"{kind_of(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
             " allowed to one"
             for limit in self.crowded
         ]
@@ -198,13 +208,13 @@ class LimiterSet:
 def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
     """The first moment that suits every function."""
     at, before = earliest, None
-    while at != before:  # each step goes to the end of somebody's promises, of which there are finitely many
+    while at != before:  # each step goes to the end of a promise, of which there are finitely many
         at, before = max((slot(at) for slot in slot_functions), default=at), at
     return at
 
 
 def _of(value: str | None, overrides: Mapping[str, T], default: T) -> T:
-    """What is allowed to a value; None: to any that the file does not name."""
+    """Size of the limit for a value; None: for any value that the file does not name."""
     return default if value is None else overrides.get(value, default)
 
 
@@ -237,12 +247,8 @@ def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borro
             assert_never(limit)
 
 
-def _kind(limit: Limit) -> str:
-    return type(limit).__name__.lower()
-
-
 def _same(one: Limit, other: Limit) -> bool:
-    """Whether they are one limit, perhaps with another size."""
+    """True if they are one limit, perhaps with another size."""
     return type(one) is type(other) and one.by == other.by and one.shared == other.shared
 
 
@@ -250,11 +256,11 @@ def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
     """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
     match gate, wanted:
         case LeasedLimiter(), LeasedLimiter():
-            gate.adopt(wanted)
+            gate.apply_limit(wanted)
         case RateLimiter(), RateLimiter():
             gate.interval, gate.burst = wanted.interval, wanted.burst
             if now is not None:
-                gate.forget_debts(now)
+                gate.reset(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
             gate.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():

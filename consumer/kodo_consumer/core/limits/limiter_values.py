@@ -35,7 +35,7 @@ class Values:
         self.others: Limiter | None = None
         self.named: Collection[str] = ()
         self._queue: deque[str] = deque()  # values in the order in which they are looked at
-        self._made = 0  # since somebody looked
+        self._made = 0  # since the last look
 
     def configure(self, named: Collection[str], make: Callable[[str | None], Limiter]) -> None:
         """Limiters are made so from now on; those that are there stay."""

@@ -2,7 +2,7 @@
 times in seconds are passed in.
 
 Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are
-promises: a refused message is told a moment that nobody else was promised, so that refused messages come back spread
+promises: a refused message gets a moment that no other message has, so that refused messages come back spread
 out.
 """
 
@@ -28,8 +28,8 @@ def queued(queue: deque[T], one: T) -> deque[T]:
 
 
 class Limiter:
-    """Base of the three kinds. `waiters` are whoever the scheduler made wait here; the gate itself never touches them.
-    `forgotten`: whoever has it should ask for the one in its place.
+    """Base of the three kinds. `waiters`: messages that the scheduler made wait here; the gate itself never touches them.
+    `forgotten`: its holder should ask for the gate in its place.
     """
 
     __slots__ = ("forgotten", "timer_set", "waiters")
@@ -44,7 +44,7 @@ class Limiter:
         raise NotImplementedError
 
     def free(self, now: float) -> bool:
-        """Whether a message may start now."""
+        """True if a message may start now."""
         return self.free_at(now) <= now + _EPSILON
 
     def start(self, now: float) -> None:
@@ -55,7 +55,7 @@ class Limiter:
         """A message that started has ended, however."""
 
     def room(self, now: float) -> int:  # noqa: ARG002
-        """How many waiters may look again, where one has been told that it is free."""
+        """Number of waiters that may try again when the gate is free."""
         return 1
 
     def wait(self, now: float) -> float:
@@ -63,10 +63,10 @@ class Limiter:
         return self.free_at(now) - now
 
     def awaited(self, now: float) -> None:
-        """Somebody waits."""
+        """A message waits."""
 
     def idle(self, now: float) -> bool:
-        """Whether forgetting this gate changes nothing."""
+        """True if nothing changes when this gate is dropped."""
         raise NotImplementedError
 
 
@@ -94,7 +94,7 @@ class RateLimiter(Limiter):
         self._next_start = max(self._next_start, now) + self.interval
 
     def wait(self, now: float) -> float:
-        """See Limiter: whoever waits already goes first."""
+        """See Limiter: earlier waiters go first."""
         return self.free_at(now) - now + len(self.waiters) * self.interval
 
     def idle(self, now: float) -> bool:
@@ -106,21 +106,21 @@ class RateLimiter(Limiter):
         """The first moment that is worth asking for, where the message could as well go elsewhere."""
         return now
 
-    def near_slot(self, earliest: float) -> float:
+    def next_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that is promised to nobody."""
         slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._saved())
         return next((end for begin, end in self._promised if begin <= slot < end), slot)
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """Sets a near slot aside."""
         self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
 
-    def far_slot(self, earliest: float) -> float:
+    def next_deferred_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that comes after every promise."""
         last = self._promised[-1][1] if self._promised else earliest
         return max(earliest, last, self._next_slot)
 
-    def promise_far(self, slot: float) -> None:
+    def reserve_deferred(self, slot: float) -> None:
         """Sets a far slot aside."""
         if self._promised and slot - self._promised[-1][1] < _EPSILON:
             begin, end = self._promised.pop()
@@ -128,7 +128,7 @@ class RateLimiter(Limiter):
         else:
             self._promised = queued(self._promised, (slot, slot + self.interval))
 
-    def forget_debts(self, now: float) -> None:
+    def reset(self, now: float) -> None:
         """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
         most = now + self.burst * self.interval
         self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
@@ -169,7 +169,7 @@ class QuotaLimiter(Limiter):
         return now if over <= 0 else self._expiry_of(over)
 
     def start(self, now: float) -> None:
-        """See Limiter. The oldest promise is kept by whoever starts."""
+        """See Limiter. A start uses up the oldest promise."""
         self._expire(now)
         part = int(now // self._width)
         if self._counts and self._counts[-1][0] >= part:
@@ -186,13 +186,13 @@ class QuotaLimiter(Limiter):
         return not self.waiters and not self._total and not self._promised
 
     def slot(self, now: float) -> float:
-        """When the window has room for one more than are promised already."""
+        """Time when the window has room for one more than are promised already."""
         self._expire(now)
         rounds, rest = divmod(len(self._promised), self.amount)
         over = rest + 1 + self._total - self.amount
         return (now if over <= 0 else self._expiry_of(over)) + rounds * self.period
 
-    def promise(self, slot: float) -> None:
+    def reserve(self, slot: float) -> None:
         """Sets a slot aside."""
         self._promised = queued(self._promised, slot)
 
@@ -211,7 +211,7 @@ class QuotaLimiter(Limiter):
         self._promised = EMPTY
 
     def _expiry_of(self, count: int) -> float:
-        """When the `count` oldest starts have left the window."""
+        """Time when the `count` oldest starts have left the window."""
         leaving = accumulate(starts for _, starts in self._counts)
         part = next(part for (part, _), total in zip(self._counts, leaving, strict=True) if total >= count)
         return (part + _PARTS + 1) * self._width

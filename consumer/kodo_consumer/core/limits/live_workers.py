@@ -9,7 +9,7 @@ _KEPT: Final = 30.0  # seconds
 
 
 class LiveWorkerCount:
-    """The most workers of the last half minute: whoever was seen counts for a while.
+    """The most workers of the last half minute: a worker that was seen counts for a while.
 
     More workers count at once, so that a limit is soon shared by all; fewer count late, for a worker that is not seen
     may only be connecting again. The expected ones count as seen at the start: workers that start together would

@@ -8,9 +8,7 @@ item needs no bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
-
-_NOTHING: Final = frozenset({"null"})
+from typing import Any
 
 
 def contains_itself(schema: Any) -> bool:
@@ -82,7 +80,7 @@ class _Sizes:
     def is_empty(self, schema: Any, seen: tuple[str, ...] = ()) -> bool:
         if isinstance(schema, str):
             name = schema.rpartition(".")[2]
-            if schema in _NOTHING:
+            if schema == "null":
                 return True
             return name in self._named and name not in seen and self.is_empty(self._named[name], (*seen, name))
         if isinstance(schema, list):  # a union begins with the number of its branch

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from kodo_consumer.core.outcomes import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
-from kodo_consumer.message import Check, Message
+from kodo_consumer.message import Message
 from kodoctl.errors import ClusterError
 
 Kind = Literal["json", "avro"]
@@ -171,14 +171,14 @@ class Payloads:
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
-        """How a schema version is read, and its parsed definition."""
+        """Reader of a schema version, and its parsed definition."""
         found = self._writers.get(version)
         if found is None:
             found = self._writers[version] = safe_reader(self.definition(version) or self.schema or {})
         return found
 
     def definition(self, version: str) -> Mapping[str, Any] | None:
-        """What a version looks like; None: as declared. Raises Unavailable when the broker cannot say."""
+        """Definition of a version; None: as declared. Raises Unavailable when the broker cannot say."""
         if not version or self.schema_of is None:
             return None
         try:
@@ -203,7 +203,7 @@ def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]
 
 
 def model_of(function: Callable[..., Any]) -> Any:
-    """What a handler's first parameter is annotated with: `Order` of `Message[Order]`, also within a list; else None.
+    """Model in the annotation of a handler's first parameter: `Order` of `Message[Order]`, also within a list; else None.
 
     Raises TypeError when there is such an annotation and it cannot be read.
     """
@@ -240,8 +240,3 @@ def _text(data: bytes) -> str:
 
 def _place(parts: Iterable[int | str]) -> str:
     return ("$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts))[:_MAX_PLACE]
-
-
-def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
-    """Check for JSON payloads; None without a schema."""
-    return None if schema is None else Payloads("json", schema)

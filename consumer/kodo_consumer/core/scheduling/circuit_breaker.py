@@ -14,7 +14,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from kodo_consumer.core.outcomes import DependencyDown, Outcome, in_trouble
+from kodo_consumer.core.outcomes import DependencyUnavailable, Outcome, is_systemic
 from kodo_consumer.core.policy import NOBODY
 
 _EVIDENCE: Final = 0.5  # seconds of counting before the breaker may open
@@ -52,13 +52,13 @@ class Breaker:
     """One for all handlers of a worker. Times in seconds."""
 
     __slots__ = (
-        "_began", "_ended", "_pause", "_probes", "_since", "_slots", "_tallies", "_well", "cause", "listens", "opened",
-        "starts", "state", "until",
+        "_began", "_ended", "_pause", "_probes", "_since", "_slots", "_tallies", "_well", "cause", "opened", "starts",
+        "state", "until", "wants_all_outcomes",
     )  # fmt: skip
 
     def __init__(self, slots: int) -> None:
         self.state = BreakerState.CLOSED
-        self.listens = False  # whether every end of a handler is to be told, not failures alone
+        self.wants_all_outcomes = False  # every end of a handler is to be reported, not failures alone
         self.opened = 0  # times
         self.cause = ""  # why it opened last, for people
         self.until = float("inf")  # when probing begins
@@ -88,8 +88,8 @@ class Breaker:
 
     def ended(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
         """A handler ended. True: the breaker just opened or closed, or more may start."""
-        down = isinstance(outcome, DependencyDown)
-        bad = in_trouble(outcome)
+        down = isinstance(outcome, DependencyUnavailable)
+        bad = is_systemic(outcome)
         match self.state:
             case BreakerState.CLOSED:
                 return self._count(tenant, outcome, now, bad=bad, down=down)
@@ -103,10 +103,10 @@ class Breaker:
     # ---- closed
 
     def _count(self, tenant: str, outcome: Outcome, now: float, *, bad: bool, down: bool) -> bool:
-        if not self.listens:
+        if not self.wants_all_outcomes:
             if not bad:
                 return False
-            self.listens, self._began = True, now
+            self.wants_all_outcomes, self._began = True, now
         tally = self._tallies.setdefault(tenant, _Tally())
         tally.all += 1
         tally.failed += bad
@@ -128,7 +128,7 @@ class Breaker:
         down = sum(1 for tally in tallies.values() if 2 * tally.down > tally.all)
         alone = tallies.get(NOBODY) if of == 1 else None
         enough = alone.down >= _DOWN_MESSAGES if alone is not None else down >= _DOWN_TENANTS
-        if isinstance(outcome, DependencyDown) and enough and 2 * down > of:
+        if isinstance(outcome, DependencyUnavailable) and enough and 2 * down > of:
             return f"{outcome.dependency} is unavailable"
         failing = sum(1 for tally in tallies.values() if 2 * tally.failed > tally.all)
         if of >= _FAILING_TENANTS and 2 * failing > of:
@@ -139,7 +139,7 @@ class Breaker:
         self._tallies: dict[str, _Tally] = {}
         self._ended = 0
         self._began = float("inf")
-        self.listens = self.state is not BreakerState.CLOSED
+        self.wants_all_outcomes = self.state is not BreakerState.CLOSED
 
     # ---- not closed
 

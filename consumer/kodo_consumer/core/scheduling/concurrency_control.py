@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.outcomes import Outcome, in_trouble
+from kodo_consumer.core.outcomes import Outcome, is_systemic
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class ConcurrencyControl:
-    """`tight`: ask before every start. `listens`: tell of every end, not of failures alone."""
+    """`must_ask`: ask before every start. `wants_all_outcomes`: report every end, not failures alone."""
 
-    __slots__ = ("_context", "_set_timer", "_slots", "adaptive", "breaker", "listens", "tight", "version")
+    __slots__ = ("_context", "_set_timer", "_slots", "adaptive", "breaker", "must_ask", "version", "wants_all_outcomes")
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class ConcurrencyControl:
         elif breaker.state is BreakerState.CLOSED is not before:
             self._context.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
-            bad = in_trouble(outcome)
+            bad = is_systemic(outcome)
             if self.adaptive.ended(now - started, running, now, bad=bad):
                 more = True
-        self.listens = self.adaptive is not None or breaker.listens
+        self.wants_all_outcomes = self.adaptive is not None or breaker.wants_all_outcomes
         if more:
             self.wake(now)
 
@@ -66,7 +66,7 @@ class ConcurrencyControl:
         self.version += 1
 
     def _settle(self) -> None:
-        self.tight = self.adaptive is not None or self.breaker.state is not BreakerState.CLOSED
-        self.listens = self.adaptive is not None or self.breaker.listens
+        self.must_ask = self.adaptive is not None or self.breaker.state is not BreakerState.CLOSED
+        self.wants_all_outcomes = self.adaptive is not None or self.breaker.wants_all_outcomes
         if self.adaptive is not None and self._slots is not None:
             self._slots.resize(self.adaptive.limit)

@@ -5,7 +5,7 @@ consumer as soon as one joins or leaves, and sends it what the one before has no
 holds all of that, and the client library does not report it. So every worker asks the broker, and:
 
 - it starts messages of a partition only while an answer about it is valid, for VALID seconds after it was asked for;
-- of a partition that an answer gives to another it starts nothing more: what has not started is let go;
+- of a partition that an answer gives to another it starts nothing more: what has not started is released;
 - of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer
   names it.
 
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 class _Partition:
     """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`:
-    when the last one that tells of it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
+    when the last one that names it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
     read anew since then, and is not yet. `kept`: messages that came while it may not be handled, each with the
     moment, in order.
     """
@@ -121,7 +121,7 @@ class ActivePartitions:
     # ---- answers
 
     def lapse(self, now: float) -> list[str]:
-        """Partitions of this worker's of which no answer is valid any more, each told once: nothing of them counts
+        """Partitions of this worker's of which no answer is valid any more, each named once: nothing of them counts
         from now on.
         """
         lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
@@ -145,7 +145,7 @@ class ActivePartitions:
                 if partition.since is not None:
                     lost.append(number)
                 partition.since, partition.is_ours = None, False
-                # It came when this worker was the active one before: it comes again to whoever is.
+                # It came when this worker was the active one before: it comes again to the present one.
                 partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
             elif partition.since is None:
                 partition.since = now

@@ -49,7 +49,7 @@ class StartTimeFairQueue:
             self._tags[lane] = self._next_tag(lane)
             self._insert(lane)
 
-    def rejoin(self, lane: int) -> None:
+    def requeue(self, lane: int) -> None:
         """The lane, which has work, could not use turns it had: they are gone."""
         self._remove(lane)
         self._tags[lane] = self._next_tag(lane)
@@ -166,14 +166,14 @@ class DeficitRoundRobin(Generic[T]):
         """Tenants with items and how many each has."""
         return ((queue.tenant, len(queue)) for queue in self._ring)
 
-    def newest(self, tenant: str, count: int) -> list[T]:
+    def sample(self, tenant: str, count: int) -> list[T]:
         """Up to so many of a tenant's items, the latest first."""
         queue = self._queues.get(tenant)
         if queue is None or not queue.listed:
             return []
         return list(islice(chain(reversed(queue.others or ()), (queue.first,)), count))
 
-    def cut(self, tenant: str, keep: int) -> list[T]:
+    def take_excess(self, tenant: str, keep: int) -> list[T]:
         """Takes out all of a tenant's items but the first `keep` (at least 1), oldest first."""
         queue = self._queues.get(tenant)
         others = queue.others if queue is not None else None

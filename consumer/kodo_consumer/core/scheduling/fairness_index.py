@@ -1,8 +1,8 @@
-"""Fairness as numbers: what each tenant was served against what was fairly its own. Pure; measured by
+"""Fairness index: messages that each tenant was served, compared with its fair share. Pure; measured by
 kodo_consumer.adapters.metrics.tenant_fairness.
 
-A tenant's fair share of what was served is found by filling: whoever asks for less than an even (weighted) part gets
-all it asks for, and what it leaves is parted evenly among the rest.
+A tenant's fair share of what was served is found by filling: a tenant that asks for less than an even (weighted) part
+gets all it asks for, and what it leaves is parted evenly among the rest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TenantWindow:
 
     @property
     def backlogged(self) -> bool:
-        """Whether it asked for more than it got throughout."""
+        """True if it asked for more than it got throughout."""
         return self.waiting > 0 and self.waited_before
 
 
@@ -49,7 +49,7 @@ EVEN: Final = FairnessIndex(1.0, 1.0)
 
 
 def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
-    """What each tenant would have been served by an ideal scheduler that served as many in all."""
+    """Messages that an ideal scheduler would have served each tenant, with as many served in all."""
     left = float(sum(tally.tenants * tally.served for tally in tallies.values()))
     weight = sum(tally.tenants * tally.weight for tally in tallies.values())
     shares = {}
@@ -61,14 +61,14 @@ def fair_shares(tallies: Mapping[H, TenantWindow]) -> dict[H, float]:
 
 
 def says_nothing(served: int, backlogged: int) -> bool:
-    """Whether a window with so many messages and so many backlogged tenants cannot tell anything: the mean of their shares,
-    and so the least of them, is too small to judge. Saves looking at each.
+    """True if a window with so many messages and backlogged tenants shows nothing: the mean of their shares, and so the
+    least of them, is too small to judge. Saves looking at each.
     """
     return served < TELLING * backlogged
 
 
 def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
-    """How even a window was; None when it says nothing yet: somebody's share is too small to judge.
+    """Evenness of a window; None when it says nothing yet: the share of a tenant is too small to judge.
 
     A tenant whose messages came during the window asked for an unknown share of it, and is left out.
     """

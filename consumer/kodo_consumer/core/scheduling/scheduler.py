@@ -29,8 +29,8 @@ class Scheduler:
     """The next message to start, of all lanes.
 
     `over_limit`: messages that a limit makes wait elsewhere or for a known moment, each with what the limits set aside
-    for it; whoever calls `admit` or `take` takes them out. `starts`: tenants of the last handler starts; None where the
-    subscription isolates nobody.
+    for it; the caller of `admit` or `take` takes them out. `recent_starts`: tenants of the last handler starts; None
+    where the subscription isolates nobody.
     """
 
     def __init__(
@@ -44,26 +44,26 @@ class Scheduler:
     ) -> None:
         self.limits = LimiterSet(policy.limits, policy.expected_workers)
         self.slots, self.throttle = slots, throttle
-        self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
+        self.recent_starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
         self.queues = TurnQueues(policy, lanes)
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
-        self._kept_back = False  # a slot stayed empty though somebody had work
+        self._kept_back = False  # a slot stayed empty though a tenant had work
         self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
-    def adopt(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
+    def apply_policy(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
         """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants
         get no turns.
         """
         limits_differ = policy.limits != self._policy.limits
         self._policy, self._paused = policy, paused
         self._passes = self._pass if policy.limits else None
-        self.queues.adopt(policy, resting)
+        self.queues.apply_policy(policy, resting)
         if limits_differ:
-            self.limits.adopt(policy.limits, now)
+            self.limits.apply_limits(policy.limits, now)
             self._ask_again()
         self.queues.version += 1
 
@@ -81,9 +81,9 @@ class Scheduler:
             gate.waiters = EMPTY
         self._shut.clear()
         for held in [held for lane in self.queues.lanes for held in lane if held.stage in UNSTARTED]:
-            if held.stage is Stage.LIMITED or (held.stage is Stage.WAITING and held.entitled):
+            if held.stage is Stage.LIMITED or (held.stage is Stage.WAITING and held.has_reservation):
                 self.queues.enqueue(held)
-            held.gates, held.entitled = None, False
+            held.gates, held.has_reservation = None, False
 
     # ---- in
 
@@ -107,7 +107,7 @@ class Scheduler:
             held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
         if not self._is_entitled(held) and self._refuse(held, now):
             return False
-        held.entitled = True
+        held.has_reservation = True
         return True
 
     def _is_entitled(self, held: InFlight) -> bool:
@@ -115,14 +115,14 @@ class Scheduler:
         worker that moved it.
         """
         reserved = held.control.reserved
-        return held.entitled or (reserved is not None and self._clock.wall() >= reserved)
+        return held.has_reservation or (reserved is not None and self._clock.wall() >= reserved)
 
     # ---- out
 
     def take(self, now: float) -> InFlight | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
         throttle = self.throttle
-        if not throttle.tight:
+        if not throttle.must_ask:
             held = self._take(now)
         elif not throttle.may_start(self.running, now):
             return None
@@ -135,14 +135,14 @@ class Scheduler:
         slots = self.slots
         if slots is None:
             return self.queues.next(NOBODY_BARRED, now, self._passes)
-        barred = slots.barred(now) | self._paused if self._paused else slots.barred(now)
+        barred = slots.blocked_tenants(now) | self._paused if self._paused else slots.blocked_tenants(now)
         held = self.queues.next(barred | slots.full if barred else slots.full, now, self._passes)
         if held is None and not slots.full <= barred:
             held = self.queues.next(barred, now, self._passes)  # nobody else has work
         if held is not None:
             slots.took(held, now)
-            if self.starts is not None:
-                self.starts.append(held.tenant)
+            if self.recent_starts is not None:
+                self.recent_starts.append(held.tenant)
         self._kept_back = held is None and bool(barred)
         return held
 
@@ -150,7 +150,7 @@ class Scheduler:
         """A message that was taken has ended."""
         self.running -= 1
         if held.gates is not None:
-            held.entitled = False
+            held.has_reservation = False
             for gate in held.gates:
                 gate.finish()
                 if gate.waiters and isinstance(gate, ConcurrencyLimiter):
@@ -176,7 +176,7 @@ class Scheduler:
             gate.waiters = EMPTY
             self._shut.pop(gate, None)
 
-    def lent(self, gate: Limiter, now: float) -> None:
+    def on_leases_changed(self, gate: Limiter, now: float) -> None:
         """A store has answered, or answers no more: waiters look again.
         At a quota that is full those who may leave do.
         """
@@ -238,7 +238,7 @@ class Scheduler:
         return True
 
     def _leave(self, held: InFlight) -> RerouteOptions:
-        """For which kinds of limit the message may leave its lane."""
+        """Kinds of limit for which the message may leave its lane."""
         lane, policy = held.lane.lane, self._policy
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()

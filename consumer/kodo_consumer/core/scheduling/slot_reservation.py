@@ -84,8 +84,8 @@ class SlotReservation:
         if not count:
             self._quick.discard(tenant)
 
-    def barred(self, now: float) -> AbstractSet[str]:
-        """Tenants that get no slot, whether or not somebody else has work."""
+    def blocked_tenants(self, now: float) -> AbstractSet[str]:
+        """Tenants that get no slot, even when no other tenant has work."""
         oldest = next(iter(self._running.values()), now)
         slow = now - oldest >= self._slow
         if not (slow or self.full or self._slow_ones) or now - self._changed > _ALONE:

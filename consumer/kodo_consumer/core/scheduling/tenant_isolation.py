@@ -1,5 +1,5 @@
-"""Tenants that fill the look-ahead are moved aside: what is read of them beyond a part is published elsewhere,
-without a handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
+"""Tenant isolation: messages of a tenant that fills the look-ahead are published elsewhere beyond a part of them,
+without a handler, so that reading goes on and reaches the tenants behind it. No I/O, the clock is passed in.
 
 Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages
 can be moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least`
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
-_LOOK_IN_VAIN: Final = 1.0  # seconds after a search that found none
+_LOOK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
@@ -41,23 +41,23 @@ _LATEST: Final = ISOLATED_MOST / 1000
 class _Noisy:
     """One isolated tenant. Times in seconds."""
 
-    __slots__ = ("next_turn", "pace", "size", "stirred")
+    __slots__ = ("last_moved_at", "next_turn", "pace", "size")
 
     def __init__(self, size: float, now: float) -> None:
         self.size = size  # bytes of a message, on average
         self.pace = _LEAST_RATE  # handler starts a second
         self.next_turn = now  # of the next message that leaves, if it stayed
-        self.stirred = now  # when one left last
+        self.last_moved_at = now  # when one left last
 
 
 class TenantIsolation:
-    """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate."""
+    """Isolated tenants, and their messages that are to leave. There are none where the subscription does not isolate."""
 
     def __init__(
         self,
         context: EngineContext,
         lanes: Sequence[LaneState],
-        stock: LookaheadBudget,
+        lookahead: LookaheadBudget,
         flow: MessageFlow,
         scheduler: Scheduler,
         set_timer: Callable[[float, Callable[[float], None]], int],
@@ -67,10 +67,10 @@ class TenantIsolation:
         self._context, self._flow, self._scheduler, self._set_timer = context, flow, scheduler, set_timer
         self.tenants: dict[str, _Noisy] = {}
         self.leaving: deque[InFlight] = deque()
-        self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
+        self._isolate, self._lookahead, self._rng = _reachable(policy), lookahead, rng
         self._lanes = [lane for lane in lanes if _has_way_out(policy, lane)]
         for lane in lanes:
-            lane.stays = bool(self._lanes) and lane not in self._lanes
+            lane.cannot_evacuate = bool(self._lanes) and lane not in self._lanes
         self._budget = policy.max_held, policy.lookahead_bytes
         self._is_full = False
         self._not_before = float("-inf")
@@ -81,15 +81,15 @@ class TenantIsolation:
 
     # ---- when
 
-    def full(self, now: float) -> None:
+    def on_full(self, now: float) -> None:
         """The look-ahead is full: a timer asks for a look."""
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True
-            self._set_timer(now, self.look)
+            self._set_timer(now, self.update)
 
-    def look(self, now: float) -> None:
-        """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""
-        if self._stock.starved and 2 * self._scheduler.paused_messages() > self._stock.messages:
+    def update(self, now: float) -> None:
+        """Updates which tenants are noisy. To be called each second, and when the timer says so."""
+        if self._lookahead.lanes_without_capacity and 2 * self._scheduler.paused_messages() > self._lookahead.messages:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
             self._context.effects.alarm("paused", text)
         if not self._lanes:
@@ -98,13 +98,13 @@ class TenantIsolation:
         if self._is_full:
             for tenant, size in list(self._noisy()):
                 self._begin(tenant, size, now)
-            self._not_before = now + (_LOOK if self.tenants else _LOOK_IN_VAIN)
+            self._not_before = now + (_LOOK if self.tenants else _LOOK_AFTER_NONE)
         self._is_full = False
         for tenant, noisy in self.tenants.items():
             noisy.pace = self._pace(tenant)
         if self._context.policy.limits:
-            self._sift_gates(now)
-        self.sift(now)
+            self._evacuate_limited(now)
+        self.evacuate_excess(now)
         self._let_calm_return(now)
 
     def _begin(self, tenant: str, size: float, now: float) -> None:
@@ -121,7 +121,7 @@ class TenantIsolation:
         ]
         for tenant, size in self._sizes(suspects).items():
             count = holdings[tenant]
-            if self._stock.part(count, round(count * size)) > self._isolate.share:
+            if self._lookahead.fraction(count, round(count * size)) > self._isolate.share:
                 yield tenant, size
 
     def _holdings(self) -> Counter[str]:
@@ -145,11 +145,11 @@ class TenantIsolation:
         else:
             for tenant, known in sizes.items():
                 for lane in self._lanes:
-                    known.extend(held.size for held in lane.ring.newest(tenant, _SAMPLED))
+                    known.extend(held.size for held in lane.ring.sample(tenant, _SAMPLED))
         return {tenant: sum(known) / len(known) for tenant, known in sizes.items()}
 
     def _let_calm_return(self, now: float) -> None:
-        calm = [name for name, noisy in self.tenants.items() if now - noisy.stirred > _CALM]
+        calm = [name for name, noisy in self.tenants.items() if now - noisy.last_moved_at > _CALM]
         if self.leaving or not calm:
             return
         holdings = self._holdings()
@@ -169,7 +169,7 @@ class TenantIsolation:
         """Handler starts of the tenant a second: its part of the last starts, of the pace of all."""
         (begin, before), (end, after) = self._samples[0], self._samples[-1]
         total = (after - before) / (end - begin) if end > begin else 0.0
-        starts = self._scheduler.starts or ()
+        starts = self._scheduler.recent_starts or ()
         part = max(1, starts.count(tenant)) / max(1, len(starts))
         return max(_LEAST_RATE, total * part)
 
@@ -183,24 +183,24 @@ class TenantIsolation:
             threshold = min(threshold, self._isolate.share * size / noisy.size)
         return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
 
-    def sift(self, now: float) -> None:
+    def evacuate_excess(self, now: float) -> None:
         """Takes out of the queues what isolated tenants hold beyond their part, and moves what may be on its way at once."""
-        if not self._stock.ample:
+        if not self._lookahead.is_low:
             for tenant, noisy in self.tenants.items():
                 for lane in self._lanes:
-                    self._part_with(lane.ring.cut(tenant, self._keep(noisy)), noisy, now)
-        self.move(now)
+                    self._part_with(lane.ring.take_excess(tenant, self._keep(noisy)), noisy, now)
+        self.publish_pending(now)
 
-    def move(self, now: float) -> None:
+    def publish_pending(self, now: float) -> None:
         """Moves what may be on its way at once."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
             held = self.leaving.popleft()
-            if held.stage is Stage.EVACUATING:  # else it was let go
+            if held.stage is Stage.EVACUATING:  # else it was released
                 self._flow.move_aside(held, self._wait(held, now), now)
 
-    def _sift_gates(self, now: float) -> None:
+    def _evacuate_limited(self, now: float) -> None:
         """The same for those who wait at limits: they would fill the look-ahead just so."""
-        if self._stock.ample:
+        if self._lookahead.is_low:
             return
         for lane in self._lanes:
             waiting: dict[str, list[InFlight]] = {tenant: [] for tenant in self.tenants}
@@ -218,7 +218,7 @@ class TenantIsolation:
         for held in gone:
             held.enter(Stage.EVACUATING)
         if gone:
-            noisy.stirred = now
+            noisy.last_moved_at = now
             noisy.next_turn = max(noisy.next_turn, now + self._keep(noisy) * len(self._lanes) / noisy.pace)
             self.leaving.extend(gone)
 
@@ -228,7 +228,7 @@ class TenantIsolation:
         What cannot be handled within the longest wait comes back spread over the second half of it, not in a heap.
         """
         noisy = self.tenants[held.tenant]
-        noisy.stirred = now
+        noisy.last_moved_at = now
         wait = noisy.next_turn - now
         if wait >= _LATEST:
             return self._rng.uniform(0.5, 1.0) * _LATEST
@@ -241,7 +241,7 @@ _WAITS_FOR_TURN: Final = frozenset({Stage.QUEUED, Stage.LIMITED})
 
 
 def _reachable(policy: Policy) -> IsolationPolicy:
-    """What is declared, with a least number of messages that a tenant can have."""
+    """The declared policy, with a least number of messages that a tenant can have."""
     isolate = policy.isolate or _NEVER
     return replace(isolate, least=min(isolate.least, max(1, int(isolate.share * policy.max_held))))
 

@@ -24,7 +24,7 @@ class TurnQueues:
         self._weights = policy.tenant_weights
         self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
 
-    def adopt(self, policy: Policy, resting: AbstractSet[int]) -> None:
+    def apply_policy(self, policy: Policy, resting: AbstractSet[int]) -> None:
         """Weights of a policy with the same lanes count from now on; lanes that rest get no turns."""
         self._weights = policy.tenant_weights
         self._shares = StartTimeFairQueue([lane.weight for lane in policy.lanes], resting)
@@ -72,11 +72,11 @@ class TurnQueues:
                     if not ring:
                         shares.deactivate(index)
                     for other in skipped:
-                        shares.rejoin(other)
+                        shares.requeue(other)
                     return held
                 tries -= 1
                 if not tries:
-                    self.version += 1  # there may be more: whoever asked should ask again
+                    self.version += 1  # there may be more: the caller should ask again
                     return None
             if ring:
                 skipped.append(index)

@@ -69,7 +69,6 @@ class Gaps:
         self._since = since
         self._counts: dict[tuple[str, int], _Count] = {}
         self.doubled = 0
-        self.voided = 0
         self.lost = 0  # numbers of holes that stayed open for longer than GRACE
 
     def see(self, text: str) -> NumberCheck:
@@ -94,24 +93,14 @@ class Gaps:
                 for low, high in read.void:
                     first, last = max(low, count.base), min(high, count.high)
                     if first <= last:
-                        self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
                         count.known.add(first, last)
                 count.ended = count.ended or read.end
                 return NumberCheck.MARK
             case _:
                 assert_never(read)
 
-    def holes(self) -> list[Hole]:
-        """Holes of this moment; their messages may still be on their way."""
-        return [Hole(*key, *hole) for key, count in self._counts.items() for hole in count.holes()]
-
-    @property
-    def missing(self) -> int:
-        """Count of numbers that are missing now."""
-        return sum(hole.size for hole in self.holes())
-
     def look(self, now: float) -> list[Hole]:
-        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many.
+        """Holes that have been open for longer than GRACE (seconds), each reported once, and those that are too many.
         Runs that are over and complete are forgotten.
         """
         lost = []
@@ -127,14 +116,14 @@ class Gaps:
             for first, began in count.open_since.items():
                 if now - began >= GRACE:
                     lost.append(Hole(*key, first, open_now[first]))
-                    count.known.add(first, open_now[first])  # told, and done with
+                    count.known.add(first, open_now[first])  # reported, and closed
             if count.ended and not any(count.holes()):
                 del self._counts[key]
         self.lost += sum(hole.size for hole in lost)
         return lost
 
     def restart(self, since: int) -> None:
-        """Messages may have gone to somebody else meanwhile, and come again: all is begun anew."""
+        """Starts anew: messages may have gone to another reader meanwhile, and come again."""
         self._since = since
         self._counts.clear()
 

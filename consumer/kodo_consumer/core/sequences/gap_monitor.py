@@ -1,4 +1,4 @@
-"""A subscription's only reader watches the producers' numbers: what it misses, nobody else got.
+"""Gap monitor: the only reader of a subscription checks the numbers of producers, as what it misses nobody else got.
 
 Only first hops on ready topics count, and only while nobody else reads: exclusive subscriptions, failover ones with one
 expected worker.
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from kodo_consumer.core.counters import Counts
     from kodo_consumer.core.policy import Lane, Policy
 
-_TOLD: Final = 10  # holes that are told one by one
+_LISTED: Final = 10  # holes that are reported one by one
 
 
 class GapMonitor:
-    """Feeds the numbers of one worker to Gaps, and tells what is lost."""
+    """Feeds the numbers of one worker to Gaps, and reports lost messages."""
 
     def __init__(self, since: int, counts: Counts) -> None:
         self.gaps = Gaps(since)
@@ -43,7 +43,7 @@ class GapMonitor:
             self.gaps.see(text)
 
     def disconnected(self, wall: int) -> None:
-        """What was delivered comes again, and another may have read meanwhile."""
+        """Deliveries come again, and another reader may have been active meanwhile."""
         self.gaps.restart(wall)
 
     def look(self, now: float) -> list[str]:
@@ -53,9 +53,9 @@ class GapMonitor:
         texts = [
             f"{many(hole.size, 'message')} of producer run {hole.run}, partition {hole.partition}, never came: "
             f"numbers {hole.first} to {hole.last}"
-            for hole in lost[:_TOLD]
+            for hole in lost[:_LISTED]
         ]
-        if more := lost[_TOLD:]:
+        if more := lost[_LISTED:]:
             texts.append(
                 f"{many(sum(hole.size for hole in more), 'other message')} never came, in {many(len(more), 'place')}"
             )

@@ -1,4 +1,4 @@
-"""A producer's numbers: which partition a message goes to, the next number there, and what marks have to say."""
+"""Sequencer of a producer: the partition of a message, its next number, and the marks about numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def key_hash(key: str) -> int:
 class _Count:
     high: int = 0
     marked: int = 0  # what the last mark said that was stored
-    void: Intervals = field(default_factory=Intervals)  # given up, and not yet told by a stored mark
+    void: Intervals = field(default_factory=Intervals)  # given up, and not yet in a stored mark
 
 
 class Sequencer:
@@ -69,7 +69,7 @@ class Sequencer:
         self._counts[number.partition].void.add(number.number, number.number)
 
     def marks(self, *, end: bool = False) -> list[ProducerWatermark]:
-        """What readers do not know yet, by partition; at the end of a run they are told in any case."""
+        """Marks that readers do not have yet, by partition; at the end of a run there is one in any case."""
         found = []
         for partition, count in self._counts.items():
             if end or count.void or count.high > count.marked:
@@ -81,7 +81,7 @@ class Sequencer:
                 ]
         return found
 
-    def told(self, mark: ProducerWatermark) -> None:
+    def marked_sent(self, mark: ProducerWatermark) -> None:
         """A mark was stored."""
         count = self._counts[mark.partition]
         count.marked = max(count.marked, mark.high)

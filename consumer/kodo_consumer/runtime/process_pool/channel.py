@@ -1,4 +1,4 @@
-"""The worker's end of one process: what was sent there, what came of it, and what is left when the process dies."""
+"""The worker's end of one process: messages sent there, their results, and those left when the process dies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LOCK_WAIT: Final = 0.2  # seconds; the other end holds it for a microsecond, un
 
 
 class Spans(Protocol):
-    """What is told of messages that are at work in processes, where there are traces:
+    """Listener to messages that are at work in processes, where there are traces:
     kodo_consumer.adapters.tracing.handler_spans.HandlerSpans, mostly.
     """
 
@@ -44,7 +44,7 @@ class Spans(Protocol):
         """A message is handed to a process; answers what carries its span's context there."""
 
     def handled(self, message: Message, outcome: Outcome) -> None:
-        """What came of it."""
+        """The message has this outcome."""
 
     def vain(self, message: Message, why: str) -> None:
         """This run came to nothing: the message is handled anew."""
@@ -52,7 +52,7 @@ class Spans(Protocol):
 
 @dataclass(slots=True)
 class ChannelResults:
-    """What came of messages: outcomes; tracebacks and warnings for the log."""
+    """Results of a process: outcomes of messages; tracebacks and warnings for the log."""
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
     traces: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ChannelResults:
 
 @dataclass(slots=True, eq=False)
 class CrashRemainder:
-    """What a process that died leaves: the message that was at work, if any was, and those that had not begun."""
+    """Messages of a process that died: the one that was at work, if any was, and those that had not started."""
 
     culprit: Message | None
     unstarted: list[Message]
@@ -91,21 +91,21 @@ class HandlerPace:
 
 
 class SchemaNews:
-    """Schema versions that a process has to be told of: it cannot ask."""
+    """Schema versions that a process needs: it cannot ask for them."""
 
     def __init__(self, check: Check | None) -> None:
         self._check = check
-        self._told: set[str] = set()
+        self._sent: set[str] = set()
 
     def of(self, messages: list[Message]) -> dict[str, Any]:
         """Definitions that it needs for these messages and does not have yet, by version."""
         news: dict[str, Any] = {}
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
-            versions = {parts_of(message)[0].schema for message in messages} - self._told
+            versions = {parts_of(message)[0].schema for message in messages} - self._sent
             for version in versions - {""}:
-                with suppress(Unavailable):  # told with the next message; this one is read as declared
+                with suppress(Unavailable):  # sent with the next message; this one is read as declared
                     news[version] = self._check.definition(version)
-            self._told |= news.keys()
+            self._sent |= news.keys()
         return news
 
 
@@ -144,7 +144,7 @@ class ProcessChannel:
 
     @property
     def room(self) -> int:
-        """How many messages may be sent now."""
+        """Number of messages that may be sent now."""
         if not self.ready or self.alone or self._pipe.unsent:
             return 0
         if not self._in_flight:
@@ -161,7 +161,7 @@ class ProcessChannel:
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes wait for the pipe."""
+        """True if bytes wait for the pipe."""
         return self._pipe.unsent
 
     # ---- out
@@ -182,7 +182,7 @@ class ProcessChannel:
         self._pipe.flush()
 
     def take_back(self) -> list[Message]:
-        """Those that have not begun, which others can do meanwhile. Both ends agree, by the lock, on which these are."""
+        """Takes back messages that have not started. Both ends agree, by the lock, on which these are."""
         if len(self._in_flight) < 2 or self._pipe.unsent:
             return []
         if not self._lock.acquire(timeout=_LOCK_WAIT):
@@ -202,7 +202,7 @@ class ProcessChannel:
     # ---- back
 
     def read(self, ended: ChannelResults) -> None:
-        """What came since the last time. The count of finished messages is read first: what it covers has been told."""
+        """Reads results since the last time. The count of finished messages comes first: what it covers has arrived."""
         finished = self._cells[FINISHED]
         for frame in self._pipe.received():
             match frame:
@@ -235,7 +235,7 @@ class ProcessChannel:
 
     @property
     def at_work_since(self) -> float | None:
-        """When (monotonic seconds) the message at work began; None: none has."""
+        """Start (monotonic seconds) of the message at work; None: there is none."""
         if self._cells[STARTED] > self._cells[FINISHED]:
             began: int = self._cells[BEGAN]
             return began / 1e9
@@ -256,7 +256,7 @@ class ProcessChannel:
                 os.kill(self.process.pid, signal.SIGKILL)
 
     def bury(self, ended: ChannelResults) -> CrashRemainder:
-        """After the process died: what it still told, and what it leaves."""
+        """Takes the last results of a process that died, and the messages that it leaves."""
         self.process.join()
         self.read(ended)
         culprit = self.at_work
@@ -267,7 +267,7 @@ class ProcessChannel:
 
     @property
     def end(self) -> str:
-        """How the process ended, for people: a signal's name or an exit code."""
+        """End of the process, for people: a signal's name or an exit code."""
         code = self.process.exitcode
         if code is not None and code < 0:
             return signal.Signals(-code).name

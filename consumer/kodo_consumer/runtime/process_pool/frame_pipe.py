@@ -27,7 +27,7 @@ class FramePipe:
 
     @property
     def unsent(self) -> bool:
-        """Whether bytes wait."""
+        """True if bytes wait."""
         return bool(self._out)
 
     def send(self, value: tuple[Any, ...]) -> None:
@@ -42,7 +42,7 @@ class FramePipe:
                 del self._out[: self._line.send(self._out)]
         except BlockingIOError:
             pass
-        except OSError:  # it died: its sentinel tells
+        except OSError:  # it died: its sentinel shows it
             self._out.clear()
 
     def received(self) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome, raised_for
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome, exception_for
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
-_LET_GO: Final = Failed("the worker has left")
+_WORKER_LEFT: Final = Failed("the worker has left")
 
 
 class _Call:
     """One call of the handler, waited for by the thread that made it. `carrier`: the context of its span."""
 
-    __slots__ = ("carrier", "outcome", "told")
+    __slots__ = ("answered", "carrier", "outcome")
 
     def __init__(self, carrier: dict[str, str]) -> None:
         self.carrier = carrier
-        self.outcome: Outcome = _LET_GO
-        self.told = threading.Event()
+        self.outcome: Outcome = _WORKER_LEFT
+        self.answered = threading.Event()
 
 
 class HandlerCalls:
-    """What the threads call: towards the pool a desk, which messages are taken from and handed back to."""
+    """Handler of the threads, and work source of the pool: messages are taken from it and handed back."""
 
     def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
         self.version = 0
@@ -61,14 +61,14 @@ class HandlerCalls:
                 self._waiting.append(message)
                 self.version += 1
             else:
-                call.told.set()
+                call.answered.set()
         self._ring()
-        call.told.wait()
+        call.answered.wait()
         if call.outcome is not DONE:
-            raise raised_for(call.outcome)
+            raise exception_for(call.outcome)
 
     def start(self, ring: Callable[[], object], on_broken: Callable[[BaseException], object]) -> None:
-        """Calls go to a pool: `ring` says that there is one, `on_broken` is told what ends the pool."""
+        """Calls go to a pool: `ring` says that there is one, `on_broken` is called with what ends the pool."""
         self._ring, self._on_broken = ring, on_broken
 
     def release(self) -> None:
@@ -76,25 +76,25 @@ class HandlerCalls:
         with self._lock:
             self.over = True
             for call in self._open.values():
-                call.told.set()
+                call.answered.set()
 
-    # ---- Desk, of the pool
+    # ---- WorkSource, of the pool
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
         """See WorkSource."""
         with self._lock:
             for message, outcome in ended:
                 call = self._open.pop(message)
                 call.outcome = outcome
-                call.told.set()
+                call.answered.set()
             return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """See WorkSource."""
         ended = [(finished, outcome)] if finished is not None and outcome is not None else []
-        return next(iter(self.exchange(ended, 1)), None)
+        return next(iter(self.next_batch(ended, 1)), None)
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         """See WorkSource."""
         self._on_broken(problem)
 
@@ -120,22 +120,22 @@ class MiddlewareExecutor:
     def __init__(self, pool: ProcessRunner, calls: HandlerCalls, function: Callable[[Any], Any], size: int) -> None:
         self._pool, self._calls, self._threads = pool, calls, ThreadExecutor(function, size)
 
-    def start(self, desk: WorkSource) -> None:
-        """See Runner."""
-        self._calls.start(self._pool.wake, desk.broke)
+    def start(self, source: WorkSource) -> None:
+        """See HandlerExecutor."""
+        self._calls.start(self._pool.wake, source.fail)
         self._pool.start(self._calls)
-        self._threads.start(_UntilOver(desk, self._calls))
+        self._threads.start(_UntilOver(source, self._calls))
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._threads.wake()
 
-    def abandon(self, message: Message) -> None:
-        """See Runner."""
-        self._threads.abandon(message)
+    def time_out(self, message: Message) -> None:
+        """See HandlerExecutor."""
+        self._threads.time_out(message)
 
     def stop(self) -> None:
-        """See Runner. As of a pool without hooks, nothing that ends from here on is told to the worker."""
+        """See HandlerExecutor. As of a pool without hooks, the worker takes no results from here on."""
         self._calls.over = True
         self._pool.stop()
         self._calls.release()
@@ -143,23 +143,23 @@ class MiddlewareExecutor:
 
 
 class _UntilOver:
-    """The worker's desk, which hears no more of messages that were let go of."""
+    """Work source of the worker, which takes no more results of messages that were released."""
 
-    def __init__(self, desk: WorkSource, calls: HandlerCalls) -> None:
-        self._desk, self._calls = desk, calls
+    def __init__(self, source: WorkSource, calls: HandlerCalls) -> None:
+        self._source, self._calls = source, calls
 
     @property
     def version(self) -> int:
-        return self._desk.version
+        return self._source.version
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        return None if self._calls.over else self._desk.turn(finished, outcome)
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        return None if self._calls.over else self._source.next(finished, outcome)
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        return [] if self._calls.over else self._desk.exchange(ended, most)
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        return [] if self._calls.over else self._source.next_batch(ended, most)
 
-    def broke(self, problem: BaseException) -> None:
-        self._desk.broke(problem)
+    def fail(self, problem: BaseException) -> None:
+        self._source.fail(problem)
 
 
 def surrounded(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
+from kodo_consumer.core.outcomes import TOOK_TOO_LONG, DeadLettered
 from kodo_consumer.core.poison import MAX_CRASHES, Crashes, PoisonState
 from kodo_consumer.runtime.process_pool.channel import ChannelResults, ProcessChannel, Spans
 from kodo_consumer.runtime.process_pool.wake_pipe import WakePipe
@@ -29,7 +29,7 @@ log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
 _STILL: Final = 0.02  # seconds without progress after which what waits behind a message is taken back
 _LOOK: Final = 1.0  # seconds between two looks at processes while they work, should the system tell nothing
-_LET_GO: Final = 2.0  # seconds a process has to end by itself
+_END_WITHIN: Final = 2.0  # seconds a process has to end by itself
 _PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
 _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
@@ -58,7 +58,7 @@ class ProcessRunner:
     def __init__(self, job: ProcessTask, size: int, timeout: float, traces: Spans | None = None) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
         self._lines: list[ProcessChannel] = []
-        self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
+        self._backlog: deque[Message] = deque()  # taken from the worker, started nowhere
         self._ended = ChannelResults()
         self._warned: set[str] = set()
         self._crashes = Crashes()
@@ -66,7 +66,7 @@ class ProcessRunner:
         self._waker = WakePipe()
         self._selector.register(self._waker, selectors.EVENT_READ, None)
         self._stopping = False
-        self._desk: WorkSource | None = None
+        self._source: WorkSource | None = None
         self._thread: threading.Thread | None = None
         self._restarts = RestartPause()
 
@@ -82,20 +82,20 @@ class ProcessRunner:
             self.stop()
             raise
 
-    def start(self, desk: WorkSource) -> None:
-        """See Runner."""
-        self._desk = desk
-        self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
+    def start(self, source: WorkSource) -> None:
+        """See HandlerExecutor."""
+        self._source = source
+        self._thread = begin(partial(self._work, source), "kodo-pool", source.fail, over=lambda: self._stopping)
 
     def wake(self) -> None:
-        """See Runner."""
+        """See HandlerExecutor."""
         self._waker.wake()
 
-    def abandon(self, message: Message) -> None:
-        """See Runner. Never needed: time-outs are kept here."""
+    def time_out(self, message: Message) -> None:
+        """See HandlerExecutor. Never needed: time-outs are kept here."""
 
     def stop(self) -> None:
-        """See Runner. Processes that still work after two seconds are killed: nothing would take their outcome."""
+        """See HandlerExecutor. Processes that still work after two seconds are killed: nothing would take their outcome."""
         self._stopping = True
         self._waker.asleep = True
         self._waker.wake()
@@ -103,7 +103,7 @@ class ProcessRunner:
             self._thread.join()
         for line in self._lines:
             line.close()
-        deadline = time.monotonic() + _LET_GO
+        deadline = time.monotonic() + _END_WITHIN
         for line in self._lines:
             line.process.join(max(0.0, deadline - time.monotonic()))
             if line.process.exitcode is None:
@@ -116,20 +116,20 @@ class ProcessRunner:
 
     # ---- the thread
 
-    def _work(self, desk: WorkSource) -> None:
+    def _work(self, source: WorkSource) -> None:
         while not self._stopping:
-            seen = desk.version
-            more = self._exchange(desk)
+            seen = source.version
+            more = self._exchange(source)
             self._spread()
-            self._sleep(desk, seen, more=more)
+            self._sleep(source, seen, more=more)
 
-    def _exchange(self, desk: WorkSource) -> bool:
+    def _exchange(self, source: WorkSource) -> bool:
         """Hands back what ended and takes what there is room for. True: there may be more room than messages."""
         ended, self._ended = self._ended, ChannelResults()
         for trace in ended.traces:
             log.warning("handler failed in a process\n%s", trace)
         for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
-            self._warned.add(text)  # each process tells of it once
+            self._warned.add(text)  # each process reports it once
             log.warning("%s", text)
         if self._crashes:  # identities cost something: they are asked for when there is a reason
             for message, _ in ended.outcomes:
@@ -140,7 +140,7 @@ class ProcessRunner:
         room = max(0, sum(line.room for line in self._lines) - len(self._backlog))
         if not room and not ended.outcomes:
             return False
-        taken = desk.exchange(ended.outcomes, room)
+        taken = source.next_batch(ended.outcomes, room)
         self._backlog.extend(taken)
         return len(taken) < room
 
@@ -163,10 +163,10 @@ class ProcessRunner:
                 bundle.append(backlog.popleft())
             line.send(bundle)
 
-    def _sleep(self, desk: WorkSource, seen: int, *, more: bool) -> None:
+    def _sleep(self, source: WorkSource, seen: int, *, more: bool) -> None:
         self._waker.asleep = True
         wait = self._next_look()
-        if (more and desk.version != seen) or self._ended.outcomes or self._stopping:
+        if (more and source.version != seen) or self._ended.outcomes or self._stopping:
             wait = 0.0
         for key, events in self._selector.select(wait):
             if key.data is None:
@@ -235,18 +235,18 @@ class ProcessRunner:
             self._crashed(culprit, line.end)
 
     def _crashed(self, message: Message, end: str) -> None:
-        judged = self._crashes.crashed(message.effect, alone=True)
+        judged = self._crashes.crashed(message.effect)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is PoisonState.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
-            self._ended.outcomes.append((message, Died(reason)))
+            self._ended.outcomes.append((message, DeadLettered(reason)))
             return
         if self._traces is not None:
             self._traces.vain(message, "process ended")
         self._backlog.appendleft(message)
 
     def _is_suspect(self, message: Message) -> bool:
-        """Whether nothing may be sent to a process behind it."""
+        """True if nothing may be sent to a process behind it."""
         return bool(self._crashes) and self._crashes.standing(message.effect) is PoisonState.SUSPECT
 
     def _died_early(self, line: ProcessChannel) -> None:
@@ -271,7 +271,7 @@ class ProcessRunner:
             for line in self._lines:
                 line.read(self._ended)
                 if line.broken or line.process.exitcode is not None:
-                    line.process.join(_LET_GO)
+                    line.process.join(_END_WITHIN)
                     raise _cannot_start(self._job, line)
             if time.monotonic() > deadline:
                 detail = f"{self._job.module}:{self._job.function}: not imported within {_START_TIMEOUT:.0f} s"

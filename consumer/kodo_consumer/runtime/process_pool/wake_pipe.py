@@ -15,7 +15,7 @@ class WakePipe:
         self._ring.setblocking(False)
 
     def fileno(self) -> int:
-        """What the selector has to watch."""
+        """Descriptor for the selector."""
         return self._bell.fileno()
 
     def wake(self) -> None:

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
 from kodo_consumer.core.outcomes import (
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     Failed,
     MoveAsked,
@@ -34,11 +34,11 @@ _KINDS: Final[dict[str, Callable[..., Outcome]]] = {
     "failed": Failed,
     "retry": RetryAsked,
     "state": lambda state, reason: StateAsked(State(state), reason),
-    "died": Died,
+    "died": DeadLettered,
     "discarded": Discarded,
     "move": lambda level: MoveAsked(Level(level)),
     "transfer": TransferAsked,
-    "down": DependencyDown,
+    "down": DependencyUnavailable,
     "repeated": Repeated,
 }
 
@@ -104,7 +104,7 @@ def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | No
     index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, control, schema = values
     times = event_time, publish_time
     delivery = Delivery(position, position, payload, properties, key, ordering_key, *times, schema=schema)
-    return Message(delivery, lanes[index], FRESH if control is None else Control(*control), tenant, check)
+    return Message(delivery, lanes[index], FRESH if control is None else Headers(*control), tenant, check)
 
 
 def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
             return "retry", after, reason, code
         case StateAsked(state, reason):
             return "state", state.value, reason
-        case Died(reason):
+        case DeadLettered(reason):
             return "died", reason
         case Discarded(reason):
             return "discarded", reason
@@ -124,7 +124,7 @@ def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
             return "move", level.value
         case TransferAsked(topic, payload, changes, key):
             return "transfer", topic, payload, dict(changes), key
-        case DependencyDown(dependency):
+        case DependencyUnavailable(dependency):
             return "down", dependency
         case Repeated():
             return ("repeated",)

@@ -1,4 +1,4 @@
-"""A process of the pool: imports the handler, runs one message after the other, tells what came of each.
+"""A process of the pool: imports the handler, runs one message after the other, and reports each result.
 
 What was finished and what is at work stands in memory shared with the worker, written at each step: when the process
 dies, however suddenly, the worker knows the one message that was at work, and no other is handled again.
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
@@ -50,16 +51,12 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """What a process is for: a function by its place, the lanes its messages come from, and what payloads must be."""
+    """Task of a process: a function by its place, the lanes of its messages, and the check of payloads."""
 
     module: str
     function: str
     lanes: tuple[Lane, ...]
     check: Check | None
-
-
-class _NoHandlerError(Exception):
-    """The function cannot be imported; the text says why."""
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
@@ -69,13 +66,13 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
     begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
     try:
         handler = _found(job)
-    except _NoHandlerError as problem:
-        line.sendall(framed(("broken", str(problem))))
+    except BaseException as problem:  # noqa: BLE001  # whatever a module does when it is imported
+        line.sendall(framed(("broken", import_failure(problem))))
         return
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
         job = replace(job, check=job.check.with_model(model_of(handler), known.get))
-    with suppress(OSError):  # the worker has let go: nobody is left to be told
+    with suppress(OSError):  # the worker has closed its end
         line.sendall(framed(("ready",)))
         warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
         handler = checked(handler, SingleResult(f"{job.module}:{job.function}", warn))
@@ -83,13 +80,8 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
 
 
 def _found(job: ProcessTask) -> Callable[[Message], object]:
-    try:
-        found: Any = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
-        for name in job.function.split("."):
-            found = getattr(found, name)
-    except BaseException as problem:
-        raise _NoHandlerError(import_failure(problem)) from problem
-    handler: Callable[[Message], object] = found
+    module = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
+    handler: Callable[[Message], object] = attrgetter(job.function)(module)
     return handler
 
 

@@ -45,7 +45,7 @@ def test_a_message_is_acknowledged_after_the_receipt_of_its_record_and_not_befor
     assert message.topic == AUDIT
     assert [record.id for record in decode(message.payload)] == ["7:0:0:-1", "7:1:0:-1"]
     assert on.acknowledged() == []
-    assert on.engine.misplaced() == []
+    assert on.engine.check_invariants() == []
     on.engine.receipt(ticket, Confirmed("(1,1,0,-1)"))
     assert on.acknowledged() == [0, 1]
     assert not on.engine.busy
@@ -108,7 +108,7 @@ def test_hanging_records_are_sent_by_a_new_client() -> None:
     on.later(0.05)
     on.published()
     on.later(HANGS + 1)
-    assert on.engine.effects.renew_publishing
+    assert on.engine.context.effects.renew_publishing
     assert len(on.published()) == 1
 
 
@@ -133,7 +133,7 @@ def test_the_next_of_a_key_does_not_wait_for_a_record() -> None:
     on.engine.finish(first[0], DONE)
     assert len(on.take_all()) == 1
     assert on.acknowledged() == []
-    assert on.engine.misplaced() == []
+    assert on.engine.check_invariants() == []
 
 
 def test_a_drain_does_not_wait_for_more_records() -> None:

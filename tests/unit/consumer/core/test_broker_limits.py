@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from kodo_consumer.core.broker_limits import BrokerLimits, allowance, beyond, within
+from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_findings, read_broker_limits
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import JITTER, DelaySchedule, Policy
 from kodo_consumer.core.publishing import jittered
@@ -20,18 +20,18 @@ RETRYING = topic(Level.L1, State.RETRYING)
 def _allowed(of: Policy, delays: DelayedDelivery | None = None, sizes: dict[str, int] | None = None) -> BrokerLimits:
     cluster = MemoryCluster(of)
     cluster.rules, cluster.sizes = delays, sizes
-    return allowance(of, cluster)
+    return read_broker_limits(of, cluster)
 
 
 def _told(of: Policy, allowed: BrokerLimits) -> list[tuple[str, str]]:
-    return [(one.code, one.detail) for one in beyond(of, allowed)]
+    return [(one.code, one.detail) for one in limit_findings(of, allowed)]
 
 
 def test_where_the_role_may_not_ask_the_file_counts() -> None:
     of = policy(horizon=3_600_000, largest={RETRYING: 9})
     allowed = _allowed(of)
     assert allowed == BrokerLimits()
-    assert within(of, allowed) == of
+    assert clamp_policy(of, allowed) == of
     assert _told(of, allowed) == []
 
 
@@ -41,7 +41,7 @@ def test_where_the_role_may_not_ask_the_file_counts() -> None:
 def test_waits_and_their_jitter_stay_within_what_the_broker_keeps(longest: int, horizon: int) -> None:
     of = policy((L1,), horizon=60_000)
     allowed = _allowed(of, DelayedDelivery(True, longest))
-    assert within(of, allowed).horizon == horizon
+    assert clamp_policy(of, allowed).horizon == horizon
     assert [code for code, _ in _told(of, allowed)] == (["K726"] if horizon < 60_000 else [])
     assert horizon <= 5_000 or not longest or horizon + JITTER <= longest
 
@@ -67,7 +67,7 @@ def test_waits_that_are_cut_are_told_once_for_all_topics() -> None:
 def test_delayed_delivery_that_is_off_is_told_and_cuts_nothing() -> None:
     of = policy((L1,), horizon=60_000)
     allowed = _allowed(of, DelayedDelivery(False, 0))
-    assert within(of, allowed) == of
+    assert clamp_policy(of, allowed) == of
     ((code, said),) = _told(of, allowed)
     assert code == "K727"
     assert "delivered at once" in said
@@ -86,7 +86,7 @@ def test_the_smaller_limit_on_sizes_counts_and_only_one_the_file_does_not_have_i
     ready, pending = topic(Level.L1, State.READY), topic(Level.L1, State.PENDING)
     of = policy((L1,), largest={RETRYING: 100, ready: 100})
     allowed = _allowed(of, DelayedDelivery(), {RETRYING: 80, ready: 200, pending: 80})
-    assert within(of, allowed).largest == {RETRYING: 80, ready: 100, pending: 80}
+    assert clamp_policy(of, allowed).largest == {RETRYING: 80, ready: 100, pending: 80}
     ((code, said),) = _told(of, allowed)
     assert code == "K728"
     assert said.startswith(f"{RETRYING} and 1 more: messages of more than 80 bytes are not sent there")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.broker import UnackedLimits
-from kodo_consumer.core.broker_window import starved, unacked_limits
+from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
 from kodo_consumer.core.policy import Policy
 
 from tests.unit.consumer.making import L1, policy
@@ -16,7 +16,7 @@ UNTOLD = UnackedLimits(50_000, 200_000)
 def _told(of: Policy, limits: UnackedLimits | None) -> list[str]:
     cluster = MemoryCluster(of)
     cluster.limits = limits
-    found = starved(of, unacked_limits(of, cluster))
+    found = lookahead_findings(of, unacked_limits(of, cluster))
     assert {one.code for one in found} <= {"K719"}
     return [one.detail for one in found]
 

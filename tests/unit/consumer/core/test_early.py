@@ -41,7 +41,7 @@ def paused(bench: Bench) -> bool:
 
 def waiting_early(bench: Bench) -> int:
     """Messages that wait in memory."""
-    return sum(held.trials.early for lane in bench.engine.lanes for held in lane)
+    return sum(held.waits.early for lane in bench.engine.lanes for held in lane)
 
 
 @pytest.mark.parametrize("hop", [{}, {"kodo_hop": 1}], ids=["due alone", "due and hop"])
@@ -86,7 +86,7 @@ def test_a_flood_of_forged_messages_keeps_a_fifth_of_the_look_ahead_and_is_handl
     bench.give(delivery(60_000, u="quiet"), level=B1)
     assert waiting_early(bench) == POLICY.max_early == 10_000
     assert bench.engine.counts.hurried == 40_000
-    assert "more messages say that they are due later than may wait" in bench.engine.effects.alarms[-1].text
+    assert "more messages say that they are due later than may wait" in bench.engine.context.effects.alarms[-1].text
     assert "quiet" in {bench.engine.take().tenant for _ in range(2)}, "the next turn but one"  # type: ignore[union-attr]
     started(bench)
     for level in (L1, B1):

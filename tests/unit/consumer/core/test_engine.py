@@ -33,7 +33,7 @@ def test_a_copy_of_a_held_message_is_dropped_and_the_newest_token_acknowledged()
     bench.engine.finish(message, DONE)
     bench.acknowledged()
     assert bench.acked == ["(8,1,0,9)"]
-    assert bench.engine.counts.repeats == 2
+    assert bench.engine.counts.redelivered == 2
 
 
 def test_a_message_just_finished_with_is_acknowledged_again_and_not_handled_again() -> None:
@@ -60,7 +60,7 @@ def test_finished_ids_are_remembered_up_to_a_bound() -> None:
         bench.give(delivery(number))
         bench.engine.finish(*bench.take_all(), DONE)
     lane = bench.engine.lanes[4]
-    assert (len(lane.before), len(lane.recent)) == (10_001, 18)
+    assert (len(lane.older_entries), len(lane.recent_entries)) == (10_001, 18)
     bench.give(delivery(10_500), delivery(20_019), delivery(5))
     assert [message.id for message in bench.take_all()] == ["7:5:0:-1"]
 
@@ -128,13 +128,15 @@ def test_a_waiting_state_is_paused_when_a_share_of_the_look_ahead_came_long_befo
     assert set(bench.alarms()) == {"early"}
     assert bench.engine.room(1) > 0, "no few messages keep a lane from being read"
     bench.give(early[199], state=State.RETRYING, level=L2)
-    assert bench.engine.effects.alarms[-1].text.endswith("long before time and is paused: is delayed delivery on?")
+    assert bench.engine.context.effects.alarms[-1].text.endswith(
+        "long before time and is paused: is delayed delivery on?"
+    )
     assert bench.engine.room(1) == 0
     assert bench.engine.room(2) > 0
     bench.later(20)
-    assert bench.engine.effects.resume == []
+    assert bench.engine.context.effects.resume == []
     bench.later(6)
-    assert bench.engine.effects.resume == [1]
+    assert bench.engine.context.effects.resume == [1]
     assert bench.take_all() == []
     bench.later(5)
     assert len(bench.take_all()) == 200
@@ -186,7 +188,7 @@ def test_a_lost_connection_keeps_the_running_message_of_a_key_and_the_order_behi
     one, three = bench.take_all()
     bench.engine.finish(three, RetryAsked(4_000, "later"))
     bench.engine.disconnected(4)
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.give(delivery(1, key="a"), delivery(2, key="a"), delivery(3, key="b"))
     (three_again,) = bench.take_all()
     assert three_again.id == three.id
@@ -213,8 +215,8 @@ def test_on_a_lost_connection_what_has_not_started_is_let_go() -> None:
     running, failing = bench.take_all()
     bench.engine.finish(failing, FAILED)
     bench.engine.disconnected(4)
-    assert bench.engine.counts.let_go == 3
-    assert bench.engine.misplaced() == []
+    assert bench.engine.counts.released == 3
+    assert bench.engine.check_invariants() == []
     bench.engine.finish(running, DONE)
     bench.later(100)
     assert bench.take_all() == []
@@ -227,12 +229,12 @@ def test_of_a_partition_whose_connection_is_lost_what_has_not_started_is_let_go_
     running = bench.engine.take()
     assert running is not None
     bench.engine.disconnected(4, "0")
-    assert bench.engine.counts.let_go == 1, "one of its two runs"
+    assert bench.engine.counts.released == 1, "one of its two runs"
     assert len(bench.take_all()) == 6
     bench.give(*(delivery(number)._replace(entry=(7, number, 0)) for number in (0, 4)))
     assert len(bench.take_all()) == 1, "what runs is recognised"
-    assert bench.engine.counts.repeats == 1
-    assert bench.engine.misplaced() == []
+    assert bench.engine.counts.redelivered == 1
+    assert bench.engine.check_invariants() == []
 
 
 def test_draining_starts_nothing_and_waits_for_what_runs_and_is_published() -> None:
@@ -254,9 +256,9 @@ def test_draining_starts_nothing_and_waits_for_what_runs_and_is_published() -> N
 def test_the_watchdog_tells_of_a_message_that_is_nowhere() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.engine.lanes[4].ring.take()
-    assert bench.engine.misplaced() == ["1 queued by record, 0 by structure"]
+    assert bench.engine.check_invariants() == ["1 queued by record, 0 by structure"]
 
 
 def test_the_next_tick_is_when_something_is_due() -> None:
@@ -277,4 +279,4 @@ def test_a_timer_outlived_by_its_message_wakes_nobody() -> None:
     bench.engine.disconnected(4)
     bench.later(10)
     assert bench.take_all() == []
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []

@@ -9,8 +9,8 @@ from kodo_consumer.core.broker import Confirmed, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Delivery, State
 from kodo_consumer.core.outcomes import (
     DONE,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     MoveAsked,
     RetryAsked,
@@ -63,7 +63,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
     for longest in (1.3, 2.6, 5.2):
-        bench.engine.finish(*bench.take_all(), DependencyDown("psp"))
+        bench.engine.finish(*bench.take_all(), DependencyUnavailable("psp"))
         assert bench.take_all() == []
         bench.later(longest)
     (message,) = bench.take_all()
@@ -74,7 +74,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
 def test_with_nowhere_to_go_a_message_stays_and_alarms() -> None:
     bench = Bench(policy(levels=(L1,), states=(), dead=False))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), Died("bad"))
+    bench.engine.finish(*bench.take_all(), DeadLettered("bad"))
     assert bench.alarms() == ["stuck"]
     bench.later(5.1)
     assert len(bench.take_all()) == 1
@@ -87,7 +87,7 @@ def test_a_handler_that_takes_too_long_has_failed_and_its_late_word_counts_nothi
     bench.later(0.5)
     bench.engine.finish(second, DONE)
     bench.later(0.6)
-    assert bench.engine.effects.overdue == [first]
+    assert bench.engine.context.effects.overdue == [first]
     assert store_all(bench) == ["persistent://p/n/t-L1-retrying"]
     assert not bench.engine.finish(first, DONE)
     assert bench.acknowledged() == [2, 1]
@@ -119,9 +119,9 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     bench.engine.finish(*bench.take_all(), FAILED)
     ((old, _),) = bench.published()
     bench.later(HANGS - 1)
-    assert not bench.engine.effects.renew_publishing
+    assert not bench.engine.context.effects.renew_publishing
     bench.later(2)
-    assert bench.engine.effects.renew_publishing
+    assert bench.engine.context.effects.renew_publishing
     assert "hanging" in bench.alarms()
     ((new, _),) = bench.published()
     bench.engine.receipt(old, Confirmed("late"))
@@ -138,8 +138,8 @@ def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> No
     moments = [0]
     for second_of_the_outage in range(1, 3_600):
         bench.later(1)
-        if bench.engine.effects.renew_publishing:
-            bench.engine.effects.renew_publishing = False
+        if bench.engine.context.effects.renew_publishing:
+            bench.engine.context.effects.renew_publishing = False
             moments.append(second_of_the_outage)
             ((ticket, _),) = bench.published()[-1:]
     gaps = [later - before for before, later in pairwise(moments)]
@@ -147,7 +147,7 @@ def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> No
     bench.engine.receipt(ticket, Confirmed("x"))
     bench.engine.finish(second, FAILED)
     bench.later(HANGS + 1)
-    assert bench.engine.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
+    assert bench.engine.context.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
 
 
 def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent_once() -> None:
@@ -159,7 +159,7 @@ def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent
     bench.clock.advance(HANGS + 1)
     bench.engine.finish(second, FAILED)
     bench.engine.tick()
-    assert bench.engine.effects.renew_publishing
+    assert bench.engine.context.effects.renew_publishing
     sent = bench.published()
     assert len(sent) == 2
     assert old not in dict(sent)
@@ -201,11 +201,11 @@ def test_of_what_is_refused_everywhere_a_quarter_of_the_lookahead_is_parked_befo
         refused_everywhere(bench, delivery(number))
         assert (bench.engine.room(4) == 0) == (number == most - 1)
     assert bench.acknowledged() == []
-    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (most, [])
-    assert f"{most} are parked: the topic is no longer read" in bench.engine.effects.alarms[-1].text
+    assert (bench.engine.counts.parked, bench.engine.check_invariants()) == (most, [])
+    assert f"{most} are parked: the topic is no longer read" in bench.engine.context.effects.alarms[-1].text
     assert bench.engine.room(lane_of(bench.policy, L1, State.RETRYING)) > 0, "other lanes go on"
     bench.later(100)
-    assert bench.engine.effects.resume == []
+    assert bench.engine.context.effects.resume == []
 
 
 def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_budget() -> None:
@@ -217,7 +217,7 @@ def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_
     assert bench.acknowledged() == []
     (lane,) = (lane for lane in bench.engine.lanes if list(lane))
     assert {(held.delivery.payload, *held.delivery.properties, held.gates) for held in lane} == {(None, None)}
-    told = [alarm.text for alarm in bench.engine.effects.alarms if alarm.kind == "parked"]
+    told = [alarm.text for alarm in bench.engine.context.effects.alarms if alarm.kind == "parked"]
     assert len(told) == 30
     assert told[0] == (
         "persistent://p/n/t-L1-ready: message 7:0:0:-1 has nowhere to go: persistent://p/n/t-L1-dead will not take it:"
@@ -236,14 +236,14 @@ def test_a_copy_of_a_message_that_is_parked_is_not_handled_again() -> None:
     bench.give(delivery(1), delivery(2))
     (message,) = bench.take_all()
     assert message.id == "7:2:0:-1"
-    assert (bench.engine.counts.repeats, bench.engine.misplaced()) == (1, [])
+    assert (bench.engine.counts.redelivered, bench.engine.check_invariants()) == (1, [])
 
 
 def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter() -> None:
     bench = Bench(policy(in_place=(), ordered=True, subscription_type="key_shared"))
     bench.give(delivery(1, key="k"), delivery(2, key="k"), delivery(3, key="k"))
     (first,) = bench.take_all()
-    bench.engine.finish(first, Died("wrong"))
+    bench.engine.finish(first, DeadLettered("wrong"))
     ((ticket, _),) = bench.published()
     bench.engine.receipt(ticket, Rejected("not authorised"))
     for number in (2, 3):
@@ -251,7 +251,7 @@ def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter(
         assert message.id == f"7:{number}:0:-1"
         bench.engine.finish(message, DONE)
     assert bench.acknowledged() == [2, 3]
-    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (1, [])
+    assert (bench.engine.counts.parked, bench.engine.check_invariants()) == (1, [])
 
 
 def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
@@ -271,7 +271,7 @@ def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
 
 @pytest.mark.parametrize(
     ("outcome", "topic"),
-    [(StateAsked(State.PENDING, "x"), "L1-pending"), (MoveAsked(L2), "L2-ready"), (Died("x"), "L1-dead")],
+    [(StateAsked(State.PENDING, "x"), "L1-pending"), (MoveAsked(L2), "L2-ready"), (DeadLettered("x"), "L1-dead")],
 )
 def test_what_a_handler_asks_for_is_done(outcome: object, topic: str) -> None:
     bench = Bench(policy())

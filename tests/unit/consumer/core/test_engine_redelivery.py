@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.outcomes import DONE, DependencyDown
+from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
 
 from tests.unit.consumer.making import Bench, delivery, policy
 
@@ -36,12 +36,12 @@ def test_a_batch_with_one_message_held_is_remembered_however_long_and_however_ma
     bench.engine.disconnected(lane := third._held.lane.lane.index)  # type: ignore[attr-defined]
     bench.give(*batch)
     assert bench.take_all() == []
-    assert (_numbers(bench), bench.engine.counts.repeats) == ([1_000, 1_001], 3)
+    assert (_numbers(bench), bench.engine.counts.redelivered) == ([1_000, 1_001], 3)
     bench.engine.finish(third, DONE)
     bench.later(59)
     bench.give(*batch)
     assert bench.take_all() == []
-    assert list(bench.engine.lanes[lane].open) == []
+    assert list(bench.engine.lanes[lane].active_entries) == []
 
 
 def test_a_message_of_a_batch_that_was_let_go_is_handled_when_it_comes_again_and_the_others_are_not() -> None:
@@ -51,10 +51,10 @@ def test_a_message_of_a_batch_that_was_let_go_is_handled_when_it_comes_again_and
     first, second, third = bench.take_all()
     bench.engine.finish(first, DONE)
     bench.engine.finish(second, DONE)
-    bench.engine.finish(third, DependencyDown("psp"))
+    bench.engine.finish(third, DependencyUnavailable("psp"))
     assert _numbers(bench) == [1_000, 1_001]
     bench.engine.disconnected(second._held.lane.lane.index)  # type: ignore[attr-defined]
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.give(*batch)
     (again,) = bench.take_all()
     assert again.id == third.id

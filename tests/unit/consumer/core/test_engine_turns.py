@@ -32,7 +32,7 @@ def test_no_more_is_received_than_the_lookahead_holds_and_each_lanes_floor_is_ke
         if bench.engine.room(0) >= bench.policy.batch:
             break
     bench.engine.tick()
-    assert bench.engine.effects.resume == [0]
+    assert bench.engine.context.effects.resume == [0]
 
 
 def test_without_tenants_a_lane_that_has_enough_to_start_rests_until_half_of_it_is_gone() -> None:
@@ -46,10 +46,10 @@ def test_without_tenants_a_lane_that_has_enough_to_start_rests_until_half_of_it_
     message = bench.engine.take()
     for started in range(1, 1_000):
         bench.engine.tick()
-        assert not bench.engine.effects.resume, f"{2_000 - started} are left to start"
-        message = bench.engine.turn(message, DONE)
+        assert not bench.engine.context.effects.resume, f"{2_000 - started} are left to start"
+        message = bench.engine.next(message, DONE)
     bench.engine.tick()
-    assert bench.engine.effects.resume == [ready]
+    assert bench.engine.context.effects.resume == [ready]
 
 
 def test_with_tenants_a_lane_looks_as_far_ahead_as_it_may() -> None:
@@ -130,7 +130,7 @@ def test_at_its_cap_a_tenant_is_passed_over_and_never_moved() -> None:
     (following,) = bench.take_all()
     assert following.id == "7:2:0:-1"
     assert bench.published() == []
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_over_its_rate_a_message_waits_in_memory_up_to_5_s_and_else_in_pending() -> None:
@@ -198,7 +198,7 @@ def test_messages_that_arrive_in_a_bunch_keep_the_law_all_the_same() -> None:
         bench.later(0.01)
         starts += len(bench.take_all())
     assert starts == 18
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_who_would_wait_too_long_at_a_shut_gate_leaves_after_all() -> None:
@@ -209,7 +209,7 @@ def test_who_would_wait_too_long_at_a_shut_gate_leaves_after_all() -> None:
     counted = [message.properties["kodo-attempts-pending"] for _, message in bench.published()]
     assert len(counted) >= 8
     assert set(counted) == {"1"}
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_a_token_given_to_a_message_that_another_gate_turns_back_goes_to_the_next() -> None:

@@ -11,14 +11,14 @@ from kodo_consumer.core.envelope import (
     MAX_REASON,
     MAX_TEXT,
     BrokenControlError,
-    Control,
+    Headers,
     State,
-    effect,
-    identity,
+    effect_key,
     meant_for,
+    message_identity,
     read_control,
-    rewritten,
-    transferred,
+    reroute_message,
+    transfer_message,
 )
 from kodo_consumer.testing.manual_clock import START_WALL
 
@@ -29,22 +29,22 @@ COUNTS = st.integers(0, 1000)
 TIMES = st.none() | st.integers(0, 10**14)
 TEXTS = st.none() | st.text(min_size=1, max_size=20)
 CONTROLS = st.builds(
-    Control, retrying=COUNTS, pending=COUNTS, blocking=COUNTS, backup=COUNTS, due=TIMES, reserved=TIMES, hop=COUNTS,
+    Headers, retrying=COUNTS, pending=COUNTS, blocking=COUNTS, backup=COUNTS, due=TIMES, reserved=TIMES, hop=COUNTS,
     meant_for=TEXTS, reason=TEXTS, died_in=TEXTS, origin_id=TEXTS, origin_topic=TEXTS, origin_time=TIMES, recall=TEXTS,
     quota_taken=st.booleans(),
 )  # fmt: skip
 
 
 @given(CONTROLS)
-def test_control_properties_survive_printing_and_reading(control: Control) -> None:
+def test_control_properties_survive_printing_and_reading(control: Headers) -> None:
     properties: dict[str, str] = {}
-    control.print_into(properties)
+    control.write_to(properties)
     assert read_control(properties) == control
     assert properties.keys() <= CONTROL_NAMES
 
 
 @given(CONTROLS)
-def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(control: Control) -> None:
+def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(control: Headers) -> None:
     plain = control._replace(due=None, reserved=None, quota_taken=False)
     assert control._replace(hop=0).unmoved == plain._replace(hop=0)
     assert control._replace(hop=control.hop + 1).unmoved == control._replace(hop=control.hop + 1)
@@ -81,29 +81,29 @@ def test_whom_a_message_is_for_is_readable_however_broken_the_rest_is() -> None:
 
 
 def test_a_moved_or_recalled_message_is_no_first_receipt() -> None:
-    assert not Control(hop=1).first_receipt
-    assert not Control(recall="r1").first_receipt
+    assert not Headers(hop=1).first_receipt
+    assert not Headers(recall="r1").first_receipt
 
 
 @pytest.mark.parametrize("state", [State.RETRYING, State.PENDING, State.BLOCKING])
 def test_attempts_are_counted_by_state(state: State) -> None:
-    assert FRESH.counted(state).attempts(state) == 1
-    assert FRESH.counted(state, 0) == FRESH
+    assert FRESH.with_attempt(state).attempts(state) == 1
+    assert FRESH.with_attempt(state, 0) == FRESH
 
 
 def test_ready_and_dead_have_no_attempts() -> None:
     with pytest.raises(AssertionError):
         FRESH.attempts(State.READY)
     with pytest.raises(AssertionError):
-        FRESH.counted(State.DEAD)
+        FRESH.with_attempt(State.DEAD)
 
 
 @given(st.binary() | st.none(), st.dictionaries(st.text(max_size=8), st.text(max_size=8)), CONTROLS)
 def test_moving_changes_nothing_but_control_properties(
-    payload: bytes | None, properties: dict[str, str], control: Control
+    payload: bytes | None, properties: dict[str, str], control: Headers
 ) -> None:
     before = delivery(3, payload, key="k")._replace(properties=properties, ordering_key="o", event_time=7)
-    moved = rewritten(before, control, "from", "to", control.due)
+    moved = reroute_message(before, control, "from", "to", control.due)
     assert (moved.payload, moved.key, moved.ordering_key, moved.event_time) == (payload, "k", "o", 7)
     others = {name: value for name, value in moved.properties.items() if name not in CONTROL_NAMES}
     assert others == {name: value for name, value in properties.items() if name not in CONTROL_NAMES}
@@ -111,35 +111,36 @@ def test_moving_changes_nothing_but_control_properties(
 
 
 def test_the_first_hop_stamps_the_origin_and_later_ones_keep_it() -> None:
-    moved = rewritten(delivery(3), FRESH, "from", "to", None)
+    moved = reroute_message(delivery(3), FRESH, "from", "to", None)
     assert moved.properties[names.ORIGIN_ID] == "7:3:0:-1"
     assert moved.properties[names.ORIGIN_TOPIC] == "from"
-    again = rewritten(delivery(9), read_control(moved.properties), "to", "further", None)
+    again = reroute_message(delivery(9), read_control(moved.properties), "to", "further", None)
     assert again.properties[names.ORIGIN_ID] == "7:3:0:-1"
     assert again.properties[names.ORIGIN_TIME] == str(START_WALL)
 
 
 def test_a_reason_is_cut_short() -> None:
     properties: dict[str, str] = {}
-    FRESH._replace(reason="x" * 1000).print_into(properties)
+    FRESH._replace(reason="x" * 1000).write_to(properties)
     assert len(properties[names.REASON]) == MAX_REASON
 
 
 def test_a_transferred_message_is_new_but_for_its_parent() -> None:
     before = delivery(3, key="k", uid="u1", kodo_hop=2, kodo_id="i", kodo_strange="s")
-    new = transferred(before, Control(hop=2), "p/n/t:s", "to", b"new", {"size": "1"}, None)
+    new = transfer_message(before, Headers(hop=2), "p/n/t:s", "to", b"new", {"size": "1"}, None)
     given = new.properties[names.ID]
     assert new.properties == {"uid": "u1", "size": "1", names.PARENT: "7:3:0:-1", names.ID: given}
     assert (new.payload, new.key) == (b"new", "k")
     assert (
-        transferred(before, Control(origin_id="o"), "p/n/t:s", "to", b"", {}, "other").properties[names.PARENT] == "o"
+        transfer_message(before, Headers(origin_id="o"), "p/n/t:s", "to", b"", {}, "other").properties[names.PARENT]
+        == "o"
     )
-    assert transferred(before, FRESH, "p/n/t:s", "to", b"", {}, "other").key == "other"
+    assert transfer_message(before, FRESH, "p/n/t:s", "to", b"", {}, "other").key == "other"
 
 
 def test_the_identity_of_what_is_transferred_is_the_same_each_time_and_no_other_transfers() -> None:
     def made(number: int = 3, origin: str = "p/n/t:s", to: str = "to", **properties: object) -> str:
-        return transferred(delivery(number, **properties), FRESH, origin, to, b"", {}, None).properties[names.ID]
+        return transfer_message(delivery(number, **properties), FRESH, origin, to, b"", {}, None).properties[names.ID]
 
     assert made() == made()
     assert len(made()) == 34
@@ -148,19 +149,19 @@ def test_the_identity_of_what_is_transferred_is_the_same_each_time_and_no_other_
 
 
 def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
-    assert identity(delivery(1, kodo_id="mine"), Control(origin_id="o")) == "mine"
-    assert identity(delivery(1), Control(origin_id="o")) == "o"
-    assert identity(delivery(1), FRESH) == "7:1:0:-1"
+    assert message_identity(delivery(1, kodo_id="mine"), Headers(origin_id="o")) == "mine"
+    assert message_identity(delivery(1), Headers(origin_id="o")) == "o"
+    assert message_identity(delivery(1), FRESH) == "7:1:0:-1"
 
 
 def test_a_recall_that_sends_again_what_is_done_is_an_effect_of_its_own() -> None:
     again = read_control({names.RECALL: "r1", names.AGAIN: "1"})
     other = read_control({names.RECALL: "r2", names.AGAIN: "1"})
-    assert effect(delivery(1, kodo_id="mine"), again) == "mine again:r1"
-    assert effect(delivery(1, kodo_id="mine"), other) == "mine again:r2"
+    assert effect_key(delivery(1, kodo_id="mine"), again) == "mine again:r1"
+    assert effect_key(delivery(1, kodo_id="mine"), other) == "mine again:r2"
     for plain in (FRESH, read_control({names.RECALL: "r1"}), read_control({names.AGAIN: "1"})):
-        assert effect(delivery(1, kodo_id="mine"), plain) == "mine"
-    moved = rewritten(delivery(1, kodo_id="mine", kodo_recall="r1", kodo_again=1), again, "from", "to", None)
+        assert effect_key(delivery(1, kodo_id="mine"), plain) == "mine"
+    moved = reroute_message(delivery(1, kodo_id="mine", kodo_recall="r1", kodo_again=1), again, "from", "to", None)
     assert (moved.properties[names.RECALL], moved.properties[names.AGAIN]) == ("r1", "1")
 
 
@@ -175,5 +176,5 @@ def test_a_position_is_printed_from_the_entry_where_it_is_known() -> None:
 
 
 def test_the_written_schema_version_goes_along() -> None:
-    moved = rewritten(delivery(3)._replace(schema="L1:3"), FRESH, "from", "to", None)
+    moved = reroute_message(delivery(3)._replace(schema="L1:3"), FRESH, "from", "to", None)
     assert (moved.properties[names.SCHEMA], moved.schema) == ("L1:3", "L1:3")

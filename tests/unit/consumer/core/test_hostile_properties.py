@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kodo_consumer import Consumer
-from kodo_consumer.core.envelope import BrokenControlError, Control, Outgoing, effect, identity, read_control, rewritten
+from kodo_consumer.core.envelope import (
+    BrokenControlError,
+    Headers,
+    Outgoing,
+    effect_key,
+    message_identity,
+    read_control,
+    reroute_message,
+)
 from kodo_consumer.message_history import FoundMessage, Search, SearchedTopic, lines, to_json
 from kodo_consumer.testing import Harness
 
@@ -51,11 +59,11 @@ def test_control_properties_are_read_or_broken_and_nothing_else(properties: Mapp
     try:
         control = read_control(properties)
     except BrokenControlError:
-        control = Control()
+        control = Headers()
     message = delivery(properties=properties)
-    assert identity(message, control)
-    assert effect(message, control)
-    moved = rewritten(message, control, "here", "there", None)
+    assert message_identity(message, control)
+    assert effect_key(message, control)
+    moved = reroute_message(message, control, "here", "there", None)
     assert read_control(moved.properties).origin_id, "what a worker writes is readable, whatever stood there"
 
 
@@ -77,7 +85,7 @@ def test_no_property_ends_a_worker_or_loses_a_message(tmp_path: Path, shape: str
         harness.broker.send(Outgoing(lane.topic, b"%d" % number, properties, key=key))
     harness.advance(harness.policy.horizon / 1000 + 120)
     assert harness.worker.problem is None
-    assert harness.worker.engine.misplaced() == []
+    assert harness.worker.engine.check_invariants() == []
     ended = [*seen, *(letter.payload for letter in harness.dead_letters)]
     assert len(set(ended)) + harness.counts.finished["not_for_me"] >= len(sent)
     assert len(ended) == len(set(ended))

@@ -8,7 +8,7 @@ import pytest
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.override_state import OverrideListener, misfit, paused_lanes, paused_tenants, steered
+from kodo_consumer.core.override_state import OverrideListener, paused_lanes, paused_tenants, steered, why_not_followed
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
@@ -39,12 +39,12 @@ def plain(**changes: object) -> Bench:
 def test_a_paused_tenant_stays_queued_and_others_go_on() -> None:
     bench = plain()
     bench.give(delivery(1, uid="u1"), delivery(2, uid="u2"))
-    bench.engine.adopt(bench.policy, paused=frozenset({"u1"}))
+    bench.engine.apply_policy(bench.policy, paused=frozenset({"u1"}))
     bench.give(delivery(3, uid="u1"), delivery(4, uid="u2"))
     assert numbers(bench.take_all()) == [2, 4]
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     before = bench.engine.version
-    bench.engine.adopt(bench.policy)
+    bench.engine.apply_policy(bench.policy)
     assert bench.engine.version > before, "whoever sleeps is woken"
     assert numbers(bench.take_all()) == [1, 3]
 
@@ -54,28 +54,28 @@ def test_a_paused_lane_brings_nothing_and_starts_nothing() -> None:
     ready = lane_of(bench.policy, L1, State.READY)
     bench.give(delivery(1))
     bench.give(delivery(2), level=L2)
-    bench.engine.adopt(bench.policy, resting=frozenset({ready}))
+    bench.engine.apply_policy(bench.policy, resting=frozenset({ready}))
     assert bench.engine.room(ready) == 0
     bench.give(delivery(3))
     assert numbers(bench.take_all()) == [2]
     bench.later(1)
-    assert bench.engine.effects.resume == []
-    bench.engine.adopt(bench.policy)
-    assert bench.engine.effects.resume == [ready], "it is asked for more"
+    assert bench.engine.context.effects.resume == []
+    bench.engine.apply_policy(bench.policy)
+    assert bench.engine.context.effects.resume == [ready], "it is asked for more"
     assert numbers(bench.take_all()) == [1, 3]
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_weights_of_tenants_and_lanes_count_at_once() -> None:
     bench = plain()
     bench.give(*(delivery(number, uid="u1" if number < 10 else "u2") for number in range(20)))
     assert numbers([m for m in [bench.engine.take(), bench.engine.take()] if m]) == [0, 10]
-    bench.engine.adopt(replace(bench.policy, tenant_weights={"u2": 3}))
+    bench.engine.apply_policy(replace(bench.policy, tenant_weights={"u2": 3}))
     taken = numbers([m for m in (bench.engine.take() for _ in range(8)) if m])
     assert len([number for number in taken if number >= 10]) == 6
     lanes = tuple(replace(lane, weight=9 if lane.level is L2 else 1) for lane in bench.policy.lanes)
     bench.give(*(delivery(100 + number, uid="u1") for number in range(20)), level=L2)
-    bench.engine.adopt(replace(bench.policy, lanes=lanes))
+    bench.engine.apply_policy(replace(bench.policy, lanes=lanes))
     taken = numbers([m for m in (bench.engine.take() for _ in range(10)) if m])
     assert len([number for number in taken if number >= 100]) == 9
 
@@ -86,12 +86,12 @@ def test_a_raised_limit_lets_at_once_through_what_waits_at_its_gate() -> None:
     bench.give(*(delivery(number, uid="u1") for number in range(4)))
     assert numbers(bench.take_all()) == [0]
     more = replace(RATE, overrides={"u1": Pace(2, 1_000, 2)})
-    bench.engine.adopt(replace(limited, limits=(more,)))
+    bench.engine.apply_policy(replace(limited, limits=(more,)))
     for _ in range(4):
         bench.later(1)
         bench.take_all()
     assert bench.engine.counts.started == 4
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_a_raised_quota_counts_what_was_counted_and_no_more() -> None:
@@ -100,15 +100,15 @@ def test_a_raised_quota_counts_what_was_counted_and_no_more() -> None:
     bench.give(*(delivery(number, uid="u1") for number in range(5)))
     assert len(bench.take_all()) == 1
     bench.later(120)
-    bench.engine.adopt(replace(limited, limits=(replace(QUOTA, amount=3),)))
+    bench.engine.apply_policy(replace(limited, limits=(replace(QUOTA, amount=3),)))
     bench.later(1.1)
     assert len(bench.take_all()) == 2
-    bench.engine.adopt(replace(limited, limits=(replace(QUOTA, amount=2, period=60_000),)))
+    bench.engine.apply_policy(replace(limited, limits=(replace(QUOTA, amount=2, period=60_000),)))
     for _ in range(70):
         bench.later(2)
         bench.take_all()
     assert bench.engine.counts.started == 5
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_parts_of_a_longer_window_are_put_together() -> None:
@@ -118,7 +118,7 @@ def test_parts_of_a_longer_window_are_put_together() -> None:
         bench.give(delivery(number, uid="u1"))
         assert len(bench.take_all()) == 1
         bench.later(1.5)
-    bench.engine.adopt(replace(limited, limits=(replace(QUOTA, amount=4),)))
+    bench.engine.apply_policy(replace(limited, limits=(replace(QUOTA, amount=4),)))
     bench.give(*(delivery(10 + number, uid="u1") for number in range(3)))
     assert len(bench.take_all()) == 1
 
@@ -129,23 +129,23 @@ def test_new_and_gone_limits_are_asked_anew_and_nothing_is_stuck_at_the_old() ->
     bench.give(*(delivery(number, uid="u1") for number in range(4)))
     running = bench.take_all()
     assert len(running) == 1
-    bench.engine.adopt(replace(limited, limits=(CAP,)))
+    bench.engine.apply_policy(replace(limited, limits=(CAP,)))
     assert len(bench.take_all()) == 2
     bench.engine.finish(running[0], DONE)
     assert bench.take_all() == []
     bench.give(delivery(9, uid="u2"))
-    bench.engine.adopt(replace(limited, limits=()))
+    bench.engine.apply_policy(replace(limited, limits=()))
     assert len(bench.take_all()) == 2
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_delays_and_time_outs_count_from_now_on() -> None:
     bench = plain()
     bench.give(delivery(1))
     bench.take_all()
-    bench.engine.adopt(replace(bench.policy, handler_timeout=1_000))
+    bench.engine.apply_policy(replace(bench.policy, handler_timeout=1_000))
     bench.later(1.5)
-    assert len(bench.engine.effects.overdue) == 1
+    assert len(bench.engine.context.effects.overdue) == 1
 
 
 def test_orders_change_weights_and_the_limit_they_name() -> None:
@@ -157,7 +157,7 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
         order(OverrideKind.LIMIT, limit="quota", by="uid", value="u2", to="7/h"),
         order(OverrideKind.LIMIT, limit="quota", by="uid", to="9/d"),
     ]
-    assert [misfit(one, FAIR) for one in orders] == [""] * 6
+    assert [why_not_followed(one, FAIR) for one in orders] == [""] * 6
     found = steered(FAIR, orders)
     assert found.tenant_weights == {"u1": 3}
     rate, cap, quota = found.limits
@@ -184,12 +184,12 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
     ],
 )
 def test_what_does_not_fit_the_subscription_is_told(wrong: Override, said: str) -> None:
-    assert said in misfit(wrong, FAIR)
-    assert "no fair_by" in misfit(order(OverrideKind.PAUSE, tenant="u1"), policy())
-    assert "2 limits" in misfit(
+    assert said in why_not_followed(wrong, FAIR)
+    assert "no fair_by" in why_not_followed(order(OverrideKind.PAUSE, tenant="u1"), policy())
+    assert "2 limits" in why_not_followed(
         order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s"), replace(FAIR, limits=(RATE, RATE))
     )
-    assert "there is none" in misfit(order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s"), policy())
+    assert "there is none" in why_not_followed(order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s"), policy())
 
 
 class Desk:

@@ -47,20 +47,19 @@ def test_the_reason_says_how_often() -> None:
 def test_a_pool_counts_crashes_until_the_handler_comes_to_an_end() -> None:
     crashes = Crashes()
     assert crashes.standing("a") is PoisonState.CLEAR
-    found = [crashes.crashed("a", alone=alone).standing for alone in (False, True, True)]
-    assert found == [PoisonState.SUSPECT] * 3
+    assert [crashes.crashed("a").standing for _ in range(2)] == [PoisonState.SUSPECT] * 2
     assert crashes.standing("a") is PoisonState.SUSPECT
-    assert crashes.crashed("a", alone=True) == Judgement(PoisonState.POISON, 3)
+    assert crashes.crashed("a") == Judgement(PoisonState.POISON, 3)
     crashes.ended("a")
     crashes.ended("a")
     assert crashes.standing("a") is PoisonState.CLEAR
-    assert crashes.crashed("a", alone=True) == Judgement(PoisonState.SUSPECT, 1)
+    assert crashes.crashed("a") == Judgement(PoisonState.SUSPECT, 1)
 
 
 def test_of_very_many_the_oldest_are_forgotten() -> None:
     crashes = Crashes()
     for number in range(10_001):
-        crashes.crashed(str(number), alone=True)
+        crashes.crashed(str(number))
     assert crashes.standing("0") is PoisonState.CLEAR
     assert crashes.standing("1") is PoisonState.SUSPECT
 

@@ -52,7 +52,7 @@ class Failover(Bench):
         while (message := self.engine.take()) is not None:
             ids.append(message.id)
             self.engine.finish(message, DONE)
-        assert not self.engine.misplaced()
+        assert not self.engine.check_invariants()
         return ids
 
 
@@ -106,10 +106,10 @@ def test_of_a_partition_that_is_anothers_now_nothing_more_starts_and_the_others_
     bench.later(ASK_EVERY)
     bench.answer({"0": OTHER, "1": WE})
     assert bench.handled() == ["7:1:1:-1", "7:3:1:-1", "7:5:1:-1", "7:7:1:-1"]
-    assert bench.engine.counts.let_go == 3
+    assert bench.engine.counts.released == 3
     bench.engine.finish(running, DONE)
     assert 0 in bench.acknowledged(), "what ran is acknowledged by whoever ran it"
-    assert not bench.engine.misplaced()
+    assert not bench.engine.check_invariants()
 
 
 def test_what_was_let_go_is_handled_in_order_when_the_partition_is_regained_and_comes_again() -> None:
@@ -144,7 +144,7 @@ def test_what_came_before_an_answer_that_names_another_is_let_go_and_what_came_a
 
 
 def test_what_comes_while_the_answer_is_on_its_way_may_have_been_sent_after_the_partition_was_regained() -> None:
-    """It is kept for the next answer: whatever was sent once and let go would come to nobody."""
+    """It is kept for the next answer: a message that was sent once and released would come to nobody."""
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(0, 2))
@@ -195,7 +195,7 @@ def test_a_worker_that_is_never_told_who_is_active_says_so() -> None:
     late = Failover()
     late.answer(BOTH, ago=VALID)
     assert late.alarms() == ["active"]
-    assert late.engine.effects.anew == [], "nothing is read anew for an answer that is not valid"
+    assert late.engine.context.effects.anew == [], "nothing is read anew for an answer that is not valid"
 
 
 def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_it_comes_again() -> None:
@@ -207,13 +207,13 @@ def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all
     assert running is not None
     bench.later(VALID)
     assert bench.take_all() == []
-    assert bench.engine.counts.let_go == 9
+    assert bench.engine.counts.released == 9
     bench.answer({"0": WE})
-    assert bench.engine.effects.anew == [(0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "0")]
     bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
     bench.answers({"0": WE}, HAND_OVER + ASK_EVERY)
     assert bench.take_all() == []
-    assert bench.engine.effects.anew == [(0, "0")], "once"
+    assert bench.engine.context.effects.anew == [(0, "0")], "once"
     bench.engine.disconnected(0, "0")
     bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
     bench.engine.finish(running, DONE)
@@ -233,7 +233,7 @@ def test_what_comes_between_the_end_of_an_answer_and_the_next_one_comes_again() 
     assert bench.engine.counts.received == 0
     bench.answer({"0": OTHER, "1": WE})
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.anew == [(0, "1"), (0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "1"), (0, "0")]
     assert bench.take_all() == []
 
 
@@ -254,7 +254,7 @@ def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> No
     bench.give(at(0, 1))
     bench.answers({"0": WE, "1": WE}, HAND_OVER)
     assert bench.handled() == ["7:1:0:-1"]
-    assert bench.engine.effects.anew == []
+    assert bench.engine.context.effects.anew == []
 
 
 def test_an_answer_counts_from_when_it_was_asked_for() -> None:
@@ -283,11 +283,11 @@ def test_a_partition_without_an_active_consumer_is_nobodys() -> None:
     bench.later(ASK_EVERY)
     bench.answer({"0": "", "1": ""})
     assert bench.take_all() == []
-    assert bench.engine.counts.let_go == 2
+    assert bench.engine.counts.released == 2
 
 
 def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_of_it_is_kept() -> None:
-    """Its broker was away for a moment, and its consumer is who it was: what was let go of would never come again."""
+    """Its broker was away for a moment, and its consumer is who it was: released messages would never come again."""
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(1, 2))
@@ -295,7 +295,7 @@ def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_
     bench.answer({"1": WE})
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
-    assert bench.engine.counts.let_go == 0
+    assert bench.engine.counts.released == 0
     assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
 
 
@@ -308,14 +308,14 @@ def test_a_partition_that_is_left_out_for_good_is_read_anew_should_it_come_back(
     bench.give(at(0, 3), at(1, 4))
     bench.answers({"1": WE}, VALID)
     assert bench.handled() == ["7:4:1:-1"]
-    assert bench.engine.effects.anew == []
+    assert bench.engine.context.effects.anew == []
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.anew == [(0, "0")]
+    assert bench.engine.context.effects.anew == [(0, "0")]
     bench.engine.disconnected(0, "0")
     bench.give(at(0, 3))
     bench.answers(BOTH, HAND_OVER)
     assert bench.handled() == ["7:3:0:-1"]
-    assert bench.engine.effects.anew == [(0, "0")], "once"
+    assert bench.engine.context.effects.anew == [(0, "0")], "once"
 
 
 def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
@@ -326,7 +326,7 @@ def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
     bench.give(*(at(0, number) for number in range(50, 1_000)))
     assert bench.engine.room(0) == 0
     bench.answers(BOTH, HAND_OVER)
-    assert bench.engine.effects.resume, "it is asked for more"
+    assert bench.engine.context.effects.resume, "it is asked for more"
     assert len(bench.handled()) == 1_000
     assert bench.engine.room(0) == room
 
@@ -378,7 +378,7 @@ def test_where_several_workers_are_expected_nobody_counts() -> None:
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1))
     bench.answer({"0": OTHER, "1": WE})
-    assert bench.engine.counts.let_go == 1
+    assert bench.engine.counts.released == 1
 
 
 @pytest.mark.parametrize("text", ["partition 0", "partitions 0, 1, 10"])
@@ -389,7 +389,7 @@ def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str) -> Non
     bench.answers(dict.fromkeys(numbers, WE), HAND_OVER)
     assert f"active for {text}" in caplog.text
     bench.answer(dict.fromkeys(numbers, OTHER))
-    assert f"another worker is active for {text}: what has not started is let go" in caplog.text
+    assert f"another worker is active for {text}: what has not started is released" in caplog.text
 
 
 def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_either() -> None:
@@ -402,4 +402,4 @@ def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_e
     bench.clock.advance(ASK_EVERY)
     assert bench.take_all() == []
     bench.answer(None)
-    assert bench.engine.counts.let_go == 1
+    assert bench.engine.counts.released == 1

@@ -61,7 +61,7 @@ def test_a_message_goes_from_in_place_to_retrying_to_backup_to_dead(tmp_path: Pa
     assert dead.properties["kodo-reason"] == "ValueError"
     assert dead.properties["kodo-level"] == "B1"
     assert dead.properties["uid"] == "u"
-    assert harness.worker.engine.misplaced() == []
+    assert harness.worker.engine.check_invariants() == []
 
 
 def test_two_subscriptions_never_run_each_others_escalations(tmp_path: Path) -> None:

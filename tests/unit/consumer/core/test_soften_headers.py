@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Message, Transfer
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Delivery, Level, Outgoing, State
+from kodo_consumer.core.envelope import FRESH, BrokenControlError, Delivery, Headers, Level, Outgoing, State
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.testing import Harness
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -70,7 +70,7 @@ def harness(folder: Path, handler: Any, topic: str = "orders", subscription: str
 
 
 def test_a_message_of_a_state_topic_brings_its_attempts_its_reason_and_where_it_came_from() -> None:
-    assert soften_headers.read(delivery(left_behind(X_Consume_Time=stamp(30.25))), lane()) == Control(
+    assert soften_headers.read(delivery(left_behind(X_Consume_Time=stamp(30.25))), lane()) == Headers(
         retrying=2, hop=1, due=START_WALL + 30_250, reason="card declined", origin_id="7:8:0:3",
         origin_topic="persistent://p/n/orders", origin_time=START_WALL - 3_600_000,
     )  # fmt: skip
@@ -109,7 +109,7 @@ def test_the_next_wake_up_counts_where_no_time_to_consume_is_named() -> None:
 def test_what_its_producer_sent_is_a_first_delivery() -> None:
     assert soften_headers.read(delivery({"X-Message-Counter": "1:0:0"}), lane(State.READY)) == FRESH
     assert soften_headers.read(delivery({"uid": "u1"}), lane()) == FRESH
-    assert soften_headers.read(delivery({"X-Consume-Time": stamp(9)}), lane(State.READY)) == Control(
+    assert soften_headers.read(delivery({"X-Consume-Time": stamp(9)}), lane(State.READY)) == Headers(
         due=START_WALL + 9_000
     )
 

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from kodo_consumer.core.envelope import Control, Envelope, Level, State
+from kodo_consumer.core.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.outcomes import (
     DONE,
-    Adopted,
-    Broken,
-    DependencyDown,
-    Died,
+    CorruptHeaders,
+    DeadLettered,
+    Deferred,
+    DependencyUnavailable,
     Discarded,
     Failed,
     Isolated,
     MoveAsked,
-    NotForUs,
+    OtherSubscription,
     Outcome,
     OverQuota,
     OverRate,
-    Postponed,
-    Refused,
+    RejectedByTarget,
     Repeated,
     RetryAsked,
     Routed,
     StateAsked,
+    TakenOverFromSoften,
     TooEarly,
     TransferAsked,
 )
@@ -33,7 +33,7 @@ from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Rerou
 from tests.unit.consumer.making import policy
 
 NOW = 1_800_000_000_000
-READY = Envelope(Level.L1, State.READY, in_place=3)
+READY = Envelope(Level.L1, State.READY, local_retries=3)
 FAILED = Failed("ValueError")
 
 
@@ -56,7 +56,7 @@ def _place(decision: Decision) -> tuple[Level, State]:
     [
         (DONE, Rule.DONE),
         (Discarded("old"), Rule.DISCARDED),
-        (NotForUs(), Rule.NOT_FOR_US),
+        (OtherSubscription(), Rule.NOT_FOR_US),
         (Repeated(), Rule.REPEATED),
     ],
 )
@@ -67,7 +67,7 @@ def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Rule) -> None:
 
 
 def test_a_failure_first_waits_in_place() -> None:
-    waits = [_wait(decide(READY._replace(in_place=used), FAILED, policy(), NOW)).delay for used in range(3)]
+    waits = [_wait(decide(READY._replace(local_retries=used), FAILED, policy(), NOW)).delay for used in range(3)]
     assert waits == [2_000, 3_000, 5_000]
 
 
@@ -81,7 +81,7 @@ def test_state_lanes_have_no_in_place_waits() -> None:
 
 def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
     for used, delay in enumerate((10_000, 60_000, 300_000)):
-        decision = _move(decide(READY._replace(level=Level.L2, control=Control(retrying=used)), FAILED, policy(), NOW))
+        decision = _move(decide(READY._replace(level=Level.L2, control=Headers(retrying=used)), FAILED, policy(), NOW))
         assert (decision.target.level, decision.target.state) == ("L2", "retrying")
         assert decision.control.due == NOW + delay
         assert decision.control.retrying == used + 1
@@ -89,7 +89,7 @@ def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
 
 
 def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
-    spent = Control(retrying=3)
+    spent = Headers(retrying=3)
     escalated = _move(decide(READY._replace(control=spent), FAILED, policy(), NOW))
     assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Rule.ESCALATED)
     assert escalated.control.meant_for == "s"
@@ -98,13 +98,13 @@ def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letter
 
 
 def test_a_level_below_backup_is_not_escalated_upwards() -> None:
-    below = READY._replace(level=Level.D1, control=Control(retrying=3))
+    below = READY._replace(level=Level.D1, control=Headers(retrying=3))
     assert _place(decide(below, FAILED, policy(levels=(Level.L1, Level.B1, Level.D1)), NOW)) == ("L1", "dead")
 
 
 def test_with_nowhere_to_go_a_message_stays_with_growing_backoff() -> None:
     nowhere = policy(levels=(Level.L1,), states=(), dead=False)
-    delays = [_wait(decide(READY._replace(stuck=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
+    delays = [_wait(decide(READY._replace(undeliverable_retries=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
     assert delays == [5_000, 10_000, 20_000, 300_000]
 
 
@@ -115,7 +115,7 @@ def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> N
     second = _move(decide(in_backup._replace(control=first.control), FAILED, policy(), NOW))
     assert (_place(second), second.control.due, second.control.backup) == (("B1", "ready"), NOW + 60_000, 2)
     assert second.control.meant_for == "s"
-    spent = in_backup._replace(control=Control(backup=3))
+    spent = in_backup._replace(control=Headers(backup=3))
     assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
 
 
@@ -127,7 +127,7 @@ def test_a_wait_in_backup_of_up_to_five_seconds_is_in_memory() -> None:
 
 def test_a_draining_backup_cannot_be_written_again() -> None:
     draining = policy(draining=(Level.B1,))
-    message = Envelope(Level.B1, State.READY, control=Control(backup=1))
+    message = Envelope(Level.B1, State.READY, control=Headers(backup=1))
     assert _place(decide(message, FAILED, draining, NOW)) == ("L1", "dead")
 
 
@@ -146,9 +146,9 @@ def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None
     assert _place(decision) == ("L1", state)
     assert decision.control.due == NOW + delay
     assert decision.control.attempts(state) == 1
-    spent = READY._replace(control=Control(pending=2, blocking=2))
+    spent = READY._replace(control=Headers(pending=2, blocking=2))
     assert _place(decide(spent, StateAsked(state, "wait"), policy(), NOW)) == ("L1", "retrying")
-    exhausted = READY._replace(control=Control(pending=2, blocking=2, retrying=3))
+    exhausted = READY._replace(control=Headers(pending=2, blocking=2, retrying=3))
     assert _place(decide(exhausted, StateAsked(state, "wait"), policy(), NOW)) == ("B1", "ready")
 
 
@@ -169,14 +169,14 @@ def test_over_a_rate_a_message_waits_in_memory_up_to_5_s_and_in_pending_beyond()
 
 
 def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
-    back = Envelope(Level.L1, State.PENDING, control=Control(reserved=NOW))
+    back = Envelope(Level.L1, State.PENDING, control=Headers(reserved=NOW))
     assert _move(decide(back, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 1
-    early = Envelope(Level.L1, State.PENDING, control=Control(reserved=NOW + 1))
+    early = Envelope(Level.L1, State.PENDING, control=Headers(reserved=NOW + 1))
     assert _move(decide(early, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 0
 
 
 def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
-    spent = Control(pending=2, blocking=2, reserved=NOW)
+    spent = Headers(pending=2, blocking=2, reserved=NOW)
     first = _move(decide(READY._replace(control=spent), OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(first), first.control.retrying) == (("L1", "retrying"), 1)
     there = Envelope(Level.L1, State.RETRYING, control=first.control._replace(reserved=NOW))
@@ -196,7 +196,7 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
 
 
 def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
-    spent = READY._replace(control=Control(pending=2, reserved=NOW))
+    spent = READY._replace(control=Headers(pending=2, reserved=NOW))
     assert _place(decide(spent, OverRate(NOW + 60_000), policy(states=(State.PENDING,)), NOW)) == ("B1", "ready")
 
 
@@ -220,16 +220,16 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
     attempts = policy().waits[State.BLOCKING].attempts
-    last = READY._replace(control=Control(blocking=attempts - 1, reserved=NOW))
+    last = READY._replace(control=Headers(blocking=attempts - 1, reserved=NOW))
     found = _move(decide(last, OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(found), found.control.blocking) == (("L1", "blocking"), attempts)
-    spent = READY._replace(control=Control(blocking=attempts, reserved=NOW))
+    spent = READY._replace(control=Headers(blocking=attempts, reserved=NOW))
     assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     early = READY._replace(
-        control=Control(blocking=attempts, reserved=NOW + 1)
+        control=Headers(blocking=attempts, reserved=NOW + 1)
     )  # counts nothing: it may wait there again
     assert _place(decide(early, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
-    beyond = READY._replace(control=Control(blocking=attempts + 1))
+    beyond = READY._replace(control=Headers(blocking=attempts + 1))
     assert _place(decide(beyond, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     no_blocking = policy(states=(State.PENDING,))
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
@@ -238,24 +238,24 @@ def test_over_a_quota_blocking_comes_before_pending() -> None:
 def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_not_even_a_move() -> None:
     """A backlog of many windows would otherwise die of its moves."""
     of = policy(horizon=60_000)
-    bounced = Envelope(Level.L1, State.BLOCKING, control=Control(hop=7, reserved=NOW + 1))
+    bounced = Envelope(Level.L1, State.BLOCKING, control=Headers(hop=7, reserved=NOW + 1))
     again = _move(decide(bounced, OverQuota(NOW + 10**7), of, NOW))
     assert (again.control.hop, again.control.due, again.control.blocking) == (7, NOW + 60_000, 0)
     assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).control.hop == 1
     assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).control.hop == 8
-    counted = bounced._replace(control=Control(hop=7, reserved=NOW))
+    counted = bounced._replace(control=Headers(hop=7, reserved=NOW))
     assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).control.hop == 8
 
 
 def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_queued() -> None:
     assert _wait(decide(READY, OverRate(NOW + 60_000), policy(states=()), NOW)).delay == 60_000
-    in_backup = Envelope(Level.B1, State.READY, control=Control(reserved=NOW))
+    in_backup = Envelope(Level.B1, State.READY, control=Headers(reserved=NOW))
     assert _wait(decide(in_backup, OverRate(NOW + 60_000), policy(), NOW)).control == in_backup.control
 
 
-@pytest.mark.parametrize("outcome", [Died("no"), Broken("no"), Refused("no")])
+@pytest.mark.parametrize("outcome", [DeadLettered("no"), CorruptHeaders("no"), RejectedByTarget("no")])
 def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
-    decision = _move(decide(READY._replace(level=Level.L2, control=Control(meant_for="s")), outcome, policy(), NOW))
+    decision = _move(decide(READY._replace(level=Level.L2, control=Headers(meant_for="s")), outcome, policy(), NOW))
     assert (decision.target.state, decision.why) == ("dead", Rule.DEAD)
     assert (decision.control.reason, decision.control.died_in, decision.control.meant_for) == ("no", "L2", None)
     assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Rule.STUCK
@@ -288,15 +288,16 @@ def test_what_cannot_be_is_told_in_the_reason() -> None:
 
 def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
     delays = [
-        _wait(decide(READY._replace(unavailable=n), DependencyDown("psp"), policy(), NOW)).delay for n in (0, 1, 4, 60)
+        _wait(decide(READY._replace(unavailable=n), DependencyUnavailable("psp"), policy(), NOW)).delay
+        for n in (0, 1, 4, 60)
     ]
     assert delays == [1_000, 2_000, 16_000, 30_000]
-    assert _wait(decide(READY, DependencyDown("psp"), policy(), NOW)).control == READY.control
+    assert _wait(decide(READY, DependencyUnavailable("psp"), policy(), NOW)).control == READY.control
 
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
     for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
-        assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.control)
+        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.control)
 
 
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
@@ -308,9 +309,9 @@ def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
 def test_a_message_running_in_circles_dies() -> None:
     hops = policy().max_hops
     assert hops == 3 + 2 + 2 + 3 + 16
-    last = _move(decide(READY._replace(control=Control(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
+    last = _move(decide(READY._replace(control=Headers(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
     assert (last.target.state, last.control.hop) == ("ready", hops)
-    decision = _move(decide(READY._replace(control=Control(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
+    decision = _move(decide(READY._replace(control=Headers(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
     assert (decision.target.state, decision.control.reason) == ("dead", "too many moves")
 
 
@@ -325,17 +326,17 @@ def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     ordered = policy(ordered=True)
     first = Envelope(Level.L1, State.READY, ordered=True, may_wait=False)
     assert _wait(decide(first, FAILED, ordered, NOW)).why is Rule.IN_PLACE
-    spent = first._replace(in_place=3)
+    spent = first._replace(local_retries=3)
     parked = _wait(decide(spent, FAILED, ordered, NOW))
     assert (parked.why, parked.delay, parked.control.retrying) == (Rule.PARKED, 10_000, 1)
-    over = spent._replace(control=Control(retrying=3))
+    over = spent._replace(control=Headers(retrying=3))
     assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
     assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Rule.STUCK
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
 
 
 def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
-    ordered, message = policy(ordered=True), Envelope(Level.L1, State.READY, ordered=True, in_place=3)
+    ordered, message = policy(ordered=True), Envelope(Level.L1, State.READY, ordered=True, local_retries=3)
     for outcome in (
         StateAsked(State.PENDING, "x"),
         MoveAsked(Level.L2),
@@ -344,7 +345,7 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     ):
         assert isinstance(decide(message, outcome, ordered, NOW), Delay)
     assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
-    assert _wait(decide(message._replace(in_place=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(message._replace(local_retries=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
     assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
     assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
     leave = policy(ordered=True, on_failure="leave")
@@ -353,14 +354,17 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
 
 
 def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:
-    control = Control(retrying=2, hop=1)
-    found = decide(Envelope(Level.L1, State.RETRYING, control), Adopted(NOW + 60_000), policy(), NOW)
+    control = Headers(retrying=2, hop=1)
+    found = decide(Envelope(Level.L1, State.RETRYING, control), TakenOverFromSoften(NOW + 60_000), policy(), NOW)
     assert isinstance(found, Reroute)
     assert (found.target.state, found.why) == (State.RETRYING, Rule.ADOPTED)
     assert found.control == control._replace(hop=2, due=NOW + 60_000)
-    assert _wait(decide(READY, Adopted(NOW + 4_000), policy(), NOW)).delay == 4_000
+    assert _wait(decide(READY, TakenOverFromSoften(NOW + 4_000), policy(), NOW)).delay == 4_000
     draining = policy(draining=(State.RETRYING,))
-    assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Rule.EARLY
+    assert (
+        _wait(decide(Envelope(Level.L1, State.RETRYING), TakenOverFromSoften(NOW + 60_000), draining, NOW)).why
+        is Rule.EARLY
+    )
 
 
 def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:

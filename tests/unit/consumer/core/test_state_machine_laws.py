@@ -6,27 +6,27 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.envelope import FRESH, Control, Envelope, Level, State
+from kodo_consumer.core.envelope import FRESH, Envelope, Headers, Level, State
 from kodo_consumer.core.outcomes import (
     DONE,
-    Adopted,
-    Broken,
-    DependencyDown,
-    Died,
+    CorruptHeaders,
+    DeadLettered,
+    Deferred,
+    DependencyUnavailable,
     Discarded,
     Failed,
     Isolated,
     MoveAsked,
-    NotForUs,
+    OtherSubscription,
     Outcome,
     OverQuota,
     OverRate,
-    Postponed,
-    Refused,
+    RejectedByTarget,
     Repeated,
     RetryAsked,
     Routed,
     StateAsked,
+    TakenOverFromSoften,
     TooEarly,
     TransferAsked,
 )
@@ -38,10 +38,10 @@ from tests.unit.consumer.making import policy
 NOW = 1_800_000_000_000
 OUTCOMES: tuple[Outcome, ...] = (
     DONE, Failed("ValueError"), RetryAsked(None, "r"), RetryAsked(10**12, "r"), StateAsked(State.PENDING, "r"),
-    StateAsked(State.BLOCKING, "r"), Died("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
-    TransferAsked("other"), TransferAsked("unknown"), DependencyDown("d"), NotForUs(), TooEarly(NOW + 10_000),
-    Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
-    Repeated(), Postponed("r"), Adopted(NOW), Adopted(NOW + 60_000), Adopted(NOW + 10**12),
+    StateAsked(State.BLOCKING, "r"), DeadLettered("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
+    TransferAsked("other"), TransferAsked("unknown"), DependencyUnavailable("d"), OtherSubscription(), TooEarly(NOW + 10_000),
+    Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), CorruptHeaders("r"), RejectedByTarget("r"),
+    Repeated(), Deferred("r"), TakenOverFromSoften(NOW), TakenOverFromSoften(NOW + 60_000), TakenOverFromSoften(NOW + 10**12),
 )  # fmt: skip
 POLICIES = tuple(
     policy(levels, states, draining, dead=dead, in_place=in_place, on_failure=on_failure)
@@ -53,8 +53,8 @@ POLICIES = tuple(
 )
 CONTROLS = (
     FRESH,
-    Control(retrying=99, pending=99, blocking=99, backup=99, hop=1, reserved=NOW - 1),
-    Control(hop=10_000),
+    Headers(retrying=99, pending=99, blocking=99, backup=99, hop=1, reserved=NOW - 1),
+    Headers(hop=10_000),
 )
 
 
@@ -69,7 +69,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
     decision = decide(envelope, outcome, of, NOW)
     match decision:
         case Acknowledge():
-            assert outcome in (DONE, NotForUs(), Repeated()) or isinstance(outcome, Discarded)
+            assert outcome in (DONE, OtherSubscription(), Repeated()) or isinstance(outcome, Discarded)
         case Delay(delay=delay):
             assert delay >= 0
         case Reroute(target=target, control=control):
@@ -78,7 +78,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert control.due is None or NOW <= control.due <= NOW + of.horizon
             assert (control.meant_for == "s") == (target.state is State.READY)
             if target.state in of.waits and not isinstance(
-                outcome, Adopted
+                outcome, TakenOverFromSoften
             ):  # that counts nothing, and is where it was
                 assert control.attempts(target.state) <= of.waits[target.state].attempts
         case TransferOut(topic=topic):
@@ -98,8 +98,8 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
             case Delay(control=control, why=why):
                 envelope = envelope._replace(
                     control=control,
-                    in_place=envelope.in_place + (why is Rule.IN_PLACE),
-                    stuck=envelope.stuck + 1,
+                    local_retries=envelope.local_retries + (why is Rule.IN_PLACE),
+                    undeliverable_retries=envelope.undeliverable_retries + 1,
                 )
             case Reroute(target=target, control=control):
                 if target.state is State.DEAD:

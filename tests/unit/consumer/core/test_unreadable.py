@@ -18,7 +18,7 @@ def test_a_message_whose_properties_cannot_be_read_goes_to_the_dead_letters_unha
     ((_, sent),) = bench.published()
     assert (sent.topic, sent.payload) == ("persistent://p/n/t-L1-dead", b"x")
     assert sent.properties["kodo-reason"] == "not UTF-8 text, and lost: properties"
-    (alarm,) = bench.engine.effects.alarms
+    (alarm,) = bench.engine.context.effects.alarms
     assert alarm.text.endswith("ready: a message goes to the dead letters: not UTF-8 text, and lost: properties")
 
 
@@ -27,7 +27,7 @@ def test_on_an_ordered_lane_it_holds_up_nobody_but_those_of_its_key_until_it_is_
     bench.give(BROKEN, delivery(2, key="k"))
     assert [message.key for message in bench.take_all()] == ["k"]
     assert len(bench.published()) == 1
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_without_dead_letters_it_stays_and_alarms_and_is_never_handled() -> None:

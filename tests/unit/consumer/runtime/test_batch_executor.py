@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kodo_consumer import Dead, Retry
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, Died, Failed, HandlerSignal, Outcome, RetryAsked
+from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, HandlerSignal, Outcome, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.handler_spec import HandlerSpec
@@ -88,7 +88,7 @@ class OwnVerdict(HandlerSignal):
     ("answer", "expected"),
     [
         (lambda batch: None, [DONE] * 3),
-        (lambda batch: [None, Dead("bad"), ValueError("secret")], [DONE, Died("bad"), Failed("ValueError")]),
+        (lambda batch: [None, Dead("bad"), ValueError("secret")], [DONE, DeadLettered("bad"), Failed("ValueError")]),
         (lambda batch: {batch[2]: Retry("30s")}, [DONE, DONE, RetryAsked(30_000, "asked to retry")]),
         (lambda batch: (True, None, OwnVerdict()), [DONE, DONE, Failed("OwnVerdict")]),
         (lambda batch: {}, [DONE] * 3),
@@ -129,7 +129,7 @@ def test_a_raise_fails_all(kind: str) -> None:
     runner, desk, _ = started(kind, fail, most=3, wait=60.0, count=3)
     eventually(lambda: len(desk.ended) == 3)
     runner.stop()
-    assert {outcome for _, outcome in desk.ended} == {Died("all of it")}
+    assert {outcome for _, outcome in desk.ended} == {DeadLettered("all of it")}
 
 
 def test_a_batch_that_hangs_loses_its_slot_and_what_was_gathered_meanwhile_goes_on() -> None:
@@ -143,7 +143,7 @@ def test_a_batch_that_hangs_loses_its_slot_and_what_was_gathered_meanwhile_goes_
     runner, desk, messages = started("threads", hang, most=3, wait=0.01, count=3, slots=1)
     assert entered.wait(10)
     for message in messages:
-        runner.abandon(message)
+        runner.time_out(message)
     desk.put(3)
     runner.wake()
     eventually(lambda: len(desk.ended) == 3)
@@ -155,7 +155,7 @@ def test_a_message_given_up_before_its_batch_began_is_not_handled() -> None:
     seen: list[Message] = []
     runner, desk, messages = started("threads", seen.extend, most=3, wait=60.0, count=2)
     eventually(lambda: desk.out == 2)
-    runner.abandon(messages[0])
+    runner.time_out(messages[0])
     desk.put(2)
     runner.wake()
     eventually(lambda: len(desk.ended) == 3)

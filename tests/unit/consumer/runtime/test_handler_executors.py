@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kodo_consumer.core.envelope import FRESH
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, Dead, Died, Failed, HandlerSignal, Outcome
+from kodo_consumer.core.outcomes import DONE, Dead, DeadLettered, Failed, HandlerSignal, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 
@@ -43,7 +43,7 @@ class TestDesk:
             self.version += 1
         return messages
 
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+    def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         with self.lock:
             if self.broken:
                 raise RuntimeError("desk")
@@ -57,17 +57,17 @@ class TestDesk:
             self.most = max(self.most, self.out)
             return self.work.pop(0)
 
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+    def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
         for message, outcome in ended:
             with self.lock:
                 self.ended.append((message.id, outcome))
                 self.out -= 1
         found: list[Message] = []
-        while len(found) < most and (taken := self.turn(None, None)) is not None:
+        while len(found) < most and (taken := self.next(None, None)) is not None:
             found.append(taken)
         return found
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
 
 
@@ -130,10 +130,10 @@ def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_whe
     class Slow(TestDesk):
         """A worker that is the bottleneck, as it is where handlers take microseconds."""
 
-        def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
             with turns:
                 time.sleep(0.0002)
-                return super().turn(finished, outcome)
+                return super().next(finished, outcome)
 
     def wait(_message: Message) -> None:
         assert hold.wait(30)
@@ -148,10 +148,10 @@ def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_whe
             runner.wake()
             eventually(lambda: desk.out == 8)
             hold.set()
-            eventually(lambda: runner.asleep >= 6)
+            eventually(lambda: runner._parked.count >= 6)
             assert desk.work, "there was work for all of them"
         desk.work.clear()
-        eventually(lambda: runner.asleep == 8)
+        eventually(lambda: runner._parked.count == 8)
         assert desk.out == 0
     finally:
         hold.set()
@@ -191,7 +191,7 @@ def test_what_a_handler_raises_is_its_outcome(make: Make, caplog: pytest.LogCapt
     eventually(lambda: len(desk.ended) == 5)
     runner.stop()
     assert [outcome for _, outcome in desk.ended] == [
-        Died("bad"), Failed("ValueError"), Failed("ValueError"), Failed("SystemExit"), Failed("NotImplementedError"),
+        DeadLettered("bad"), Failed("ValueError"), Failed("ValueError"), Failed("SystemExit"), Failed("NotImplementedError"),
     ]  # fmt: skip
     assert [record.message for record in caplog.records].count("handler failed with ValueError") == 1
 
@@ -204,8 +204,8 @@ def test_a_hanging_thread_is_replaced_and_ends_when_it_comes_back(caplog: pytest
     hanging, *_ = desk.put(1)
     runner.wake()
     eventually(lambda: desk.out == 1)
-    runner.abandon(hanging)
-    runner.abandon(hanging)
+    runner.time_out(hanging)
+    runner.time_out(hanging)
     desk.put(3)
     runner.wake()
     eventually(lambda: (len(desk.ended) == 0 and desk.out == 2) or len(desk.ended) >= 1)
@@ -228,16 +228,16 @@ def test_threads_that_come_back_after_they_were_replaced_are_counted_no_more() -
     runner.wake()
     eventually(lambda: desk.out == 3)
     for message in held:
-        runner.abandon(message)
-    runner._excess = 3  # as if there had been more threads than work just before
+        runner.time_out(message)
+    runner._surplus = 3  # as if there had been more threads than work just before
     hold.set()
     eventually(lambda: not runner.hanging)
-    eventually(lambda: runner.asleep == 3)
-    runner._excess = 0
+    eventually(lambda: runner._parked.count == 3)
+    runner._surplus = 0
     desk.put(50)
     runner.wake()
     eventually(lambda: len(desk.ended) == 50)  # what was given up is not handed back
-    eventually(lambda: runner.asleep == 3)
+    eventually(lambda: runner._parked.count == 3)
     runner.stop()
 
 
@@ -251,8 +251,8 @@ def test_a_hanging_coroutine_is_cancelled() -> None:
     hanging, *_ = desk.put(2)
     runner.wake()
     eventually(lambda: desk.out == 1)
-    runner.abandon(hanging)
-    runner.abandon(Message(delivery(99), policy().lanes[0], FRESH, "u"))
+    runner.time_out(hanging)
+    runner.time_out(Message(delivery(99), policy().lanes[0], FRESH, "u"))
     runner.wake()
     eventually(lambda: [name for name, _ in desk.ended] == ["7:1:0:-1"])
     runner.stop()
@@ -319,12 +319,12 @@ def test_a_slot_that_was_told_that_there_may_be_more_comes_back_by_itself(make: 
 
         turned_away = 0
 
-        def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        def next(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
             if self.turned_away < 5:
                 self.turned_away += 1
                 self.version += 1
                 return None
-            return super().turn(finished, outcome)
+            return super().next(finished, outcome)
 
     desk = Hesitant()
     runner = make(lambda message: None, 1)
@@ -344,7 +344,7 @@ def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch:
         (hanging,) = desk.put(1)
         runner.wake()
         eventually(lambda: desk.out == number)  # noqa: B023  # asked for at once
-        runner.abandon(hanging)
+        runner.time_out(hanging)
         assert runner.hanging == number
         assert len(desk.problems) == (number > 2)
     assert "K758" in str(desk.problems[0])
@@ -365,7 +365,7 @@ def test_a_handler_that_blocks_the_event_loop_ends_the_worker(monkeypatch: pytes
     (hanging,) = desk.put(1)
     runner.wake()
     eventually(lambda: desk.out == 1)
-    runner.abandon(hanging)
+    runner.time_out(hanging)
     eventually(lambda: desk.problems)
     assert "the event loop does not answer" in str(desk.problems[0])
     gate.set()

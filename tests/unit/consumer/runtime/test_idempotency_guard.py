@@ -117,7 +117,7 @@ def test_two_copies_of_one_message_are_never_handled_at_once() -> None:
     bench.broker.step()
     bench.guard.step()
     bench.guard.step()
-    assert len(bench.guard.exchange([], 4)) == 1
+    assert len(bench.guard.next_batch([], 4)) == 1
     assert bench.worker.counts.waited["postponed"] == 1
 
 
@@ -232,11 +232,11 @@ def test_a_message_given_up_by_the_worker_has_no_mark_and_its_late_end_is_ignore
     bench.broker.step()
     bench.guard.step()
     bench.guard.step()
-    (hanging,) = bench.guard.exchange([], 1)
+    (hanging,) = bench.guard.next_batch([], 1)
     bench.clock.advance(31)
     bench.worker.tick()
-    bench.guard.abandon(hanging)
-    assert bench.guard.turn(hanging, DONE) is None, "the other one was given up while it waited for its slot"
+    bench.guard.time_out(hanging)
+    assert bench.guard.next(hanging, DONE) is None, "the other one was given up while it waited for its slot"
     bench.run()
     assert shelf.marks == {}
 
@@ -346,8 +346,8 @@ def test_a_clean_end_leaves_no_marks_and_no_sign_of_life() -> None:
     bench.guard.step()
     bench.guard.step()
     assert set(shelf.marks) == {"m1", "m2"}
-    (first,) = bench.guard.exchange([], 1)
-    bench.guard.exchange([(first, DONE)], 0)
+    (first,) = bench.guard.next_batch([], 1)
+    bench.guard.next_batch([(first, DONE)], 0)
     bench.worker.drain()
     bench.worker.close()
     assert (shelf.marks, shelf.beats) == ({}, {})
@@ -397,5 +397,5 @@ def test_memory_keeps_a_million_at_most(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_runner_that_breaks_ends_the_worker() -> None:
     bench = Bench(Log()).open()
     problem = ValueError("ours")
-    bench.guard.broke(problem)
+    bench.guard.fail(problem)
     assert bench.worker.problem is problem

@@ -19,7 +19,7 @@ from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.core.store import StoreDownError
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
-from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lessee_of
+from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lease_refresher_of
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineExecutor
@@ -125,7 +125,7 @@ def test_who_cannot_leave_waits_at_a_shared_quota() -> None:
     shop.send(10, uid="a")
     shop.later(1)
     assert shop.handled.total() == 6
-    assert shop.workers[0].engine.misplaced() == shop.workers[1].engine.misplaced() == []
+    assert shop.workers[0].engine.check_invariants() == shop.workers[1].engine.check_invariants() == []
     shop.later(62, every=0.5)
     assert shop.handled.total() == 10
 
@@ -164,15 +164,17 @@ def test_only_a_store_that_workers_have_in_common_lends(tmp_path: Any) -> None:
     store = open_file_store(tmp_path / "marks", "p/n/t:s")
     inner = InlineExecutor(print)
     worker = Worker(of, broker, inner, ManualClock(), Random(1))
-    assert lessee_of(worker, inner) is None
+    assert lease_refresher_of(worker, inner) is None
     assert (
-        lessee_of(worker, IdempotentExecutor(inner, IdempotencyGuard(store, of, ManualClock(), go_on=False), store))
+        lease_refresher_of(
+            worker, IdempotentExecutor(inner, IdempotencyGuard(store, of, ManualClock(), go_on=False), store)
+        )
         is None
     )
     store.close()
     shared = MemoryStore("a")
     runner = IdempotentExecutor(inner, IdempotencyGuard(shared, of, ManualClock(), go_on=False), shared)
-    assert lessee_of(worker, runner) is not None
+    assert lease_refresher_of(worker, runner) is not None
 
 
 def test_its_thread_borrows_when_somebody_waits_and_leaves_at_the_end() -> None:

@@ -103,7 +103,7 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
     answer = {"partitions": {"p-0": part("a", 50, blocked=True), "p-1": part("a", 40, blocked=False)}}
     assert lane_stats(answer, "s") == LaneStats(
         workers=frozenset("abc"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
-        rate_out=3.0, dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
+        dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
         partitions=2,
     )  # fmt: skip
     assert lane_stats(answer, "nobody") is None

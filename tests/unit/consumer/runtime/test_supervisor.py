@@ -14,7 +14,7 @@ from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Concurrency, Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_executors import ThreadExecutor
-from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing, summary
+from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing_resources, summary
 from kodo_consumer.runtime.threads import EndedError
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
@@ -226,7 +226,7 @@ def test_a_client_library_that_never_answers_does_not_keep_a_process_from_ending
 
 
 def test_a_companion_that_ends_before_it_is_asked_to_ends_the_worker(place: Place) -> None:
-    place.service.companions.append(lambda _over: None)
+    place.service.background_tasks.append(lambda _over: None)
     place.service.start()
     assert place.service.wait(5)
     with pytest.raises(EndedError, match="kodo-companion"):
@@ -238,7 +238,7 @@ def test_a_worker_that_broke_tells_of_no_drain_time_out(place: Place, caplog: py
     place.service.start()
     place.send()
     eventually(lambda: place.worker.busy)
-    place.worker.broke(RuntimeError("boom"))
+    place.worker.fail(RuntimeError("boom"))
     with pytest.raises(RuntimeError, match="boom"):
         place.service.stop()
     place.gate.set()
@@ -254,7 +254,7 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
         place.service.start()
     assert sorted(found.code for found in refused.value.diagnostics) == ["K710", "K710", "K711"]
     assert "kodoctl apply" in str(refused.value)
-    findings = missing(policy(dead=False), place.cluster)
+    findings = missing_resources(policy(dead=False), place.cluster)
     assert findings
 
 
@@ -298,7 +298,7 @@ def test_a_worker_that_breaks_ends_and_says_why(place: Place) -> None:
     place.service.start()
     assert not place.service.wait(0.01)
     problem = RuntimeError("bug")
-    place.worker.broke(problem)
+    place.worker.fail(problem)
     assert place.service.wait(1)
     with pytest.raises(RuntimeError, match="bug"):
         place.service.stop()
@@ -330,7 +330,7 @@ def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_a
         assert place.worker.policy.horizon == 57_000
         for code in ("K726", "K728"):
             assert f"[{code}]: persistent://p/n/" in caplog.text
-        place.service.adopt(policy(horizon=3_000_000, tenant_weights={"u": 3}))
+        place.service.apply_policy(policy(horizon=3_000_000, tenant_weights={"u": 3}))
         assert (place.worker.policy.horizon, place.worker.policy.tenant_weights) == (57_000, {"u": 3})
         place.send(b"fail")
         eventually(lambda: place.broker.messages(topic(Level.L1, State.DEAD)))

@@ -62,7 +62,7 @@ def test_waking_handlers_whose_loop_has_just_been_closed_is_harmless() -> None:
     runner.stop()
     runner._stopping = False  # as seen by a thread that asked just before the end
     runner.wake()
-    runner.abandon(Bench(policy()).take_all())  # type: ignore[arg-type]
+    runner.time_out(Bench(policy()).take_all())  # type: ignore[arg-type]
 
 
 def test_a_short_time_out_is_kept_also_when_nothing_else_happens() -> None:
@@ -104,14 +104,14 @@ def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> Non
     bench = Bench(policy(limits=(Concurrency(None, 1, shared=False),)))
     bench.give(delivery(1), delivery(2))
     assert len(bench.take_all()) == 1
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     next(iter(bench.engine.scheduler._shut)).waiters.clear()
-    assert bench.engine.misplaced() == ["1 limited by record, 0 by structure"]
+    assert bench.engine.check_invariants() == ["1 limited by record, 0 by structure"]
     ordered = Bench(policy(ordered=True))
     ordered.give(delivery(1, key="k"), delivery(2, key="k"))
-    assert ordered.engine.misplaced() == []
-    ordered.engine.lanes[0].chains = ordered.engine.lanes[3].chains = ordered.engine.lanes[4].chains = {}
-    assert any("blocked_by_key by record" in problem for problem in ordered.engine.misplaced())
+    assert ordered.engine.check_invariants() == []
+    ordered.engine.lanes[0].key_queues = ordered.engine.lanes[3].key_queues = ordered.engine.lanes[4].key_queues = {}
+    assert any("blocked_by_key by record" in problem for problem in ordered.engine.check_invariants())
 
 
 def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_from_being_read(
@@ -132,7 +132,7 @@ def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: p
     worker = Worker(
         policy(), MemoryBroker(ManualClock()), ThreadExecutor(lambda message: None, 1), ManualClock(), Random(0)
     )
-    told = worker.engine.effects
+    told = worker.engine.context.effects
     told.alarm("stuck", "a")
     told.alarm("isolated", "b", severe=False)
     told.alarm("resumed", "c", good=True)

@@ -74,7 +74,7 @@ def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
     of = policy(levels=(L1,), states=())
     with watched(of) as place:
         assert place.service.stats is not None
-        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 2.0, 1_000)
+        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 1_000)
         lane = {"level": "L1", "state": "ready"}
         assert place.value("kodo_consumer_backlog_entries", **lane) == 7
         assert place.value("kodo_consumer_lag_entries") == 5
@@ -130,7 +130,7 @@ def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
         place.worker.engine.flow.publishes.waiting -= 1
         place.worker.watch()
         assert place.health("/healthz")[0] == 200
-        place.worker.broke(RuntimeError("bug"))
+        place.worker.fail(RuntimeError("bug"))
         assert "the worker broke: RuntimeError('bug')" in place.health("/healthz")[1][0]
     finally:
         with pytest.raises(RuntimeError):
@@ -146,7 +146,7 @@ def test_a_thread_of_the_adapter_that_ends_makes_the_worker_neither_alive_nor_re
         eventually(lambda: place.health("/readyz") == (200, [[]]))
         lane = place.worker.reader(0)
         assert isinstance(lane, MemoryLane)
-        lane.sink.broke(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
+        lane.sink.fail(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
         for path in ("/healthz", "/readyz"):
             status, problems = place.health(path)
             assert (status, problems[0][0].partition("(")[0]) == (503, "the worker broke: UnicodeDecodeError")
@@ -160,7 +160,7 @@ def test_a_thread_of_the_adapter_that_ends_makes_the_worker_neither_alive_nor_re
 
 def test_a_timekeeper_that_stays_away_is_no_life() -> None:
     place = Watched(policy())
-    place.service.last_beat = time.monotonic() - 100
+    place.service.last_tick = time.monotonic() - 100
     assert place.health("/healthz") == (503, [["no timer was looked at for 100 s"]])
     place.window.close()
     place.pump.stop()
@@ -232,7 +232,7 @@ def test_live_orders_are_shown_with_what_rests_because_of_them() -> None:
             Override(OverrideKind.PAUSE, 0, until, "me", lane="L1/retrying"),
             Override(OverrideKind.PAUSE, 0, until, "me", tenant="u1"),
         ]
-        place.worker.follow((*pause, Override(OverrideKind.WEIGHT, 0, until, "me", tenant="u2", to="3")))
+        place.worker.set_overrides((*pause, Override(OverrideKind.WEIGHT, 0, until, "me", tenant="u2", to="3")))
         assert place.value("kodo_consumer_orders", what="pause") == 2
         assert place.value("kodo_consumer_orders", what="weight") == 1
         assert place.value("kodo_consumer_lane_steered", level="L1", state="retrying") == 1
@@ -288,7 +288,7 @@ def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are
     with watched(policy(levels=(L1,), states=(), subscription_type="exclusive")) as place:
         counts, sole = place.worker.counts, place.worker.engine.gap_monitor
         assert sole is not None
-        sole.gaps.lost, sole.gaps.doubled = counts.missing, counts.doubled = 2, 3
+        sole.gaps.lost, sole.gaps.doubled = counts.missing, counts.duplicated = 2, 3
         assert place.value("kodo_consumer_numbers_missing_total") == 2
         assert place.value("kodo_consumer_numbers_doubled_total") == 3
     with watched(policy(levels=(L1,), states=(), audit=AuditTo("persistent://p/n/t-AUDIT", wait=False))) as place:

@@ -67,7 +67,7 @@ class Sink:
     def disconnected(self, partition: str | None = None) -> None:
         self.lost += 1
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
 
 
@@ -85,7 +85,9 @@ class Stand:
 
     def __init__(self, sink: Sink | None = None, limit: int = 1_000) -> None:
         self.client, self.sink = Client(), sink or Sink()
-        request = LaneRequest("t", "s", "shared", "c", queue=400, batch=200, batch_bytes=9, most=9_000, limit=limit)
+        request = LaneRequest(
+            "t", "s", "shared", "c", queue=400, batch=200, batch_bytes=9, max_unacked=9_000, limit=limit
+        )
         self.lane = MultiConsumerReader(self.client, request, self.sink)
 
     def deliver(self, part: int, *tokens: str) -> None:
@@ -112,10 +114,10 @@ def test_only_shared_lanes_whose_limit_is_small_or_unknown_are_spread() -> None:
             "t", "s", **({"type": "shared"} | values), consumer_name="c", queue=1, batch=1, batch_bytes=1
         )
 
-    assert may_need_several(request(most=9_000, limit=0))
-    assert may_need_several(request(most=9_500, limit=10_000)), "the last batch may go across the limit"
-    assert not may_need_several(request(most=9_000, limit=10_000))
-    assert not may_need_several(request(type="key_shared", most=9_000, limit=10))
+    assert may_need_several(request(max_unacked=9_000, limit=0))
+    assert may_need_several(request(max_unacked=9_500, limit=10_000)), "the last batch may go across the limit"
+    assert not may_need_several(request(max_unacked=9_000, limit=10_000))
+    assert not may_need_several(request(type="key_shared", max_unacked=9_000, limit=10))
 
 
 class Quick(Sink):
@@ -178,7 +180,7 @@ def test_the_receiver_queue_is_shared_out(stand: Stand) -> None:
 
 
 def test_each_message_is_acknowledged_by_the_consumer_that_received_it(stand: Stand) -> None:
-    stand.lane.widen()
+    stand.lane.add_consumers()
     stand.deliver(0, "a")
     stand.deliver(1, "(1,2,3,4)")
     first, second = (delivery.token for delivery in stand.sink.got)
@@ -193,7 +195,7 @@ def test_nothing_is_let_go_of_before_all_are_lost(stand: Stand) -> None:
     assert stand.sink.lost == 1, "there is but one"
     stand.client.consumers[0].is_there = True
     stand.lane.check_connection()
-    stand.lane.widen()
+    stand.lane.add_consumers()
     stand.client.consumers[0].is_there = False
     stand.lane.check_connection()
     assert (stand.sink.lost, stand.lane.connected) == (1, False), (
@@ -213,7 +215,7 @@ def test_after_all_was_lost_counting_begins_anew(stand: Stand) -> None:
 
 
 def test_to_connect_anew_all_of_them_leave_at_the_same_moment_and_come_back(stand: Stand) -> None:
-    stand.lane.widen()
+    stand.lane.add_consumers()
     stand.sink.free = 1
     stand.lane.resume()
     stand.lane.reconnect(0.0, 0.05)
@@ -227,7 +229,7 @@ def test_where_the_limit_is_not_known_each_alarm_doubles_them() -> None:
     stand.deliver(0, *stand.numbers(100_000))
     assert [consumer.options["receiver_queue_size"] for consumer in stand.client.consumers] == [399]
     for expected in (2, 4, 8, 16, 32, 64, 64):
-        stand.lane.widen()
+        stand.lane.add_consumers()
         assert len(stand.client.consumers) == expected
     stand.lane.stop()
     stand.lane.close()
@@ -235,22 +237,22 @@ def test_where_the_limit_is_not_known_each_alarm_doubles_them() -> None:
 
 def test_one_that_cannot_be_had_is_tried_again_later(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     stand.client.full = True
-    stand.lane.widen()
+    stand.lane.add_consumers()
     stand.client.full = False
-    stand.lane.widen()
+    stand.lane.add_consumers()
     assert len(stand.client.consumers) == 1
     monkeypatch.setattr(multi_consumer_reader.time, "monotonic", lambda: float("inf"))
-    stand.lane.widen()
+    stand.lane.add_consumers()
     monkeypatch.undo()
     assert len(stand.client.consumers) == 2
 
 
 def test_one_that_comes_when_the_lane_was_closed_leaves_again(stand: Stand) -> None:
     stand.client.gate.clear()
-    opening = threading.Thread(target=stand.lane.widen)
+    opening = threading.Thread(target=stand.lane.add_consumers)
     opening.start()
     eventually(lambda: stand.lane._opening)
-    stand.lane.widen()
+    stand.lane.add_consumers()
     stand.lane.close()
     stand.client.gate.set()
     opening.join(20)

@@ -166,7 +166,7 @@ class Sink:
     def disconnected(self, partition: str | None = None) -> None:
         self.lost.append(partition)
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
 
     def numbers(self, partition: int) -> list[int]:

@@ -74,7 +74,7 @@ class Sink:
         self.lost += 1
         self.lost_partitions.append(partition)
 
-    def broke(self, problem: BaseException) -> None:
+    def fail(self, problem: BaseException) -> None:
         self.problems.append(problem)
 
 

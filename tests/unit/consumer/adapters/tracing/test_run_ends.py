@@ -24,7 +24,7 @@ def test_a_handler_that_takes_too_long_ends_its_span_when_it_is_given_up(tmp_pat
     harness.send(b"x")
     harness.worker.tick()
     harness.broker.step()
-    message = harness.worker.turn(None, None)
+    message = harness.worker.next(None, None)
     assert message is not None
     traces = consumer._traces
     assert traces is not None
@@ -46,7 +46,7 @@ def test_what_still_runs_at_the_end_is_told_as_let_go(tmp_path: Path, spans: Spa
     harness.send(b"x")
     harness.worker.tick()
     harness.broker.step()
-    message = harness.worker.turn(None, None)
+    message = harness.worker.next(None, None)
     traces = consumer._traces
     assert traces is not None
     assert message is not None
@@ -117,6 +117,6 @@ def _message(harness: Harness) -> Message:
     harness.send(b"one more")
     harness.worker.tick()
     harness.broker.step()
-    message = harness.worker.turn(None, None)
+    message = harness.worker.next(None, None)
     assert message is not None
     return message

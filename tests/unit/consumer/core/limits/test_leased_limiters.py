@@ -254,7 +254,7 @@ def test_other_limits_are_borrowed_of_from_then_on() -> None:
     assert (rate.interval, rate.divided, quota.amount, cap.limit) == (0.1, (0.4, 5), 1, 1)
     assert quota.free_at(0.0) == 20.0
     faster = Rate(None, Pace(100, 1_000, 200), shared=True)
-    desk.limits.adopt((faster, Quota(None, 60, 60_000, shared=True), Concurrency(None, 8, shared=True)), 0.0)
+    desk.limits.apply_limits((faster, Quota(None, 60, 60_000, shared=True), Concurrency(None, 8, shared=True)), 0.0)
     assert (rate.terms, quota.terms, cap.terms) == (RateSpec(0.01, 200), QuotaSpec(60, 60.0), ConcurrencySpec(8))
     assert (rate.interval, quota.amount, cap.limit) == (0.01, 15, 2)
     assert quota.free_at(0.0) == NEVER, "who was full may have room"

@@ -209,7 +209,7 @@ def test_a_value_that_shared_gets_no_second_gate_before_the_first_is_as_good_as_
         limits.start(limits.gates_of({"bucket": name}, ""), 30.0, quota_taken=False)
     shared = limits.gates_of({"bucket": "d"}, "")
     limits.start(shared, 50.0, quota_taken=False)
-    limits.adopt((replace(QUOTA, amount=2),), 50.0)
+    limits.apply_limits((replace(QUOTA, amount=2),), 50.0)
     limits.share_out(2)
     assert [gate.amount for gate in shared if isinstance(gate, QuotaLimiter)] == [1]
     monkey = limits._gates[0].own

@@ -65,8 +65,8 @@ def test_promised_rate_slots_are_far_enough_apart(interval: float, burst: int, a
     for gap, far in asks:
         now += gap
         gate.forget_before(now)
-        slot = gate.far_slot(now + 3.0) if far else gate.near_slot(now)
-        gate.promise_far(slot) if far else gate.promise(slot)
+        slot = gate.next_deferred_slot(now + 3.0) if far else gate.next_slot(now)
+        gate.reserve_deferred(slot) if far else gate.reserve(slot)
         assert slot >= now
         slots.append(slot)
     slots.sort()
@@ -80,25 +80,25 @@ def test_far_promises_come_one_after_the_other_and_leave_room_before_them() -> N
     gate = RateLimiter(1.0, 1)
     far = []
     for _ in range(3):
-        far.append(gate.far_slot(60.0))
-        gate.promise_far(far[-1])
+        far.append(gate.next_deferred_slot(60.0))
+        gate.reserve_deferred(far[-1])
     assert far == [60.0, 61.0, 62.0]
     near = []
     for _ in range(61):
-        near.append(gate.near_slot(0.0))
-        gate.promise(near[-1])
+        near.append(gate.next_slot(0.0))
+        gate.reserve(near[-1])
     assert near == [*range(60), 63]
-    assert gate.near_slot(61.5) == 64.0
-    assert gate.far_slot(0.0) == 64.0
+    assert gate.next_slot(61.5) == 64.0
+    assert gate.next_deferred_slot(0.0) == 64.0
 
 
 def test_a_burst_saved_before_does_not_reach_into_a_promised_stretch() -> None:
     gate = RateLimiter(1.0, 10)
     for slot in (5.0, 6.0, 7.0):
-        gate.promise_far(slot)
-    assert gate.near_slot(5.5) == 8.0
+        gate.reserve_deferred(slot)
+    assert gate.next_slot(5.5) == 8.0
     gate.forget_before(8.0)
-    assert gate.near_slot(5.5) == 5.5
+    assert gate.next_slot(5.5) == 5.5
 
 
 def test_who_waits_for_a_rate_waits_behind_the_others() -> None:
@@ -116,17 +116,17 @@ def test_quota_slots_are_when_starts_leave_the_window_and_wrap_around() -> None:
     slots = []
     for _ in range(5):
         slots.append(gate.slot(20.0))
-        gate.promise(slots[-1])
+        gate.reserve(slots[-1])
     assert slots == [61.0, 71.0, 121.0, 131.0, 181.0]
     assert not gate.free(20.0)
 
 
 def test_a_kept_promise_is_off_the_book_and_a_forgotten_one_after_a_while() -> None:
     gate = QuotaLimiter(1, 60.0)
-    gate.promise(gate.slot(0.0))
+    gate.reserve(gate.slot(0.0))
     assert gate.slot(0.0) == 60.0
     assert gate.slot(6.0) == 6.0
-    gate.promise(6.0)
+    gate.reserve(6.0)
     gate.start(7.0)
     assert gate.slot(7.0) == 68.0
 
@@ -161,8 +161,8 @@ def test_a_gate_as_good_as_new_is_idle() -> None:
     assert not any(gate.idle(0.0) for gate in gates)
     cap.finish()
     assert all(gate.idle(100.0) for gate in gates)
-    rate.promise_far(200.0)
-    quota.promise(200.0)
+    rate.reserve_deferred(200.0)
+    quota.reserve(200.0)
     cap.waiters = deque("x")
     assert not any(gate.idle(100.0) for gate in gates)
 

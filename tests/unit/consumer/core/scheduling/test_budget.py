@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.broker import TOO_BIG, Rejected
 from kodo_consumer.core.envelope import Delivery
-from kodo_consumer.core.outcomes import DONE, Died
+from kodo_consumer.core.outcomes import DONE, DeadLettered
 from kodo_consumer.core.policy import Policy
 
 from tests.unit.consumer.making import L1, STATES, Bench, delivery, policy
@@ -61,7 +61,7 @@ class Reading:
         engine = self.bench.engine
         for _ in range(count):
             if (message := engine.take()) is not None:
-                engine.finish(message, Died("wrong"))
+                engine.finish(message, DeadLettered("wrong"))
                 ((ticket, _),) = self.bench.published()
                 engine.receipt(ticket, Rejected(TOO_BIG))
 
@@ -94,7 +94,7 @@ def test_held_on_its_way_and_in_receiver_queues_never_exceed_the_lookahead(
         assert held.total() == stock.messages
         assert held.total() + len(reading.allowed) * of.batch + of.queue * len(of.lanes) <= of.lookahead_messages
         assert stock.bytes + len(reading.allowed) * of.batch_bytes <= of.lookahead_bytes
-    assert reading.bench.engine.misplaced() == []
+    assert reading.bench.engine.check_invariants() == []
 
 
 @given(st.integers(100, 3_000), st.integers(0, 3))

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Outcome, RetryAsked, StateAsked
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome, RetryAsked, StateAsked
 from kodo_consumer.core.policy import NOBODY, Policy
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 
 from tests.unit.consumer.making import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop, jain
 
-PSP = DependencyDown("psp")
+PSP = DependencyUnavailable("psp")
 TWELVE = [f"u{number}" for number in range(12)]
 
 
@@ -27,7 +27,7 @@ def _shop(outcome: Any, seconds: float = 0.02, **changes: Any) -> Shop:
 
 
 def _states(shop: Shop) -> list[str]:
-    return [alarm.kind for alarm in shop.engine.effects.alarms if alarm.kind in ("breaker", "resumed")]
+    return [alarm.kind for alarm in shop.engine.context.effects.alarms if alarm.kind in ("breaker", "resumed")]
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_it_opens_within_2_s_probes_and_drains_fairly_afterwards(trouble: Outcom
     assert len(shop.started) - before <= 12, "three are tried at a time, after pauses that grow"
     shop.run(60)
     assert shop.engine.scheduler.throttle.breaker.state is BreakerState.CLOSED
-    assert not shop.engine.scheduler.throttle.tight
+    assert not shop.engine.scheduler.throttle.must_ask
     assert _states(shop)[-1] == "resumed"
-    assert [alarm.good for alarm in shop.engine.effects.alarms if alarm.kind == "resumed"][-1]
+    assert [alarm.good for alarm in shop.engine.context.effects.alarms if alarm.kind == "resumed"][-1]
     after = [one for one in shop.started if one.at > 16]
     assert jain(sum(1 for one in after if one.tenant == name) for name in TWELVE) > 0.99
     resumed = min(one.at for one in after if one.at > 15 + 0.1)
@@ -89,16 +89,16 @@ def test_half_of_the_tenants_failing_is_not_enough() -> None:
     shop.trickle(TWELVE, each=0.05, until=5)
     shop.run(5)
     assert shop.engine.counts.paused == 0
-    assert shop.engine.scheduler.throttle.breaker.listens
+    assert shop.engine.scheduler.throttle.breaker.wants_all_outcomes
 
 
 def test_now_and_then_a_failure_makes_it_listen_for_a_second() -> None:
     shop = _shop(lambda message, now: FAILED if message.tenant == "u1" and now < 0.2 else DONE)
     shop.trickle(TWELVE, each=0.1, until=3)
     shop.run(0.5)
-    assert shop.engine.scheduler.throttle.listens
+    assert shop.engine.scheduler.throttle.wants_all_outcomes
     shop.run(3)
-    assert not shop.engine.scheduler.throttle.listens
+    assert not shop.engine.scheduler.throttle.wants_all_outcomes
 
 
 def test_without_tenants_it_opens_when_a_dependency_is_said_to_be_unavailable_and_never_for_failures() -> None:
@@ -164,6 +164,6 @@ def _open() -> Breaker:
 def test_counting_ends_after_a_minute_however_little_came() -> None:
     breaker = Breaker(4)
     breaker.ended("u1", FAILED, 0.0, 0.0)
-    assert breaker.listens
+    assert breaker.wants_all_outcomes
     breaker.ended("u1", DONE, 60.0, 61.0)
-    assert not breaker.listens
+    assert not breaker.wants_all_outcomes

@@ -154,5 +154,5 @@ def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
     ring = DeficitRoundRobin[int]()
     for number in range(5):
         ring.push("a", number)
-    assert (ring.newest("a", 3), ring.newest("a", 9), ring.newest("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])
+    assert (ring.sample("a", 3), ring.sample("a", 9), ring.sample("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])
     assert len(ring) == 5

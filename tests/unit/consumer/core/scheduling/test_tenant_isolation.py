@@ -50,13 +50,13 @@ def test_the_first_half_of_what_made_it_noisy_stays_and_the_rest_leaves_oldest_f
     assert {message.properties["u"] for _, message in out} == {"noisy"}
     assert list(bench.engine.isolation.tenants) == ["noisy"]
     assert (bench.engine.counts.isolated, bench.alarms()) == (1, ["isolated"])
-    assert not any(alarm.severe for alarm in bench.engine.effects.alarms)
-    assert bench.engine.misplaced() == []
+    assert not any(alarm.severe for alarm in bench.engine.context.effects.alarms)
+    assert bench.engine.check_invariants() == []
     for ticket, _ in out:
         bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.engine.counts.finished == {"isolated": len(out)}
     assert bench.engine.room(0) > 0
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_it_counts_nothing_and_says_for_whom_and_why() -> None:
@@ -112,12 +112,12 @@ def test_a_least_beyond_what_may_be_held_keeps_nobody_from_being_isolated() -> N
 def test_a_look_ahead_full_of_a_paused_tenant_that_has_no_way_out_is_told() -> None:
     of = _policy(isolate=None)
     bench = _flooded(of, quiet=3)
-    bench.engine.adopt(of, paused=frozenset({"noisy"}))
+    bench.engine.apply_policy(of, paused=frozenset({"noisy"}))
     _full(bench)
     bench.later(2)
     assert set(bench.alarms()) == {"paused"}
     told = len(bench.alarms())
-    bench.engine.adopt(of)
+    bench.engine.apply_policy(of)
     bench.later(2)
     assert len(bench.alarms()) == told
 
@@ -176,7 +176,7 @@ def test_the_pace_is_the_tenants_part_of_all_starts() -> None:
             message = bench.engine.take()
             assert message is not None
             bench.engine.finish(message, DONE)
-    assert Counter(bench.engine.scheduler.starts or ())["noisy"] == 48
+    assert Counter(bench.engine.scheduler.recent_starts or ())["noisy"] == 48
     bench.give(*(delivery(40_000 + number, u="noisy") for number in range(50)))
     _full(bench)
     last = [message.deliver_at - START_WALL - 12_000 for _, message in bench.published()][-1]
@@ -197,7 +197,7 @@ def test_so_many_are_on_their_way_at_once_and_the_next_with_each_receipt() -> No
     _full(bench)
     out = bench.published()
     assert len(out) == IN_FLIGHT
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.engine.receipt(out[0][0], Confirmed("x"))
     assert len(bench.published()) == 1
     bench.engine.receipt(out[1][0], Rejected("too big"))
@@ -212,7 +212,7 @@ def test_a_lane_whose_connection_breaks_lets_go_of_those_who_were_to_leave() -> 
     for ticket, _ in out:
         bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.published() == []
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_a_tenant_that_has_calmed_down_returns() -> None:
@@ -261,11 +261,11 @@ def test_those_who_wait_at_a_limit_leave_as_well() -> None:
     _full(bench)
     left = len(bench.published())
     assert left >= 600
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.later(1)
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
     bench.give(*(delivery(60_000 + number, u="noisy") for number in range(100)))
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_several_noisy_tenants_keep_one_part_together() -> None:
@@ -325,7 +325,7 @@ def test_what_comes_back_does_not_stop_the_reading_that_it_left_for() -> None:
     bench.give(delivery(900_000, u="quiet"))
     assert "quiet" in {message.tenant for message in bench.take_all()[:3]}
     assert bench.engine.counts.finished["isolated"] > 19 * of.max_held
-    assert bench.engine.misplaced() == []
+    assert bench.engine.check_invariants() == []
 
 
 def test_large_messages_that_come_back_leave_half_of_the_bytes() -> None:

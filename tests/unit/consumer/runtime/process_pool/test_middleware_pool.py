@@ -12,8 +12,8 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     Failed,
     MoveAsked,
@@ -34,11 +34,11 @@ from tests.unit.consumer.runtime.process_pool.test_processes import Desk
 
 _VERDICTS: dict[str, Outcome] = {
     "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
-    "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": Died("bad"),
+    "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": DeadLettered("bad"),
     "discard": Discarded("old"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
-    "down": DependencyDown("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
+    "down": DependencyUnavailable("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
     "fail:secret": Failed("ValueError"), "exit": Failed("SystemExit"), "fine": DONE, "unknown": Failed("KeyError"),
-    "sleep:60": TOOK_TOO_LONG, "os-exit": Died("its handler ended its process 3 times, last by exit 7"),
+    "sleep:60": TOOK_TOO_LONG, "os-exit": DeadLettered("its handler ended its process 3 times, last by exit 7"),
 }  # fmt: skip
 
 
@@ -95,14 +95,14 @@ def test_hooks_run_in_the_worker_and_may_try_again_or_say_otherwise() -> None:
     finally:
         runner.stop()
     found = desk.outcomes()
-    assert (found.pop(fails.id), found[fine.id]) == (Died("HandlerFailedError: ValueError"), DONE)
+    assert (found.pop(fails.id), found[fine.id]) == (DeadLettered("HandlerFailedError: ValueError"), DONE)
     assert set(found.values()) == {DONE}
     assert set(places) <= {(os.getpid(), "kodo-handler")}
     assert desk.problems == []
 
 
 def test_what_still_runs_at_the_end_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._END_WITHIN", 0.1)
     hooks = Hooks()
     hooks.add("handle", _calls)
     handling = HandlerSpec(pool_handlers.handle, 1).check()
@@ -123,7 +123,7 @@ def test_a_pool_that_breaks_is_told_and_nobody_waits_for_it() -> None:
     hooks.add("handle", _calls)
     runner, desk = started(hooks, 1)
     problem = RuntimeError("pool")
-    runner._calls.broke(problem)
+    runner._calls.fail(problem)
     runner.stop()
     assert desk.problems == [problem]
     with pytest.raises(HandlerFailedError, match="the worker has left"):
@@ -140,8 +140,8 @@ def test_a_handler_is_called_with_its_message_once_at_a_time() -> None:
     eventually(lambda: calls.version)
     with pytest.raises(RuntimeError, match="being handled already"):
         calls(message)
-    assert calls.turn(None, None) is message
-    assert calls.turn(message, DONE) is None
+    assert calls.next(None, None) is message
+    assert calls.next(message, DONE) is None
     thread.join()
 
 

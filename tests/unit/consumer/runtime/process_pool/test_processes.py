@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.envelope import FRESH, Control, Level, State
+from kodo_consumer.core.envelope import FRESH, Headers, Level, State
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
-    DependencyDown,
-    Died,
+    DeadLettered,
+    DependencyUnavailable,
     Discarded,
     Failed,
     MoveAsked,
@@ -47,7 +47,7 @@ MODULE = "tests.unit.consumer.pool_handlers"
 class Desk(TestDesk):
     """Messages by what their handler shall do."""
 
-    def give(self, *words: str, control: Control = FRESH, **properties: str) -> list[Message]:
+    def give(self, *words: str, control: Headers = FRESH, **properties: str) -> list[Message]:
         of = policy()
         with self.lock:
             first = len(self.given) if hasattr(self, "given") else 0
@@ -101,9 +101,9 @@ def test_a_verdict_comes_back_as_it_was_raised_and_any_other_exception_by_its_na
 ) -> None:
     expected = {
         "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
-        "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": Died("bad"),
+        "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": DeadLettered("bad"),
         "discard": Discarded("old"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
-        "down": DependencyDown("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
+        "down": DependencyUnavailable("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
         "fail:secret": Failed("ValueError"), "exit": Failed("SystemExit"), "fine": DONE, "unknown": Failed("KeyError"),
     }  # fmt: skip
     with pool() as (runner, desk), caplog.at_level(logging.WARNING):
@@ -128,13 +128,13 @@ def test_what_a_handler_in_a_process_returns_is_judged_as_elsewhere(caplog: pyte
 
 
 def test_a_message_is_the_same_in_a_process() -> None:
-    control = Control(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
+    control = Headers(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
     with pool(1) as (runner, desk):
         (message,) = desk.give("look", control=control, size="3")
         runner.wake()
         eventually(lambda: desk.ended)
         seen = message.properties, message.key, message.tenant, message.attempt, message.topic, message.reason
-        assert desk.ended == [(message.id, Died(repr(seen)))]
+        assert desk.ended == [(message.id, DeadLettered(repr(seen)))]
 
 
 def test_a_death_costs_nobody_else_anything_and_a_message_that_kills_thrice_is_dead(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_a_death_costs_nobody_else_anything_and_a_message_that_kills_thrice_is_d
         runner.wake()
         eventually(lambda: len(desk.ended) == 302)
         found = desk.outcomes()
-        assert found.pop(segfault.id) == Died("its handler ended its process 3 times, last by SIGSEGV")
-        assert found.pop(desk.given[151].id) == Died("its handler ended its process 3 times, last by exit 7")
+        assert found.pop(segfault.id) == DeadLettered("its handler ended its process 3 times, last by SIGSEGV")
+        assert found.pop(desk.given[151].id) == DeadLettered("its handler ended its process 3 times, last by exit 7")
         assert set(found.values()) == {DONE}
         assert max(Counter(ledger.read_text().split()).values()) == 1, "neighbours ran once each"
         eventually(lambda: len(runner._lines) == 2)
@@ -207,7 +207,7 @@ def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
 
 
 def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.3)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._END_WITHIN", 0.3)
     with pool(2) as (runner, desk):
         desk.give("sleep:60")
         runner.wake()
