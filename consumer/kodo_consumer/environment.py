@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.message_validation import MessageValidator, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.policy_builder import load
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
 
@@ -113,6 +112,8 @@ class Environment:
 
     def topology(self, path: str | Path) -> LoadedTopology:
         """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
+        from kodo_consumer.policy_builder import load
+
         return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
 
     def connection(self) -> Connection:
