@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.apply.topics import write_policy
+from kodoctl.apply.policy_writer import write_policy
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path

@@ -6,20 +6,20 @@ Every function carries out one change and raises WriteFailedError with a reason 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.apply.policy_writer import write_policy
 from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldUpdate, PolicyChange
 from kodoctl.plan.field_diff import same
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
+from kodoctl.pulsar.admin import PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
 from kodoctl.pulsar.live_inventory import read_schema
-from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
-from kodoctl.pulsar.topic_policy_reader import is_set
+from kodoctl.pulsar.policy_json import is_set
+from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
@@ -98,38 +98,6 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Level
             return read_policy(admin, topic, step.name)
 
         write_policy(admin, topic_path(topic), step, topic_writes(step.name, step.after, step.before), now)
-
-
-def write_policy(
-    admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
-) -> None:
-    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
-    goes out only while nothing but what was planned to go is there.
-    """
-
-    def done() -> bool:
-        return same(step.name, now(), step.after)
-
-    def as_planned() -> bool:
-        shown = now()
-        return same(step.name, shown, step.before) or (
-            step.name == "backlog_quota" and rest_of_quota(shown, step.before)
-        )
-
-    def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
-        if done():
-            return None
-        if not wait_until(as_planned):  # another broker may show late what was written right before
-            told = f"planned from {step.before}, now {now()}"
-            raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
-        return query
-
-    for one in requests:
-        where, query = f"{path}/{one.path}", dict(one.query)
-        if one.method == "DELETE":
-            delete(admin, where, partial(look, query))
-        else:
-            write(admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done)
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pulsar.client_options import PortError
 from kodoctl.pulsar.deadlines import UnansweredError
 from kodoctl.pulsar.message_decoding import content, schema_version
+from kodoctl.pulsar.peer import PortError
 from kodoctl.topology.names import NamespaceName, whole_topic
 
 if TYPE_CHECKING:

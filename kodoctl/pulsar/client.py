@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, PortError, knock, new_client
+from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, knock, new_client
 from kodoctl.pulsar.deadlines import Patience
 from kodoctl.pulsar.message_decoding import as_they_are
+from kodoctl.pulsar.peer import PortError
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
 
 if TYPE_CHECKING:

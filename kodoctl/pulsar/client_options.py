@@ -16,7 +16,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.discarded_messages import client_log
 from kodoctl.pulsar.oauth2 import issued
-from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
+from kodoctl.pulsar.peer import WITHIN_S, Peer, PortError, Protocol, peer_at
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 OPERATION_TIMEOUT_S: Final = 15
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _TLS: Final = "pulsar+ssl"
-
-
-class PortError(ClusterError):
-    """The address of the binary port does not lead to a broker."""
 
 
 def knock(connection: Connection) -> None:

@@ -36,6 +36,11 @@ class Shape:
     decode: Callable[[Json], PolicyValue | None]
 
 
+def is_set(raw: Any) -> bool:
+    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
+    return raw is not None and raw not in ("", {}, [], "null")
+
+
 def _milli(value: Duration | Unlimited, unit: int, unlimited: int) -> int:
     return unlimited if value == UNLIMITED else int(value) // unit
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.bulk_policies import BulkUnavailableError, read_bulk
+from kodoctl.pulsar.policy_json import is_set
 from kodoctl.pulsar.policy_requests import (
     DELAYED_DELIVERY,
     NO_DELETE_ON_TOPIC,
@@ -185,8 +186,3 @@ def _settled(policies: Policies, *, validates: bool) -> Policies:
     elsewhere both are `false`, whichever way it was read.
     """
     return policies if validates or "schema_validation" in policies else {**policies, "schema_validation": False}
-
-
-def is_set(raw: Any) -> bool:
-    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
-    return raw is not None and raw not in ("", {}, [], "null")
