@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.plan.field_diff import same
 from kodoctl.pulsar.admin import NOT_SENT, Admin
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.policy_requests import Write, rest_of_quota
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def write_policy(
     def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
         if done():
             return None
-        if not wait_until(as_planned):  # another broker may show late what was written right before
+        if not poll_until(as_planned):  # another broker may show late what was written right before
             told = f"planned from {step.before}, now {now()}"
             raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
         return query
@@ -45,4 +45,6 @@ def write_policy(
         if one.method == "DELETE":
             delete(admin, where, partial(look, query))
         else:
-            write(admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done)
+            write_confirmed(
+                admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done
+            )

@@ -16,7 +16,7 @@ from kodoctl.plan.field_diff import same
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import PARTITIONED, Admin, must, schema_path, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.live_inventory import read_schema
 from kodoctl.pulsar.policy_json import is_set
 from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
@@ -40,7 +40,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels)
         return found is not None and found.marker == owner
 
     path = f"{topic_path(topic.name)}/partitions"
-    reply = write(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
+    reply = write_confirmed(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not ours():
         if not _is_empty_replica(admin, topic, levels):
             raise WriteFailedError("somebody created it since the plan: plan again")
@@ -49,7 +49,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels)
 
 
 def _is_empty_replica(admin: Admin, topic: TopicResource, levels: Levels) -> bool:
-    """Whether the topic that came since the plan is what replication makes of another cluster's topic, between this
+    """True if the topic that came since the plan is what replication makes of another cluster's topic, between this
     cluster's namespace and its topics: as many partitions, no marker, no message and no subscription.
     """
     clusters = levels.effective("replication", topic.policies.get("replication"), after=True).value
@@ -79,14 +79,14 @@ def update_topic(
     if "delayed_delivery" in names:
         path = topic_path(after.name)
         delete(admin, f"{path}/{DELAYED_DELIVERY}", lambda: {} if _delayed(admin, after.name) else None)
-        write(admin, "PUT", f"{path}/unload", done=lambda: True)
+        write_confirmed(admin, "PUT", f"{path}/unload", done=lambda: True)
 
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
     """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
     (kodoctl.pulsar.topic_policy_reader).
     """
-    return wait_until(lambda: same(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
+    return poll_until(lambda: same(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Levels) -> None:
@@ -123,8 +123,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
         return found is not None and found.partitions == count and not found.missing
 
     path = f"{topic_path(before.name)}/partitions"
-    write(admin, "POST", path, count, done=all_there)
-    if not wait_until(all_there):
+    write_confirmed(admin, "POST", path, count, done=all_there)
+    if not poll_until(all_there):
         raise WriteFailedError(f"{count} partitions were asked for and are not all there: apply again")
     reading = read_topic(admin, before.name)
     assert reading is not None
@@ -147,7 +147,7 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
         found = read_topic(admin, topic)
         if found is not None and found.marker not in (None, planned, owner):
             raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
-        write(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
+        write_confirmed(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
         return
 
     def look() -> Mapping[str, str] | None:
@@ -173,6 +173,6 @@ def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource |
         reply = admin.call("GET", path)
         return reply.ok and json.loads(reply.data.get("data") or "null") == json.loads(schema.definition)
 
-    reply = write(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
+    reply = write_confirmed(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
     if reply is not None and not reply.ok:
         raise WriteFailedError(f"the broker refuses the schema: {reply.reason}")

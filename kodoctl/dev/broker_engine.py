@@ -31,11 +31,11 @@ class BrokerEngine(Protocol):
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """Whether it runs, or any node of it, ready or not."""
+        """True if it runs, or any node of it, ready or not."""
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """Whether everything of it runs."""
+        """True if everything of it runs."""
         ...
 
     def revive(self, instance: Instance, tell: Tell) -> None:
@@ -43,7 +43,7 @@ class BrokerEngine(Protocol):
         ...
 
     def died(self, instance: Instance) -> bool:
-        """Whether it ended without being asked to."""
+        """True if it ended without being asked to."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:

@@ -73,7 +73,7 @@ def _token_places(instance: Instance) -> TokenPlaces | None:
 
 
 def answers(environ: Mapping[str, str]) -> bool:
-    """Whether there is a `docker` and its daemon answers within 10 s."""
+    """True if there is a `docker` and its daemon answers within 10 s."""
     program = shutil.which("docker", path=environ.get("PATH", ""))
     if program is None:
         return False
@@ -122,7 +122,7 @@ class DockerEngine:
         return launch
 
     def _write(self, instance: Instance) -> None:
-        """What is mounted. The container has another user: readable for all, in a folder only its owner can enter."""
+        """Writes the files to mount. The container has another user: readable for all, in a folder only its owner can enter."""
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
         content = broker_config.render(
@@ -138,11 +138,11 @@ class DockerEngine:
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
-        """Whether Docker says that the container of the instance runs."""
+        """True if Docker says that the container of the instance runs."""
         return self._running(instance) == "true"
 
     def intact(self, instance: Instance) -> bool:
-        """Whether every process of the instance runs: it is one container, so the same as `alive`."""
+        """True if every process of the instance runs: it is one container, so the same as `alive`."""
         return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:

@@ -31,7 +31,7 @@ _OUTCOME: Final = "outcome.json"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the shared broker answers, or each broker of a shared cluster; `cluster`: its name."""
+    """Addresses of the shared broker, or each broker of a shared cluster; `cluster`: its name."""
 
     admin_urls: tuple[str, ...]
     broker_urls: tuple[str, ...]

@@ -30,7 +30,7 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one kind of value travels. `decode(encode(value)) == value` for every value the file can say."""
+    """JSON codec of one kind of value. `decode(encode(value)) == value` for every value the file can say."""
 
     encode: Callable[[Any], Json]
     decode: Callable[[Json], PolicyValue | None]

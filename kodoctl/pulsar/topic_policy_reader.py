@@ -106,10 +106,10 @@ class PolicyReader:
         look = 1
         while True:
             bulk = read_bulk(self._admin, self._client, namespace)
-            if not bulk.there and (not self._version or self._version >= _OTHER_STORE):
+            if not bulk.topic_exists and (not self._version or self._version >= _OTHER_STORE):
                 raise BulkUnavailableError("there is no system topic with policies")
             found = {topic: _settled(read_topic_policies(bulk.of(topic.full)), validates=validates) for topic in topics}
-            differs = self._canary(topics, found) if bulk.there and checked else None
+            differs = self._canary(topics, found) if bulk.topic_exists and checked else None
             if differs is None:
                 return TopicPolicyReading(found, bulk.delayed, "in bulk")
             if look == _LOOKS or (look > 1 and not differs.unset):
