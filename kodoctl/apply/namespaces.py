@@ -155,12 +155,4 @@ def _target(grant: GrantResource) -> str:
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
     """Actions given at this very level; a topic's own GET would mix in the namespace's, so the namespace is read."""
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
-    reply = admin.call("GET", namespace_path(namespace))
-    if reply.missing:
-        return frozenset()
-    auth = must(reply, f"reading grants of {namespace}").get("auth_policies") or {}
-    if isinstance(grant.target, TopicName):
-        roles = (auth.get("destination_auth") or {}).get(grant.target.full) or {}
-    else:
-        roles = auth.get("namespace_auth") or {}
-    return frozenset(roles.get(grant.role) or ())
+    return read_grants(admin, namespace).get(grant.address, frozenset())
