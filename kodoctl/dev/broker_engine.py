@@ -35,11 +35,11 @@ class BrokerEngine(Protocol):
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """True if everything of it runs."""
-        ...
+        """True if everything of it runs; of a single process or container, the same as `alive`."""
+        return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Starts nodes of a cluster that do not run, and lets those go on that are paused."""
+        """Starts nodes of a cluster that do not run, and resumes paused ones."""
         ...
 
     def died(self, instance: Instance) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, java, logs
 from kodoctl.dev.broker_config import TokenPlaces
-from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
@@ -99,7 +99,7 @@ def _run(
 
 
 @dataclass(frozen=True, slots=True)
-class DockerEngine:
+class DockerEngine(BrokerEngine):
     """Runs the `docker` found in `environ`. Container and volume are named after the instance."""
 
     homes: Homes
@@ -140,10 +140,6 @@ class DockerEngine:
     def alive(self, instance: Instance) -> bool:
         """True if Docker says that the container of the instance runs."""
         return self._running(instance) == "true"
-
-    def intact(self, instance: Instance) -> bool:
-        """True if every process of the instance runs: it is one container, so the same as `alive`."""
-        return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
         """Nothing of a single container that runs can be missing."""
