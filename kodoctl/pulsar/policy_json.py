@@ -49,18 +49,9 @@ def _count(value: int | Unlimited) -> int:
     return 0 if value == UNLIMITED else int(value)
 
 
-def _read_count(raw: Json) -> PolicyValue | None:
-    if raw is None:
-        return None
-    return UNLIMITED if raw <= 0 else int(raw)
-
-
-def _read_duration(unit: int) -> Callable[[Json], PolicyValue | None]:
-    return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else Duration(raw * unit)
-
-
-def _read_size(raw: Json) -> PolicyValue | None:
-    return None if raw is None else UNLIMITED if raw <= 0 else Size(raw)
+def _unlimited_or(read: Callable[[Any], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
+    """Reader of a number: None is unset, 0 and less are unlimited."""
+    return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else read(raw)
 
 
 def _same(raw: Json) -> PolicyValue | None:
@@ -295,9 +286,9 @@ AUTO_TOPIC: Final = Shape(_write_auto_topic, _read_auto_topic)
 AUTO_SUBSCRIPTION: Final = Shape(_write_auto_subscription, _read_auto_subscription)
 COMPATIBILITY: Final = Shape(_same, _read_compatibility)
 FLAG: Final = Shape(_same, _same)
-COUNT: Final = Shape(_count, _read_count)
-SIZE: Final = Shape(_count, _read_size)
+COUNT: Final = Shape(_count, _unlimited_or(int))
+SIZE: Final = Shape(_count, _unlimited_or(Size))
 MESSAGE_SIZE: Final = Shape(int, _read_message_size)
-SECONDS: Final = Shape(_seconds, _read_duration(1000))
-MINUTES: Final = Shape(_minutes, _read_duration(60_000))
+SECONDS: Final = Shape(_seconds, _unlimited_or(lambda raw: Duration(raw * 1000)))
+MINUTES: Final = Shape(_minutes, _unlimited_or(lambda raw: Duration(raw * 60_000)))
 CLUSTERS: Final = Shape(list, _read_clusters)
