@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-from kodoctl.dev import jars, shared_broker, versions
+from kodoctl.dev import jars, versions
 from kodoctl.dev.instance import STANDALONE, EngineName
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
+from tests import shared_broker
 from tests.databases import database_url, own_postgres, postgres, postgres_url
 from tests.ports import cluster_ports, unusual_ports
 

@@ -20,27 +20,27 @@ _DELETE: Final = "delete"
 class BarrierParty(Protocol):
     """Interface of one apply to the barrier: its reports to the other applies, and its waits for them."""
 
-    def may_begin(self) -> None:
+    def wait_to_begin(self) -> None:
         """Returns once all are ready to write. Raises RefusedError when one of them refused."""
 
-    def built(self, *, done: bool) -> None:
-        """All that comes before deletes is over here; whether it was `done`."""
+    def report_built(self, *, done: bool) -> None:
+        """Reports that everything before the deletes is over here. `done`: all of it succeeded."""
 
-    def why_not_delete(self) -> str:
-        """Waits for all to be so far; "" if deletes may begin."""
+    def wait_to_delete(self) -> str:
+        """Waits until all have reported; the reason why deletes may not begin, "" if they may."""
 
 
 class NoBarrier:
-    """An apply of one cluster waits for nobody."""
+    """Party of an apply of one cluster: no other apply to wait for."""
 
-    def may_begin(self) -> None:
-        """At once."""
+    def wait_to_begin(self) -> None:
+        """Returns at once."""
 
-    def built(self, *, done: bool) -> None:
-        """Nobody asks."""
+    def report_built(self, *, done: bool) -> None:
+        """Does nothing."""
 
-    def why_not_delete(self) -> str:
-        """Nothing is in the way."""
+    def wait_to_delete(self) -> str:
+        """Deletes may begin."""
         return ""
 
 
@@ -48,19 +48,19 @@ ALONE: Final[BarrierParty] = NoBarrier()
 
 
 class ClusterBarrier:
-    """The places where applies of these clusters, by name, wait for each other."""
+    """Barrier of the applies of these clusters, by name."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._changed = threading.Condition()
         self._missing = {stage: set(names) for stage in (_BEGIN, _DELETE)}
         self._against: dict[str, list[str]] = {_BEGIN: [], _DELETE: []}
 
-    def seat(self, name: str) -> Participant:
-        """The place of one cluster."""
+    def participant(self, name: str) -> Participant:
+        """Interface of one cluster's apply."""
         return Participant(self, name)
 
     def arrive(self, stage: str, name: str, *, well: bool) -> None:
-        """A cluster has got so far, well or not; only the first word counts."""
+        """Records that a cluster reached a stage, well or not; only its first record counts."""
         with self._changed:
             if name in self._missing[stage]:
                 self._missing[stage].discard(name)
@@ -69,35 +69,35 @@ class ClusterBarrier:
                 self._changed.notify_all()
 
     def wait(self, stage: str) -> list[str]:
-        """Until all have got so far: those that did not do well."""
+        """Waits until all clusters reached a stage; those that did not reach it well."""
         with self._changed:
             self._changed.wait_for(lambda: not self._missing[stage])
             return sorted(self._against[stage])
 
 
 class Participant:
-    """One cluster's place in a meeting."""
+    """One cluster's apply at a barrier."""
 
-    def __init__(self, meeting: ClusterBarrier, name: str) -> None:
-        self._meeting, self._name = meeting, name
+    def __init__(self, barrier: ClusterBarrier, name: str) -> None:
+        self._barrier, self._name = barrier, name
 
-    def may_begin(self) -> None:
-        """As Seat says."""
-        self._meeting.arrive(_BEGIN, self._name, well=True)
-        if refusing := self._meeting.wait(_BEGIN):
+    def wait_to_begin(self) -> None:
+        """Returns once all are ready to write. Raises RefusedError when one of them refused."""
+        self._barrier.arrive(_BEGIN, self._name, well=True)
+        if refusing := self._barrier.wait(_BEGIN):
             detail = f"{', '.join(refusing)} did; nothing was written to any cluster"
             raise RefusedError(error("K549", "another cluster of the plan refused", detail))
 
-    def built(self, *, done: bool) -> None:
-        """As Seat says."""
-        self._meeting.arrive(_DELETE, self._name, well=done)
+    def report_built(self, *, done: bool) -> None:
+        """Reports the end of everything before the deletes."""
+        self._barrier.arrive(_DELETE, self._name, well=done)
 
-    def why_not_delete(self) -> str:
-        """As Seat says."""
-        behind = self._meeting.wait(_DELETE)
+    def wait_to_delete(self) -> str:
+        """The reason why deletes may not begin, "" if they may."""
+        behind = self._barrier.wait(_DELETE)
         return f"deletes come last: {', '.join(behind)} did not do all that comes before" if behind else ""
 
     def leave(self, *, refusing: bool) -> None:
-        """This apply is over: nobody waits for it any more. After a complete one this says nothing new."""
-        self._meeting.arrive(_BEGIN, self._name, well=not refusing)
-        self._meeting.arrive(_DELETE, self._name, well=False)
+        """Ends the waits of the other applies for this one, which is over. Without effect after a complete apply."""
+        self._barrier.arrive(_BEGIN, self._name, well=not refusing)
+        self._barrier.arrive(_DELETE, self._name, well=False)

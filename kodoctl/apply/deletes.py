@@ -14,7 +14,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.formatting import many
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until
 from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 
@@ -45,14 +45,14 @@ def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: b
         reply = delete(admin, f"{topic_path(topic.name)}/partitions", look, final=_REFUSED)
     except WriteFailedError as problem:
         raise WriteFailedError(f"{problem}; {what_is_left(admin, topic.name)}") from None
-    if reply is not None and not reply.ok and not wait_until(lambda: read_topic(admin, topic.name) is None):
+    if reply is not None and not reply.ok and not poll_until(lambda: read_topic(admin, topic.name) is None):
         raise WriteFailedError(
             f"the broker did not delete it; {what_is_left(admin, topic.name)}; it said: {reply.reason}"
         )
 
 
 def _refuse_stranger(marker: str | None, planned: str | None) -> None:
-    """What was made anew under the same name is another object."""
+    """Refuses an object that was made anew under the same name: it is another one."""
     if marker != planned:
         raise WriteFailedError(
             f"it belongs to {marker or 'nobody'} since the plan, to {planned or 'nobody'} before: plan again"
@@ -60,7 +60,7 @@ def _refuse_stranger(marker: str | None, planned: str | None) -> None:
 
 
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
-    """What the plan did not show stops a delete: clients that came, messages that arrived."""
+    """Refuses a delete for what the plan did not show: clients that came, messages that arrived."""
     facts = reading.facts
     if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
         where = ", ".join(map(str, facts.busy_partitions))
@@ -70,7 +70,7 @@ def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -
 
 
 def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
-    """`force` cuts clients off: only where the plan named them and somebody allowed it."""
+    """`force` cuts clients off: only where the plan named them and a user allowed it."""
     return allowed and bool(change.about.evidence.get("clients"))
 
 
@@ -108,7 +108,7 @@ def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, all
         return {"force": "true"} if now.facts.consumers else {}
 
     reply = delete(admin, subscription_path(subscription.topic, subscription.name), look, final=_REFUSED)
-    if reply is not None and not reply.ok and not wait_until(lambda: found() is None):
+    if reply is not None and not reply.ok and not poll_until(lambda: found() is None):
         raise WriteFailedError(f"the broker refused: {reply.reason}")
 
 

@@ -1,4 +1,4 @@
-"""Carries out a plan: level by level, side by side within a level, each write made sure of. Decides nothing."""
+"""Carries out a plan: level by level, side by side within a level, each write confirmed. Decides nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.apply.barrier import ALONE, BarrierParty
-from kodoctl.apply.fenced_admin import LeasedAdmin
+from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.apply.ledger_writer import LedgerWriter
 from kodoctl.apply.report import ApplyEvent, ApplyReport, ChangeOutcome, ChangeStatus, Listen, Listener
 from kodoctl.apply.step_writer import StepWriter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"
-_UNSURE: Final = "the lease was lost before it was made sure of: whether it was done is not known"
+_UNSURE: Final = "lease lost before the write could be confirmed: whether it was done is not known"
 
 
 class Executor:
@@ -48,7 +48,7 @@ class Executor:
         stop: threading.Event | None = None,
     ) -> None:
         self._lease = journal.lease
-        self._admin = admin = LeasedAdmin(admin, self._lease.check)
+        self._admin = admin = FencedAdmin(admin, self._lease.check)
         self._plan = plan
         self._listen, self._stop = Listener(listen), stop or threading.Event()
         self._journal = journal
@@ -66,16 +66,16 @@ class Executor:
         """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
         return self._ledgers.found
 
-    def run(self, seat: BarrierParty = ALONE) -> ApplyReport:
-        """Everything that can be done; failures are in the report, never raised. `seat`: where deletes wait for others."""
+    def run(self, party: BarrierParty = ALONE) -> ApplyReport:
+        """Everything that can be done; failures are in the report, never raised. `party`: where deletes wait for others."""
         began, before = time.monotonic(), self._admin.traffic.writes
         order = schedule(self._plan.changes)
         notes: list[str] = []
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="apply") as pool:
             for level in order.building:
                 self._run_level(pool, level, order.waits_for, notes)
-            seat.built(done=all(status is ChangeStatus.DONE for status, _ in self._results.values()))
-            why_not = seat.why_not_delete() if order.deleting else ""
+            party.report_built(done=all(status is ChangeStatus.DONE for status, _ in self._results.values()))
+            why_not = party.wait_to_delete() if order.deleting else ""
             for level in order.deleting:
                 if why_not:
                     self._skip(level, why_not)
@@ -117,7 +117,7 @@ class Executor:
         if not ready or not self._may_go_on(ready):
             return
         if not self._bookkeeping(
-            lambda: self._ledgers.intend([s.change for s in ready if not _is_namespace(s.change)]), notes
+            lambda: self._ledgers.record_intents([s.change for s in ready if not _is_namespace(s.change)]), notes
         ):
             for step in ready:
                 self._end(step, ChangeStatus.NOT_STARTED, "its intent could not be written")
@@ -128,7 +128,7 @@ class Executor:
             self._end(step, ChangeStatus.FAILED, problem)
         self._note(self._journal.settle)
         settled = [step.change for step in ready if self._results[step.key][0] is ChangeStatus.DONE]
-        self._bookkeeping(lambda: self._ledgers.settle(settled), notes)
+        self._bookkeeping(lambda: self._ledgers.confirm(settled), notes)
 
     def _skip(self, steps: Iterable[Step], why: str) -> None:
         for step in steps:

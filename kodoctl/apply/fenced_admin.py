@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
-class LeasedAdmin:
+class FencedAdmin:
     """Asks for the lease where the request goes out: after whatever it waited for, before every redirect and every
     retry.
 

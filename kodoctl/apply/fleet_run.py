@@ -31,7 +31,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ClusterResult:
-    """How one cluster's apply ended: with a report, or before it wrote anything."""
+    """Result of one cluster's apply: its report, or the error before it wrote anything."""
 
     context: str
     report: ApplyReport | None
@@ -39,7 +39,7 @@ class ClusterResult:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it was done and written down."""
+        """True if all of it was done and written down."""
         return self.report is not None and self.report.complete and not self.report.notes
 
 
@@ -55,14 +55,14 @@ def run_fleet(
     """Every cluster's end, in the order of the tasks. `absent`: clusters of the plan that could not be planned: what comes
     first was not done there, so that nothing is deleted anywhere. `listen`: for each context.
     """
-    meeting = ClusterBarrier([*(task.context for task in tasks), *absent])
+    barrier = ClusterBarrier([*(task.context for task in tasks), *absent])
     for name in absent:
-        meeting.seat(name).leave(refusing=False)
+        barrier.participant(name).leave(refusing=False)
     listeners: Mapping[str, Listen] = {task.context: listen(task.context) for task in tasks}
 
     def carry_out(task: Task) -> ClusterResult:
-        seat = meeting.seat(task.context)
-        return _carry_out(task, seat, options, listeners[task.context], stop, tell)
+        party = barrier.participant(task.context)
+        return _carry_out(task, party, options, listeners[task.context], stop, tell)
 
     with ThreadPoolExecutor(max(1, len(tasks)), thread_name_prefix="cluster") as pool:
         return tuple(pool.map(carry_out, tasks))
@@ -70,7 +70,7 @@ def run_fleet(
 
 def _carry_out(
     task: Task,
-    seat: Participant,
+    party: Participant,
     options: RunOptions,
     listen: Listen,
     stop: threading.Event,
@@ -78,7 +78,7 @@ def _carry_out(
 ) -> ClusterResult:
     refusing = True  # whatever nobody foresaw stops the others before they begin
     try:
-        report = run(task.session, task.plan, options, listen=listen, stop=stop, tell=tell, seat=seat)
+        report = run(task.session, task.plan, options, listen=listen, stop=stop, tell=tell, party=party)
         refusing = False
         return ClusterResult(task.context, report)
     except (RefusedError, LockedError) as problem:
@@ -87,4 +87,4 @@ def _carry_out(
         refusing = False
         return ClusterResult(task.context, None, problem)
     finally:
-        seat.leave(refusing=refusing)
+        party.leave(refusing=refusing)

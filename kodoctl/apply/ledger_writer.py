@@ -15,7 +15,7 @@ from kodoctl.plan.ledger import Ledger, OwnershipKind
 from kodoctl.plan.ledger_plan import HELD, LedgerPlan, entries_written
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
 
@@ -50,14 +50,14 @@ class LedgerWriter:
                 self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
 
     def _rename(self, earlier: Ledger, key: Key) -> None:
-        """What the topology owned under an earlier name keeps how it was come by."""
+        """Takes over what the topology owned under an earlier name, with the kind of its ownership."""
         entry = self._entries[key]
         owned = {**earlier.owned, **entry.owned}
         self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
 
     def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
         """Entries to put into the request that creates a namespace."""
-        self._hold([create], intent=True)
+        self._update_ownership([create], intent=True)
         return {
             f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
             for (where, name), entry in self._entries.items()
@@ -70,19 +70,19 @@ class LedgerWriter:
         for key, text in properties.items():
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
-    def intend(self, changes: Iterable[Change]) -> None:
+    def record_intents(self, changes: Iterable[Change]) -> None:
         """Before a level: what will be created, and which policies of a namespace will be set, is named first, so that
         nothing we made is ever unknown.
         """
-        self._hold([change for change in changes if isinstance(change, Create | Update)], intent=True)
+        self._update_ownership([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
 
-    def settle(self, changes: Iterable[Change]) -> None:
+    def confirm(self, changes: Iterable[Change]) -> None:
         """After a level: what was done is held, or no longer."""
         settled = list(changes)
         deleted = [one.before for one in settled if isinstance(one, Delete)]
         self._there -= {gone.name for gone in deleted if isinstance(gone, NamespaceResource)}
-        self._hold(settled, intent=False)
+        self._update_ownership(settled, intent=False)
         self._write()
 
     def close(self, *, complete: bool) -> None:
@@ -93,7 +93,7 @@ class LedgerWriter:
                 self._entries[key] = _closed(self._entries[key], owner, ending=key in self._ending)
         self._write(final=complete)
 
-    def _hold(self, changes: Iterable[Change], *, intent: bool) -> None:
+    def _update_ownership(self, changes: Iterable[Change], *, intent: bool) -> None:
         held: dict[Key, dict[Address, OwnershipKind | None]] = {}
         for change in changes:
             key = self._key(change)
@@ -123,8 +123,8 @@ class LedgerWriter:
             self._entries[key] = replace(self._entries[key], namespace_keys=keys)
 
     def _hold_grant(self, key: Key, change: Change) -> None:
-        """What a role was given is named as soon as it is, so that it is taken away again also where the apply ended early
-        and the file no longer asks for it.
+        """Records the actions of a role as soon as they are given, so that they are taken away again also where the
+        apply ended early and the file no longer asks for them.
         """
         entry, owner = self._entries[key], self._owners[change.about.owner]
         keeps = not isinstance(change, Delete | Forget) and change.address in owner.grants
@@ -133,7 +133,9 @@ class LedgerWriter:
         self._entries[key] = replace(entry, grants={**rest, **given})
 
     def _adopted(self, key: Key, change: Adopt) -> OwnershipKind:
-        """What we or its former owner created stays created by us; finishing what an intent began makes it so."""
+        """Kind of ownership of an adopted object: what we or its former owner created stays created by us; finishing
+        what an intent began makes it so.
+        """
         known = self._entries[key].owned.get(change.address)
         if known is None and change.taken_from is not None:
             taken = self._entries.get((key[0], change.taken_from))
@@ -167,7 +169,7 @@ class LedgerWriter:
         path = namespace_path(namespace)
         reply = self._admin.call("GET", path)
         if reply.missing and namespace in self._there:  # a broker may show late what another one made
-            wait_until(lambda: not self._admin.call("GET", path).missing)
+            poll_until(lambda: not self._admin.call("GET", path).missing)
             reply = self._admin.call("GET", path)
         if reply.missing:
             return  # a namespace that this apply deleted, or could not create
@@ -180,7 +182,7 @@ class LedgerWriter:
             now = must(self._admin.call("GET", path), f"reading the ledgers of {namespace}").get("properties") or {}
             return all(now.get(key) == text for key, text in properties.items())
 
-        write(self._admin, "PUT", f"{path}/properties", properties, done=done)
+        write_confirmed(self._admin, "PUT", f"{path}/properties", properties, done=done)
 
 
 def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
@@ -193,7 +195,7 @@ def _new(owner: LedgerPlan) -> Ledger:
 
 
 def _closed(entry: Ledger, owner: LedgerPlan, *, ending: bool) -> Ledger:
-    """What the entry says once everything is done; intents that came to nothing go, unless they may be about the rest of a
+    """Entry after a complete apply; intents that came to nothing go, unless they may be about the rest of a
     plan of which this was a part.
     """
     owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not OwnershipKind.INTENT}

@@ -1,5 +1,5 @@
-"""Writes to tenants, namespaces and grants. One serial lane a namespace: parallel policy writes are lost silently there
-(186 of 200 rounds, pulsar-measured §2).
+"""Writes to tenants, namespaces and grants. One write at a time in a namespace: parallel ones of policies are lost
+silently (186 of 200 rounds, pulsar-measured §2).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.apply.topics import write_policy
+from kodoctl.apply.policy_writer import write_policy
 from kodoctl.plan.field_diff import normalize
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.live_inventory import grants_of
 from kodoctl.pulsar.policy_requests import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -30,7 +30,7 @@ def create_tenant(admin: Admin, tenant: TenantResource) -> None:
     """Create-if-absent: one that exists is left alone."""
     body = {"allowedClusters": sorted(tenant.clusters), "adminRoles": sorted(tenant.admin_roles)}
     path = f"tenants/{tenant.name}"
-    write(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
+    write_confirmed(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
 
 
 def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, properties: Mapping[str, str]) -> None:
@@ -41,11 +41,11 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     path = namespace_path(namespace.name)
 
     def ours() -> bool:
-        """Whether the one that is there came with our ledger: somebody else's may have come first."""
+        """True if the one that is there came with our ledger: one of another client may have come first."""
         seen = admin.call("GET", path)
         return seen.ok and properties.items() <= (seen.data.get("properties") or {}).items()
 
-    reply = write(admin, "PUT", path, body, done=ours, final=frozenset({409}))
+    reply = write_confirmed(admin, "PUT", path, body, done=ours, final=frozenset({409}))
     if reply is not None and reply.status == 409:
         raise WriteFailedError("somebody created it since the plan: plan again")
 
@@ -53,7 +53,7 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
         seen = admin.call("GET", path)
         return seen.ok and not _different(read_namespace_policies(seen.data, cluster), namespace.policies)
 
-    if not wait_until(shown):
+    if not poll_until(shown):
         wrong = _different(read_policies(admin, namespace.name, cluster), namespace.policies)
         raise WriteFailedError(f"created, but the broker shows other values for {', '.join(wrong)}: apply again")
 
@@ -88,7 +88,7 @@ def update_namespace(admin: Admin, name: NamespaceName, changes: tuple[PolicyCha
 
         requests = namespace_writes(step.name, step.after, step.before)
         write_policy(admin, path, step, requests, partial(shown, step.name))
-        if not wait_until(there):
+        if not poll_until(there):
             raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown(step.name)}")
 
 
@@ -122,14 +122,14 @@ def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozens
 
 
 def actions_text(actions: frozenset[str]) -> str:
-    """What a role may do, in words."""
+    """Text of the actions of a role."""
     return ", ".join(sorted(actions)) or "nothing"
 
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:
     """Gives a role exactly these actions in one request: never revoke first. Read back with all others by the executor."""
     path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
-    write(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
+    write_confirmed(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
@@ -155,12 +155,4 @@ def _target(grant: GrantResource) -> str:
 def read_grant(admin: Admin, grant: GrantResource) -> frozenset[str]:
     """Actions given at this very level; a topic's own GET would mix in the namespace's, so the namespace is read."""
     namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
-    reply = admin.call("GET", namespace_path(namespace))
-    if reply.missing:
-        return frozenset()
-    auth = must(reply, f"reading grants of {namespace}").get("auth_policies") or {}
-    if isinstance(grant.target, TopicName):
-        roles = (auth.get("destination_auth") or {}).get(grant.target.full) or {}
-    else:
-        roles = auth.get("namespace_auth") or {}
-    return frozenset(roles.get(grant.role) or ())
+    return read_grants(admin, namespace).get(grant.address, frozenset())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kodoctl.apply import namespaces
 from kodoctl.apply.barrier import ALONE, BarrierParty
 from kodoctl.apply.executor import Executor
-from kodoctl.apply.fenced_admin import LeasedAdmin
+from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.formatting import time_text
 from kodoctl.plan import history, plan_file
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to apply. `who` names the holder of the lease for others; `lock_timeout` in seconds; `verb` and `commit` are for
-    the journal: which command, and at which commit of the files.
+    """Options of an apply. `who` names the holder of the lease for others; `lock_timeout` in seconds; `verb` and
+    `commit` are for the journal: which command, and at which commit of the files.
     """
 
     who: str
@@ -57,11 +57,11 @@ def run(
     listen: Listen = lambda _: None,
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda _: None,
-    seat: BarrierParty = ALONE,
+    party: BarrierParty = ALONE,
 ) -> ApplyReport:
     """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another
     apply runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork
-    fails. Once writing has begun, failures are in the report. `seat`: where this apply waits for those of other
+    fails. Once writing has begun, failures are in the report. `party`: where this apply waits for those of other
     clusters.
     """
     refuse_reduced(plan)
@@ -82,14 +82,14 @@ def run(
         live = read_live(session.admin, session.client, scope_of_plan(plan))
         with _naming_earlier_apply(session, plan, spaces):
             checked = _checked(session, plan, live)
-        seat.may_begin()
-        leased = LeasedAdmin(session.admin, lease.check)
-        _index(leased, plan, before=True)
+        party.wait_to_begin()
+        fenced = FencedAdmin(session.admin, lease.check)
+        _index(fenced, plan, before=True)
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
-        report = _ended(journal, executor.run(seat), journaled=session.client.available)
-        return _less_index(leased, plan, report) if report.complete else report
+        report = _ended(journal, executor.run(party), journaled=session.client.available)
+        return _less_index(fenced, plan, report) if report.complete else report
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
@@ -121,7 +121,7 @@ def _naming_earlier_apply(session: Session, plan: Plan, spaces: Iterable[Namespa
 
 
 def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Diagnostic | None:
-    """What the journal tells of an earlier apply of this plan; None where there is none, or no journal to ask."""
+    """Record in the journal of an earlier apply of this plan; None where there is none, or no journal to ask."""
     if not session.client.available:
         return None
     for namespace in spaces:
@@ -143,7 +143,9 @@ def _told(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -
 
 
 def _less_index(admin: Admin, plan: Plan, report: ApplyReport) -> ApplyReport:
-    """What is over is reported whatever comes of the index: an entry too many costs the next plan a look."""
+    """Removes index entries after the apply; a failure does not change its report: an entry too many costs the next plan
+    a look.
+    """
     try:
         _index(admin, plan, before=False)
     except KodoctlError as problem:
@@ -191,7 +193,9 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
 
 
 def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
-    """Where each topology lives, so that a later apply finds what it left behind: more before, less after."""
+    """Writes the namespaces of each topology into the index, so that a later apply finds what it left behind: more
+    before, less after.
+    """
     living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):

@@ -1,4 +1,4 @@
-"""Writes of one step of an apply: the request for each kind of change and resource, in the namespace's serial lane where
+"""Writes of one step of an apply: the request for each kind of change and resource, under the lock of the namespace where
 parallel writes would be lost. Decides nothing.
 """
 
@@ -38,7 +38,7 @@ class StepWriter:
         self._admin, self._plan, self._live, self._ledgers = admin, plan, live, ledgers
         self._namespace_changes = namespace_changes(plan.changes)
         self._grant_guard = namespaces.GrantGuard(admin)
-        self._lanes: dict[NamespaceName, threading.Lock] = {}
+        self._namespace_locks: dict[NamespaceName, threading.Lock] = {}
         self._lock = threading.Lock()
         self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
         self._topics_deleted = {
@@ -99,7 +99,7 @@ class StepWriter:
                 assert_never(resource)
 
     def _grant(self, grant: GrantResource, before: frozenset[str]) -> None:
-        with self._lane_of(grant):
+        with self._grant_lock(grant):
             self._grant_guard.check(grant, before, grant.actions)
             namespaces.set_grant(self._admin, grant)
 
@@ -108,7 +108,7 @@ class StepWriter:
             case TopicResource() as before, TopicResource() as after:
                 topics.update_topic(self._admin, before, after, change.fields, self.levels(after.name.namespace))
             case _, NamespaceResource(name=name):
-                with self._lane(name):
+                with self._namespace_lock(name):
                     namespaces.update_namespace(self._admin, name, step.policy_changes(), self._plan.identity.cluster)
             case SubscriptionResource(missing_on=lacking), SubscriptionResource() as after:  # it skips nothing there
                 healed = replace(after, start="earliest")
@@ -132,10 +132,10 @@ class StepWriter:
             case SubscriptionResource():
                 deletes.delete_subscription(self._admin, change, marker=marker, allowed=allowed)
             case GrantResource() as grant:
-                with self._lane_of(grant):
+                with self._grant_lock(grant):
                     namespaces.revoke_grant(self._admin, grant)
             case NamespaceResource(name=name):
-                with self._lane(name):
+                with self._namespace_lock(name):
                     deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
             case _:
                 raise WriteFailedError("this kind of object is never deleted")
@@ -152,9 +152,9 @@ class StepWriter:
             case _:
                 pass  # namespaces and grants are held in the ledger alone
 
-    def _lane_of(self, grant: GrantResource) -> threading.Lock:
-        return self._lane(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)
+    def _grant_lock(self, grant: GrantResource) -> threading.Lock:
+        return self._namespace_lock(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)
 
-    def _lane(self, namespace: NamespaceName) -> threading.Lock:
+    def _namespace_lock(self, namespace: NamespaceName) -> threading.Lock:
         with self._lock:
-            return self._lanes.setdefault(namespace, threading.Lock())
+            return self._namespace_locks.setdefault(namespace, threading.Lock())

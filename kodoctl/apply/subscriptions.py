@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import Admin, Reply, must, partition_path, path_part, subscription_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, write_confirmed
 from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex":
 
 
 def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """On every partition, where the plan saw none: one that somebody else made since then is not ours."""
+    """On every partition, where the plan saw none: one that another client made since then is not ours."""
     if _put(admin, subscription, owner):
         return
     topic = read_topic(admin, subscription.topic)
@@ -61,7 +61,7 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
     with admin.waits.during(f"{subscription.address} is not on every partition yet") as wait:
         while True:
             try:
-                reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
+                reply = write_confirmed(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
             except WriteFailedError as problem:
                 if is_clean:
                     raise
@@ -82,7 +82,7 @@ def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions:
     for index in partitions:
         path = f"{partition_path(subscription.topic, index)}/subscription/{path_part(subscription.name)}/resetcursor"
         try:
-            write(admin, "POST", path, _EARLIEST, done=lambda: False)  # to send it twice does no harm
+            write_confirmed(admin, "POST", path, _EARLIEST, done=lambda: False)  # to send it twice does no harm
         except WriteFailedError as problem:
             raise _unknown_start(subscription, f"{problem}") from None
 
@@ -118,7 +118,7 @@ def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: s
     if owner is not None:
         wanted[OWNER_PROPERTY] = owner
     if wanted != properties:
-        write(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
+        write_confirmed(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
 
 
 def _shows(reply: Reply, wanted: Mapping[str, str]) -> bool:

@@ -6,20 +6,20 @@ Every function carries out one change and raises WriteFailedError with a reason 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.apply.policy_writer import write_policy
 from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldUpdate, PolicyChange
 from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.admin import PARTITIONED, Admin, must, schema_path, topic_path
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
 from kodoctl.pulsar.live_inventory import read_schema
-from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
-from kodoctl.pulsar.topic_policy_reader import is_set
+from kodoctl.pulsar.policy_json import is_set
+from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
@@ -40,7 +40,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyL
         return found is not None and found.marker == owner
 
     path = f"{topic_path(topic.name)}/partitions"
-    reply = write(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
+    reply = write_confirmed(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not ours():
         if not _is_empty_replica(admin, topic, levels):
             raise WriteFailedError("somebody created it since the plan: plan again")
@@ -49,7 +49,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: PolicyL
 
 
 def _is_empty_replica(admin: Admin, topic: TopicResource, levels: PolicyLevels) -> bool:
-    """Whether the topic that came since the plan is what replication makes of another cluster's topic, between this
+    """True if the topic that came since the plan is what replication makes of another cluster's topic, between this
     cluster's namespace and its topics: as many partitions, no marker, no message and no subscription.
     """
     clusters = levels.effective("replication", topic.policies.get("replication"), after=True).value
@@ -79,14 +79,14 @@ def update_topic(
     if "delayed_delivery" in names:
         path = topic_path(after.name)
         delete(admin, f"{path}/{DELAYED_DELIVERY}", lambda: {} if _delayed(admin, after.name) else None)
-        write(admin, "PUT", f"{path}/unload", done=lambda: True)
+        write_confirmed(admin, "PUT", f"{path}/unload", done=lambda: True)
 
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
     """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
     (kodoctl.pulsar.topic_policy_reader).
     """
-    return wait_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
+    return poll_until(lambda: is_equal(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 
 def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: PolicyLevels) -> None:
@@ -98,38 +98,6 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Polic
             return read_policy(admin, topic, step.name)
 
         write_policy(admin, topic_path(topic), step, topic_writes(step.name, step.after, step.before), now)
-
-
-def write_policy(
-    admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
-) -> None:
-    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
-    goes out only while nothing but what was planned to go is there.
-    """
-
-    def done() -> bool:
-        return is_equal(step.name, now(), step.after)
-
-    def as_planned() -> bool:
-        shown = now()
-        return is_equal(step.name, shown, step.before) or (
-            step.name == "backlog_quota" and rest_of_quota(shown, step.before)
-        )
-
-    def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
-        if done():
-            return None
-        if not wait_until(as_planned):  # another broker may show late what was written right before
-            told = f"planned from {step.before}, now {now()}"
-            raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
-        return query
-
-    for one in requests:
-        where, query = f"{path}/{one.path}", dict(one.query)
-        if one.method == "DELETE":
-            delete(admin, where, partial(look, query))
-        else:
-            write(admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done)
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
@@ -155,8 +123,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
         return found is not None and found.partitions == count and not found.missing
 
     path = f"{topic_path(before.name)}/partitions"
-    write(admin, "POST", path, count, done=all_there)
-    if not wait_until(all_there):
+    write_confirmed(admin, "POST", path, count, done=all_there)
+    if not poll_until(all_there):
         raise WriteFailedError(f"{count} partitions were asked for and are not all there: apply again")
     reading = read_topic(admin, before.name)
     assert reading is not None
@@ -179,7 +147,7 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
         found = read_topic(admin, topic)
         if found is not None and found.marker not in (None, planned, owner):
             raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
-        write(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
+        write_confirmed(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
         return
 
     def look() -> Mapping[str, str] | None:
@@ -205,6 +173,6 @@ def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource |
         reply = admin.call("GET", path)
         return reply.ok and json.loads(reply.data.get("data") or "null") == json.loads(schema.definition)
 
-    reply = write(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
+    reply = write_confirmed(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
     if reply is not None and not reply.ok:
         raise WriteFailedError(f"the broker refuses the schema: {reply.reason}")

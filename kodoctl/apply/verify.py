@@ -19,7 +19,7 @@ from kodoctl.plan.field_diff import is_equal
 from kodoctl.plan.policy_levels import PolicyLevels, validates
 from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin_http import CONNECTIONS
-from kodoctl.pulsar.confirmed_write import wait_until
+from kodoctl.pulsar.confirmed_write import poll_until
 from kodoctl.pulsar.live_inventory import list_topics
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.pulsar.topic_stats import TopicReading, read_topic
@@ -78,7 +78,7 @@ class Verifier:
         return validates(levels.namespace_after, levels.broker)
 
     def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
-        return wait_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
+        return poll_until(lambda: is_equal(name, read_policy(self._admin, topic, name), wanted))
 
     def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         found = [
@@ -93,7 +93,7 @@ class Verifier:
                 yield step, "written, but not on every partition"
 
     def _comes(self, subscription: SubscriptionResource) -> bool:
-        return wait_until(lambda: _everywhere(read_topic(self._admin, subscription.topic), subscription))
+        return poll_until(lambda: _everywhere(read_topic(self._admin, subscription.topic), subscription))
 
     def _grants(self, steps: Sequence[Step]) -> Iterator[Problem]:
         shown: dict[NamespaceName, dict[Address, frozenset[str]]] = {}
@@ -115,7 +115,7 @@ class Verifier:
                 yield step, f"written {actions_text(wanted)}, the broker shows {actions_text(now)}"
 
     def _given(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
-        return wait_until(lambda: read_grant(self._admin, grant) == wanted)
+        return poll_until(lambda: read_grant(self._admin, grant) == wanted)
 
     def _deleted(self, steps: Sequence[Step]) -> Iterator[Problem]:
         doomed = {
@@ -130,7 +130,7 @@ class Verifier:
                     yield doomed[topic], f"the broker did not delete it; {what_is_left(self._admin, topic)}"
 
     def _goes(self, topic: TopicName) -> bool:
-        return wait_until(lambda: read_topic(self._admin, topic) is None)
+        return poll_until(lambda: read_topic(self._admin, topic) is None)
 
 
 def _topic(step: Step) -> TopicName:

@@ -214,11 +214,11 @@ def try_(
 
 def _tell_needs(session: Session, space: NamespaceName) -> None:
     from kodoctl.pulsar.broker_info import read_server
-    from kodoctl.pulsar.permission_probe import needs
+    from kodoctl.pulsar.permission_probe import probe_permissions
 
     superuser = bool(read_server(session.admin).defaults)
     say(f"{space}:")
-    for need in needs(session.admin, space, superuser=superuser):
+    for need in probe_permissions(session.admin, space, superuser=superuser):
         found = f"no, needs {need.missing}" if need.missing else f"cannot be told: {one_line(need.unknown, 200)}"
         say(f"  {need.work:<36}{found if need.missing or need.unknown else 'yes'}")
 

@@ -23,7 +23,7 @@ _CONFIRMED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TokenPlaces:
-    """Where the broker finds the key that signs tokens (a path) and its own token (a `file:` URL).
+    """Locations of the key that signs tokens (a path) and of the broker's own token (a `file:` URL).
 
     Never the secrets themselves: the broker's log repeats its configuration, word for word.
     """
@@ -38,7 +38,7 @@ def packaged(name: str) -> str:
 
 
 def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
-    """`standalone.conf`. `bind` is the address listened on; clients are always told 127.0.0.1.
+    """`standalone.conf`. `bind` is the address listened on; clients always get 127.0.0.1.
 
     The storage has no authentication: it listens where the broker does, for else it would listen on every interface.
     In a container (another `bind`) that is the container's own.
@@ -103,7 +103,7 @@ def zookeeper(ports: ClusterPorts) -> str:
 
 
 def metadata_url(ports: ClusterPorts) -> str:
-    """Where the nodes of a cluster find its metadata."""
+    """Address of the metadata of a cluster."""
     return f"zk:{HOST}:{ports.zookeeper}"
 
 

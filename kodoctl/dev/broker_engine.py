@@ -31,19 +31,19 @@ class BrokerEngine(Protocol):
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """Whether it runs, or any node of it, ready or not."""
+        """True if it runs, or any node of it, ready or not."""
         ...
 
     def intact(self, instance: Instance) -> bool:
-        """Whether everything of it runs."""
-        ...
+        """True if everything of it runs; of a single process or container, the same as `alive`."""
+        return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
-        """Starts nodes of a cluster that do not run, and lets those go on that are paused."""
+        """Starts nodes of a cluster that do not run, and resumes paused ones."""
         ...
 
     def died(self, instance: Instance) -> bool:
-        """Whether it ended without being asked to."""
+        """True if it ended without being asked to."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:

@@ -52,7 +52,7 @@ _SETUP_PROGRAM: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """What every start of a node needs."""
+    """Programs that every start of a node needs."""
 
     java: java.Java
     jars: Sequence[Path]
@@ -90,11 +90,11 @@ class ClusterEngine:
         return tuple(str(self.folder(instance, node).scratch) for node in brokers)
 
     def alive(self, instance: Instance) -> bool:
-        """Whether any node runs."""
+        """True if any node runs."""
         return any(self._runs(instance, node) for node in self.nodes(instance))
 
     def intact(self, instance: Instance) -> bool:
-        """Whether every node runs."""
+        """True if every node runs."""
         return all(self._runs(instance, node) for node in self.nodes(instance))
 
     def died(self, instance: Instance) -> bool:
@@ -130,11 +130,11 @@ class ClusterEngine:
         return nodes.of(_ports(instance))
 
     def folder(self, instance: Instance, node: ClusterNode) -> Folder:
-        """Where a node runs."""
+        """Folder in which a node runs."""
         return self.homes.folder(instance.name).node(node.name)
 
     def states(self, instance: Instance) -> list[tuple[ClusterNode, NodeState]]:
-        """What each node is doing."""
+        """State of each node."""
         return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:
@@ -278,7 +278,7 @@ class ClusterEngine:
         return failure("K608", "broker died before it was ready", *self._why(instance, node, problem))
 
     def _why(self, instance: Instance, node: ClusterNode, problem: str) -> tuple[str, Path]:
-        """What a node's log says of its end, and where it is."""
+        """Reason of a node's end by its log, and the log's path."""
         lines = self.node_lines(instance, node, 2_000)
         reasons = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
         advice = logs.hint(lines, instance.name)

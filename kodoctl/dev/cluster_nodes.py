@@ -30,7 +30,7 @@ class NodeKind(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What a node is doing; the last three: it does not run, by `dev stop`, by `dev kill`, or for a reason of its own."""
+    """State of a node; the last three: it does not run, by `dev stop`, by `dev kill`, or for a reason of its own."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -76,7 +76,7 @@ def named(ports: ClusterPorts, name: str) -> ClusterNode:
 
 
 def state(folder: Folder) -> NodeState:
-    """What the node of that folder is doing."""
+    """State of the node of that folder."""
     known, ended = _read(folder)
     if known is not None and process.alive(known):
         return NodeState.PAUSED if process.paused(known) else NodeState.RUNNING

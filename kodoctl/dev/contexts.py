@@ -16,7 +16,7 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 
 def is_foreign(context: Context | None) -> bool:
-    """Whether a context is for another cluster: all of ours are on 127.0.0.1."""
+    """True if a context is for another cluster: all of ours are on 127.0.0.1."""
     return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
 

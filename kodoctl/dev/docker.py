@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, java, logs
 from kodoctl.dev.broker_config import TokenPlaces
-from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
@@ -73,7 +73,7 @@ def _token_places(instance: Instance) -> TokenPlaces | None:
 
 
 def answers(environ: Mapping[str, str]) -> bool:
-    """Whether there is a `docker` and its daemon answers within 10 s."""
+    """True if there is a `docker` and its daemon answers within 10 s."""
     program = shutil.which("docker", path=environ.get("PATH", ""))
     if program is None:
         return False
@@ -99,7 +99,7 @@ def _run(
 
 
 @dataclass(frozen=True, slots=True)
-class DockerEngine:
+class DockerEngine(BrokerEngine):
     """Runs the `docker` found in `environ`. Container and volume are named after the instance."""
 
     homes: Homes
@@ -122,7 +122,7 @@ class DockerEngine:
         return launch
 
     def _write(self, instance: Instance) -> None:
-        """What is mounted. The container has another user: readable for all, in a folder only its owner can enter."""
+        """Writes the files to mount. The container has another user: readable for all, in a folder only its owner can enter."""
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
         content = broker_config.render(
@@ -138,12 +138,8 @@ class DockerEngine:
         return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
-        """Whether Docker says that the container of the instance runs."""
+        """True if Docker says that the container of the instance runs."""
         return self._running(instance) == "true"
-
-    def intact(self, instance: Instance) -> bool:
-        """Whether every process of the instance runs: it is one container, so the same as `alive`."""
-        return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
         """Nothing of a single container that runs can be missing."""

@@ -245,7 +245,7 @@ def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
 
 
 def take_lock(file: TextIO, waiting: str, tell: Tell) -> None:
-    """Locks an open file; it is let go when the file is closed."""
+    """Locks an open file; closing the file unlocks it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

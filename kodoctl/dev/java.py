@@ -31,7 +31,7 @@ _METADATA: Final = "org.apache.pulsar.metadata.bookkeeper"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a JVM may use, in MB: heap at the start and at most, and direct memory."""
+    """Memory limits of a JVM, in MB: heap at the start and at most, and direct memory."""
 
     initial: int
     heap: int
@@ -105,7 +105,7 @@ def parse_version(told: str) -> int | None:
 
 
 def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str = "") -> list[str]:
-    """What the JVM is told, but for class path and program; `scratch` takes its temporary files, `log` is the file of
+    """Options of the JVM without class path and program; `scratch` takes its temporary files, `log` is the file of
     its log where it is not the standalone's.
 
     Other paths are relative to the folder of the instance or node, where it runs. Only the first compiler: ready in 8

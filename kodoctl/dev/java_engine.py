@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
 from kodoctl.dev.broker_config import TokenPlaces
-from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
 from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.tokens import ADMIN, token_file
@@ -25,7 +25,7 @@ _ROOM: Final = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class JavaEngine:
+class JavaEngine(BrokerEngine):
     """Runs `java` found in `environ`, with jars of the cache."""
 
     homes: Homes
@@ -57,10 +57,6 @@ class JavaEngine:
     def alive(self, instance: Instance) -> bool:
         """By pid and start time together."""
         return instance.process is not None and process.alive(instance.process)
-
-    def intact(self, instance: Instance) -> bool:
-        """It is one process."""
-        return self.alive(instance)
 
     def revive(self, instance: Instance, tell: Tell) -> None:
         """Nothing of a single process that runs can be missing."""

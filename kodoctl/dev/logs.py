@@ -110,17 +110,17 @@ def _once(lines: Iterable[str]) -> list[str]:
 
 
 def gave_up(lines: Sequence[str]) -> bool:
-    """Whether the broker says that it failed to start: it does not always end then."""
+    """True if the broker says that it failed to start: it does not always end then."""
     return any(_GAVE_UP in line for line in lines)
 
 
 def port_taken(lines: Sequence[str]) -> bool:
-    """Whether it could not listen where it was told to."""
+    """True if it could not listen where it was configured to."""
     return any(re.search(_PORT_TAKEN, line.lower()) for line in lines)
 
 
 def hint(lines: Sequence[str], name: str) -> str | None:
-    """What to do about a cause we know; None for others."""
+    """Advice for a known cause; None for others."""
     text = "\n".join(line for line in lines if _MATTERS.search(line)).lower() or "\n".join(lines).lower()
     found = next((advice for pattern, advice in _HINTS if re.search(pattern.lower(), text)), None)
     return found.format(reset=typed("reset", name)) if found else None

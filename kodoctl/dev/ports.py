@@ -31,7 +31,7 @@ _ROLES: Final[tuple[Role, ...]] = ("admin", "broker", "bookie")
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where an instance listens, on 127.0.0.1 only."""
+    """Ports of an instance, on 127.0.0.1 only."""
 
     admin: int = 8080
     broker: int = 6650
@@ -48,7 +48,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPorts:
-    """Where the nodes of a cluster listen, on 127.0.0.1 only: ZooKeeper, each bookie, each broker (admin, binary)."""
+    """Ports of the nodes of a cluster, on 127.0.0.1 only: ZooKeeper, each bookie, each broker (admin, binary)."""
 
     zookeeper: int
     bookies: tuple[int, ...]
@@ -73,7 +73,7 @@ class AskedPorts:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server can listen there now. Connections that a server just left behind do not count."""
+    """True if a server can listen there now. Connections that a server just left behind do not count."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -126,7 +126,7 @@ def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, fre
 
 
 def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Claims, free: IsFree) -> None:
-    """Whether a cluster with data can have its ports again: its nodes know each other by them, so that none may change.
+    """Checks that a cluster with data can have its ports again: its nodes know each other by them, so that none may change.
 
     Raises KodoctlError: K613 when one is asked to change, K604 when one is taken.
     """

@@ -36,12 +36,12 @@ def identify(pid: int) -> Process | None:
 
 
 def alive(process: Process) -> bool:
-    """Whether this very process still runs."""
+    """True if this very process still runs."""
     return identify(process.pid) == process
 
 
 def paused(process: Process) -> bool:
-    """Whether it is stopped by SIGSTOP."""
+    """True if it is stopped by SIGSTOP."""
     return alive(process) and _state(process.pid).startswith("T")
 
 
@@ -90,7 +90,7 @@ def stop(process: Process, *, patience: float) -> bool:
 
 
 def wait_gone(process: Process, seconds: float) -> bool:
-    """Whether it ended within that time."""
+    """True if it ended within that time."""
     deadline = time.monotonic() + seconds
     while alive(process):
         if time.monotonic() > deadline:

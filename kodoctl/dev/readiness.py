@@ -92,7 +92,7 @@ def wait(
 
 
 def _get(url: str, token: Secret | None, patience: float) -> tuple[str | None, str]:
-    """What went wrong (None: nothing), and the body."""
+    """The problem (None: there is none), and the body."""
     request = urllib.request.Request(url)  # noqa: S310 - always http://127.0.0.1
     if token:
         request.add_header("Authorization", f"Bearer {token.reveal()}")

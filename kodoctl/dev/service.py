@@ -32,7 +32,7 @@ _LOOK_BACK: Final = 300
 
 
 class InstanceState(StrEnum):
-    """What an instance is doing."""
+    """State of an instance."""
 
     RUNNING = "running"
     NOT_READY = "not ready"

@@ -78,7 +78,7 @@ def token(folder: Folder, instance: Instance, role: str) -> Secret:
 
 
 def token_file(folder: Folder, role: str) -> Path:
-    """Where `up` puts the token of one of our roles."""
+    """File of the token of one of our roles, written by `up`."""
     return folder.tokens / role
 
 

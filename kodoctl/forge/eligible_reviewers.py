@@ -20,7 +20,7 @@ WRITERS: Final = frozenset({"admin", "maintain", "write"})
 MAX_COMMITS: Final = 250
 """The forge lists no more of a pull request."""
 _BOT: Final = "[bot]"
-"""How the name of an account ends that acts for somebody else: for whom, the forge does not say."""
+"""Ending of the names of accounts that act for others: for whom, the forge does not say."""
 _WEB: Final = "web-flow"
 """Commits what people do on the forge's own pages, and signs it; the author is who did it."""
 
@@ -62,7 +62,7 @@ def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) ->
 def check_review(
     reviews: Iterable[Json], comment: Json, pull: Json, known: Contributors, permission: Callable[[str], str]
 ) -> None:
-    """Somebody who may write here, and contributed nothing, approved the merged head with this plan in view.
+    """Checks that a person who may write here, and contributed nothing, approved the merged head with this plan in view.
 
     `permission` of a login on the repository is asked for approvals that count otherwise. Raises RefusedError.
     """

@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """Which repository, where. `server_url` is for links that people follow."""
+    """Repository of a forge, and access to it. `server_url` is for links that people follow."""
 
     api_url: str
     server_url: str
@@ -44,7 +44,7 @@ class Repository:
 
     @property
     def well_named(self) -> bool:
-        """Whether the repository is an owner and a name, so that a path can be made of it."""
+        """True if the repository is an owner and a name, so that a path can be made of it."""
         return _NAME.fullmatch(self.repository) is not None
 
 
@@ -73,7 +73,7 @@ class Forge:
         return list(self._all(f"pulls/{number}/commits"))
 
     def pushes(self, branch: str) -> Iterator[Json]:
-        """What was done to a branch, by whom, the latest first: the forge's own word, unlike what commits say."""
+        """Events of a branch with their actors, the latest first: the forge's own record, unlike what commits say."""
         query = {"ref": f"refs/heads/{branch}", "per_page": str(_PAGE)}
         for _ in range(_MAX_PAGES):
             answer = self._call("GET", "activity", query=query)

@@ -32,7 +32,7 @@ _MARK: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CiJob:
-    """Where a job runs: the repository, the branch that it is about, the file of its workflow."""
+    """Origin of a job: the repository, the branch that it is about, the file of its workflow."""
 
     repository: str
     branch: str

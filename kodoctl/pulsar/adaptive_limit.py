@@ -16,7 +16,7 @@ class AdaptiveConcurrencyLimit:
         self._limit = float(most)
         self._under_way = 0
         self._waiting = 0
-        self._since = 0  # requests that have ended since the last `busy`
+        self._since = 0  # requests that have ended since the last `throttled`
         self._changed = threading.Condition()
         self._here = threading.local()
 
@@ -52,14 +52,14 @@ class AdaptiveConcurrencyLimit:
             self._since += 1
             self._changed.notify()
 
-    def busy(self) -> None:
+    def throttled(self) -> None:
         """A broker had no time: half as many, and only once for those that were under way together."""
         with self._changed:
             if self._since >= int(self._limit) or self._limit == self._most:
                 self._limit = max(1.0, self._limit / 2)
                 self._since = 0
 
-    def fine(self) -> None:
+    def succeeded(self) -> None:
         """A broker had time: one more for every round of answers."""
         if self._limit < self._most:
             with self._changed:

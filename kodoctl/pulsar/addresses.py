@@ -78,7 +78,7 @@ def _good(parts: SplitResult, schemes: tuple[str, ...]) -> bool:
 
 
 def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
-    """What may have been meant by a wrong address."""
+    """Suggestion for a wrong address."""
     if parts is None:
         return "; a port is a number below 65536"
     if parts.username:
@@ -90,13 +90,13 @@ def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
 
 
 def readable_by_all(text: str) -> bool:
-    """Whether what is sent to one of the addresses crosses a network without TLS."""
+    """True if what is sent to one of the addresses crosses a network without TLS."""
     found = [urlsplit(address) for address in split(text)]
     return any(parts.scheme in (ADMIN[0], BROKER[0]) and not _here(parts.hostname) for parts in found)
 
 
 def _here(host: str | None) -> bool:
-    """Whether a host is this machine."""
+    """True if a host is this machine."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:

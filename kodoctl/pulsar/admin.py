@@ -27,7 +27,7 @@ def no_condition() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
+    """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
     words for a refusal. `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and
     answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
     Pulsar says of its objects.
@@ -90,7 +90,7 @@ class Admin(Protocol):
 
     @property
     def waits(self) -> WaitMonitor:
-        """Where waits for this cluster are limited and reported."""
+        """Monitor that limits and reports waits for this cluster."""
 
     def call(
         self,

@@ -22,7 +22,7 @@ from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.credentials import trust
-from kodoctl.pulsar.oauth2 import Presented
+from kodoctl.pulsar.oauth2 import BearerToken
 from kodoctl.pulsar.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
 
@@ -39,13 +39,13 @@ _HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Acc
 
 
 def _only_reads(method: str, path: str) -> bool:
-    """Whether a call changes nothing, so that it may be sent again: analyzeBacklog is a POST that only counts."""
+    """True if a call changes nothing, so that it may be sent again: analyzeBacklog is a POST that only counts."""
     return method == "GET" or (method == "POST" and path.split("/")[4::2] == ["subscription", "analyzeBacklog"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What stays the same when a request goes to another broker, or with another token. `condition`: see Admin.call."""
+    """Request, independent of the broker that it goes to and of its token. `condition`: see Admin.call."""
 
     method: str
     path: str
@@ -83,8 +83,8 @@ class HttpAdmin:
         self._traffic = RequestCount()
         self._brokers = Brokers(connection.admin_urls)
         self._answered = False
-        self._presented = Presented(connection)
-        self._room = AdaptiveConcurrencyLimit(CONNECTIONS)
+        self._bearer_token = BearerToken(connection)
+        self._concurrency = AdaptiveConcurrencyLimit(CONNECTIONS)
         over_tls = urlsplit(connection.admin_urls[0]).scheme == "https"
         self._pool = (
             urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls
@@ -136,7 +136,7 @@ class HttpAdmin:
         address, failed = self._brokers.address, dict[str, Silence]()
         while True:
             try:
-                with self._room:
+                with self._concurrency:
                     reply = self._send(request, query, address)
             except NoAnswerError as problem:
                 silence = problem.silence
@@ -151,7 +151,7 @@ class HttpAdmin:
                 if not wait.again(str(problem)):
                     raise ClusterError(error("K512", "redirected in circles", str(problem))) from None
             else:
-                (self._room.busy if reply.status in _NO_TIME else self._room.fine)()
+                (self._concurrency.throttled if reply.status in _NO_TIME else self._concurrency.succeeded)()
                 if not reply.transient:
                     return reply
                 if reply.status in (502, 503, 504):
@@ -161,7 +161,7 @@ class HttpAdmin:
             address = self._brokers.after(address)
 
     def _goes_on(self, request: _Request, silence: Silence, failed: dict[str, Silence], wait: Wait) -> bool:
-        """Whether a request without an answer is tried again; waits where another address is no help."""
+        """True if a request without an answer is tried again; waits where another address is no help."""
         if not (silence.not_sent or request.reads):
             return False
         others = set(self._connection.admin_urls) - failed.keys()
@@ -192,10 +192,10 @@ class HttpAdmin:
         )
 
     def _asked(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
-        """What one host answers, after another token where it refused the first; and where it redirects to."""
-        token, asked = self._presented.token(), time.monotonic()
+        """Answer of one host, with a second token if it refused the first; and the address that it redirects to."""
+        token, asked = self._bearer_token.token(), time.monotonic()
         answer = self._once(request, url, via, token)
-        if _token_refused(answer) and (other := self._presented.after_refusal(token)) is not None:
+        if _token_refused(answer) and (other := self._bearer_token.after_refusal(token)) is not None:
             # the first one ended early, or was withdrawn: nothing was done with it
             token, asked = other, time.monotonic()
             answer = self._once(request, url, via, token)

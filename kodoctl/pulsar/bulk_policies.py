@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pulsar.client_options import PortError
 from kodoctl.pulsar.deadlines import UnansweredError
 from kodoctl.pulsar.message_decoding import content, schema_version
+from kodoctl.pulsar.peer import PortError
 from kodoctl.topology.names import NamespaceName, whole_topic
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class BulkUnavailableError(Exception):
 @dataclass(frozen=True, slots=True)
 class BulkPolicies:
     """Explicitly set policies by full topic name, in the names and shapes of the REST API; and how many events were read.
-    `there` False: no system topic, which on brokers before 5.0 means that no policy was ever set.
+    `topic_exists` False: no system topic, which on brokers before 5.0 means that no policy was ever set.
     """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()  # topics with a topic-level delayed-delivery value
     events: int = 0
-    there: bool = True
+    topic_exists: bool = True
 
     def of(self, topic: str) -> dict[str, Any]:
         """Policies of one topic; {} when nothing is set."""
@@ -68,13 +68,13 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
         raise BulkUnavailableError("the broker's binary port is not known")
     schemas = _writer_schemas(admin, namespace)
     if not schemas and not _is_listed(admin, namespace):
-        return BulkPolicies(there=False)
+        return BulkPolicies(topic_exists=False)
     last = _last_events(client, namespace)
     return _decode(schemas, last)
 
 
 def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
-    """Whether the system topic is there by the namespace's list, which is read from metadata: schemas are told by the
+    """True if the system topic is there by the namespace's list, which is read from metadata: schemas are known to the
     owner of the topic alone. It may be there without an event, and then without a schema: any topic that is loaded
     makes it.
     """

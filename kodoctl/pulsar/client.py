@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, PortError, knock, new_client
+from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, create_client, knock
 from kodoctl.pulsar.deadlines import Patience
 from kodoctl.pulsar.message_decoding import as_they_are
+from kodoctl.pulsar.peer import PortError
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class BrokerClient:
 
     @property
     def available(self) -> bool:
-        """Whether an address of the binary port is known."""
+        """True if an address of the binary port is known."""
         return self._connection.broker_url is not None
 
     def get(self) -> Any:
@@ -63,7 +64,7 @@ class BrokerClient:
                 except PortError as problem:
                     self.problem = problem
                     raise
-                self._client = new_client(self._connection)
+                self._client = create_client(self._connection)
             return self._client
 
     def ask(
@@ -75,7 +76,7 @@ class BrokerClient:
         late: Callable[[T], object] = lambda _: None,
         patience: Patience | None = None,
     ) -> T:
-        """What `work` makes of the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker
+        """Result of `work` on the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker
         to another or cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a
         call does not return, and as `get`.
         """
@@ -183,7 +184,7 @@ def _close(opened: Any) -> None:
 
 
 def _transient() -> tuple[type[Exception], ...]:
-    """What the client library raises while a topic moves, and while its broker cannot open it."""
+    """Errors of the client library while a topic moves, and while its broker cannot open it."""
     import pulsar
 
     return (

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.discarded_messages import client_log
-from kodoctl.pulsar.oauth2 import issued
-from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
+from kodoctl.pulsar.oauth2 import token_cache
+from kodoctl.pulsar.peer import WITHIN_S, Peer, PortError, Protocol, peer_at
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
@@ -26,10 +26,6 @@ _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _TLS: Final = "pulsar+ssl"
 
 
-class PortError(ClusterError):
-    """The address of the binary port does not lead to a broker."""
-
-
 def knock(connection: Connection) -> None:
     """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S
     seconds of silence at each it is said not to.
@@ -37,7 +33,7 @@ def knock(connection: Connection) -> None:
     Raises PortError that says what is there instead, at each address, and where the addresses come from.
     """
     if connection.broker_url is None:
-        return  # new_client says so
+        return  # create_client says so
     scheme, _, hosts = connection.broker_url.partition("://")
     told = []
     for host in hosts.partition("/")[0].split(","):
@@ -93,7 +89,7 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
     return ""
 
 
-def new_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
+def create_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
     """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its
     library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
 
@@ -125,8 +121,8 @@ def _authentication(connection: Connection) -> Any:
     import pulsar
 
     if connection.oauth2 is not None:
-        source = issued(connection.oauth2)
-        last = [source.token().reveal()]  # a failure is told here, where somebody hears it
+        source = token_cache(connection.oauth2)
+        last = [source.token().reveal()]  # a failure is raised here, in the caller's thread
 
         def current() -> str:
             """Called by the library's threads whenever the broker asks again."""

@@ -27,7 +27,7 @@ class WriteFailedError(Exception):
     """The broker refused for good; the message is for people."""
 
 
-def write(  # noqa: PLR0913  # a request has these parts
+def write_confirmed(  # noqa: PLR0913  # a request has these parts
     admin: Admin,
     method: Literal["PUT", "POST"],
     path: str,
@@ -58,7 +58,7 @@ def write(  # noqa: PLR0913  # a request has these parts
                     return reply
                 if reply.status in final and not reply.transient:
                     pause = admin.waits.pause
-                    return None if sent > 1 and wait_until(lambda: _seen(done), pause=pause) else reply
+                    return None if sent > 1 and poll_until(lambda: _seen(done), pause=pause) else reply
                 problem, limit = str(reply), limit_of(reply)
             goes_on = wait.again(problem, limit)
             if _seen(done):
@@ -135,8 +135,8 @@ def _seen(done: _Done) -> bool:
         return False  # cannot read either: the next try decides
 
 
-def wait_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Whether `done` came true in time (PATIENCE_S unless said): brokers other than the writer's may show a value late."""
+def poll_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
+    """True if `done` came true in time (PATIENCE_S unless said): brokers other than the writer's may show a value late."""
     deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02
     while not done():

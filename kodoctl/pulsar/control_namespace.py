@@ -15,7 +15,7 @@ from urllib.parse import quote
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, namespace_path
-from kodoctl.pulsar.confirmed_write import WriteFailedError, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, poll_until, write_confirmed
 from kodoctl.topology.names import NamespaceName
 
 _POLICIES: dict[str, Any] = {
@@ -36,7 +36,7 @@ def control_namespace(tenant: str) -> NamespaceName:
 
 @dataclass(frozen=True, slots=True)
 class ControlNamespace:
-    """What the control namespace of a tenant holds: the UUID, and topology name -> the namespaces where it owns something."""
+    """Content of the control namespace of a tenant: the UUID, and topology name -> the namespaces where it owns something."""
 
     uuid: str | None = None
     index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
@@ -93,10 +93,10 @@ def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     made = _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
     if made is not None and made.ok:
         return fresh  # whoever else asks was later
-    wait_until(lambda: admin.call("GET", path).ok)  # somebody was first: a broker may show it late
+    poll_until(lambda: admin.call("GET", path).ok)  # another client was first: a broker may show it late
     if known() is None:  # made without the UUID
         _write(admin, "PUT", f"{path}/properties", named, done=lambda: known() is not None, doing=doing)
-        wait_until(lambda: known() is not None)
+        poll_until(lambda: known() is not None)
     if (existing := known()) is None:
         detail = f"{doing}: the broker does not show the property {UUID_PROPERTY}: apply again"
         raise ClusterError(error("K519", "kodoctl's own records could not be written", detail))
@@ -125,8 +125,9 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 def write_index(
     admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
 ) -> None:
-    """Where a topology lives, and where no longer. Each place is a property of its own, which others do not write: applies of
-    one topology in two namespaces hold two leases, and of a list that both write, one would lose what the other wrote.
+    """Updates the index of the namespaces of a topology. Each place is a property of its own, which others do not write:
+    applies of one topology in two namespaces hold two leases, and of a list that both write, one would lose what the
+    other wrote.
     """
     before = read_control(admin, tenant)
     known = set(before.index.get(name, ()))
@@ -154,8 +155,8 @@ def _place(name: str, namespace: NamespaceName) -> str:
 def _write(
     admin: Admin, method: Literal["POST", "PUT"], path: str, body: Any, *, done: Callable[[], bool], doing: str
 ) -> Reply | None:
-    """A write made sure of; somebody else having been first (409) is fine. Answers as `write` does. Raises ClusterError."""
+    """A confirmed write; another client that was first (409) is fine. Answers as `write_confirmed` does. Raises ClusterError."""
     try:
-        return write(admin, method, path, body, done=done, final=frozenset({409}))
+        return write_confirmed(admin, method, path, body, done=done, final=frozenset({409}))
     except WriteFailedError as problem:
         raise ClusterError(error("K519", "kodoctl's own records could not be written", f"{doing}: {problem}")) from None

@@ -33,8 +33,8 @@ class UnansweredError(ClusterError):
 
 
 class Patience:
-    """How long one command waits, by the deadlines of its waits and by `stop`, which an interruption sets. Reports long waits
-    to its monitor. Safe to use from several threads.
+    """Limit of the waits of one command, by the deadlines of its waits and by `stop`, which an interruption sets.
+    Reports long waits to its monitor. Safe to use from several threads.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Patience:
         return self._clock() - since
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
-        """What `work` returns or raises, in a thread of its own. Raises UnansweredError after `limit` seconds, and
+        """Runs `work` in a thread of its own; returns or raises what it does. Raises UnansweredError after `limit` seconds, and
         the call is left behind: what it returns after that is given to `late`.
         """
         changed = threading.Condition()
@@ -100,14 +100,14 @@ class Patience:
         return returned[0]
 
     def _end(self) -> float:
-        """When every wait ends; the first one that notices the interruption sets it."""
+        """Time at which every wait ends; the first one that notices the interruption sets it."""
         if self._stop is not None and self._stop.is_set():
             self._ends = min(self._ends, self._clock() + AFTER_STOP_S)
         return self._ends
 
 
 def any_left_behind() -> bool:
-    """Whether a call that was left behind has not returned. An interpreter that ends ends such threads in the midst
+    """True if a call that was left behind has not returned. An interpreter that ends ends such threads in the midst
     of the client library, and that the process, by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

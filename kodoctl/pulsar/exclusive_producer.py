@@ -28,12 +28,12 @@ RECEIPT_S: Final = 90.0
 double, was connected again after 49 s where the broker was dead and after 60 s where it hung (measured).
 """
 AGAIN_S: Final = 5.0  # for one after a wait in vain: it comes as soon as the broker is back, or not in this apply
-LONG_S: Final = 5.0  # after which somebody may have taken a lease that shows no producer
+LONG_S: Final = 5.0  # after which another client may have taken a lease that shows no producer
 _SENDS: Final = 3  # of one entry
 
 
 class UnconfirmedError(LockedError):
-    """Whether the lease is still ours could not be learnt: nobody is known to have taken it."""
+    """It is unknown if the lease is still ours: no other holder is known."""
 
     exit_code = ExitCode.ERROR
 
@@ -51,7 +51,7 @@ def unconfirmed(namespace: NamespaceName, why: str) -> UnconfirmedError:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is sent; `sends`: how often it still may be."""
+    """Entry to send; `sends`: the number of tries left."""
 
     data: bytes
     sends: int = _SENDS

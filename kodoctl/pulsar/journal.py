@@ -102,7 +102,7 @@ class Journal:
         }
 
     def _place(self, change: Change) -> NamespaceName:
-        """The namespace in whose journal a change is told of."""
+        """The namespace in whose journal a change is recorded."""
         resource = resource_of(change)
         place = namespace_of(resource) if resource is not None else None
         return place if place in self.namespaces else self.namespaces[0]

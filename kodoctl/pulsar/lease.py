@@ -35,7 +35,7 @@ _PENDING: Final = 100_000  # entries without a receipt: more than an apply has, 
 
 
 class Hold(Protocol):
-    """What somebody has who holds the lease of one namespace. `beat` and `write` raise LockedError when it is lost."""
+    """Handle of the held lease of one namespace. `beat` and `write` raise LockedError when it is lost."""
 
     def beat(self) -> None:
         """Asks the broker whether it is still held."""
@@ -50,7 +50,7 @@ class Hold(Protocol):
         """Returns when every entry has its receipt. Raises LockedError when one has none."""
 
     def close(self) -> None:
-        """Gives the lease back. One that somebody else has by now stays with them."""
+        """Gives the lease back. One that another client has by now stays with it."""
 
 
 def _now() -> float:
@@ -96,7 +96,7 @@ class Lease:
                 raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
-        """As `check`, but asks in any case: for who could not be told before, and must know now."""
+        """As `check`, but asks in any case: for callers that got no answer before and need one now."""
         with self._lock:
             self._confirmed, self._lost = float("-inf"), None
         self.check()
@@ -119,7 +119,7 @@ class Lease:
                 held.settle()
 
     def _raise_lost(self) -> None:
-        """Who waits for what somebody else has waited for in vain waits for nothing."""
+        """Raises the loss that another thread noticed: to wait again would be in vain."""
         if self._lost is not None:
             raise self._lost
 
@@ -254,7 +254,7 @@ class _Taking:
 
 
 def _named(admin: Admin, namespace: NamespaceName) -> str:
-    """Who holds a lease that could not be had, in words."""
+    """Text about the holder of a lease that could not be taken."""
     try:
         return str(held_by(admin, namespace) or "somebody who has just ended")
     except ClusterError as problem:
@@ -291,7 +291,7 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
 
 
 def held_by(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Who holds the lease of a namespace, as the broker knows it; None: nobody. Raises ClusterError where it does not say."""
+    """Holder of the lease of a namespace, as the broker knows it; None: no holder. Raises ClusterError where it does not say."""
     return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
 
 

@@ -50,7 +50,7 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 
 @dataclass(frozen=True, slots=True)
 class ReadScope:
-    """What to read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
+    """Scope of a read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
     `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just
     these, what is to be known before a plan is carried out.
     """
@@ -69,7 +69,7 @@ class ReadScope:
 
 @dataclass(slots=True)
 class _Reading:
-    """What has been read so far."""
+    """State of a read so far."""
 
     objects: dict[Address, LiveObject] = field(default_factory=dict)
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: ReadScope) -> Live:
 
 @contextmanager
 def _pool() -> Iterator[ThreadPoolExecutor]:
-    """Whose requests that wait for a thread are not sent once one has failed: each might wait for a broker that is gone."""
+    """Thread pool of which no further request is sent once one has failed: each might wait for a broker that is gone."""
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
         try:
             yield pool

@@ -68,7 +68,7 @@ def content(message: Any, *, alone: bool = True) -> Content:
                 message.publish_timestamp(),
                 "",
             )
-    except Exception:  # noqa: BLE001, S110  # most often bytes that are no text; whatever it is, it is told below
+    except Exception:  # noqa: BLE001, S110  # most often bytes that are no text; whatever it is, it is reported below
         pass
     return _field_by_field(message, payload, alone=alone)
 

@@ -75,13 +75,15 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscription is: everything up to `mark`, and what lies in `ranges` (both ends included), is acknowledged."""
+    """Acknowledgements of a subscription: everything up to `mark`, and what lies in `ranges` (both ends included), is
+    acknowledged.
+    """
 
     mark: Place
     ranges: tuple[tuple[Place, Place], ...]
 
     def has(self, place: Place) -> bool:
-        """Whether an entry is acknowledged as a whole (of a batch: all of it)."""
+        """True if an entry is acknowledged as a whole (of a batch: all of it)."""
         if place <= self.mark:
             return True
         return bool(self.ranges) and any(first <= place <= last for first, last in self.ranges)
@@ -99,7 +101,7 @@ def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
 
 
 def read_facts(admin: Admin, part: str) -> PartitionFacts:
-    """What is stored in one partition, and who has acknowledged how much."""
+    """Stored entries of one partition, and the acknowledgements of each subscription."""
     name = TopicName.parse(part)
     reply = admin.call("GET", f"{topic_path(name)}/internalStats")
     if reply.missing:
@@ -144,7 +146,7 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Entries that readers came past without a message of them, by partition: to be told, never silently fewer.
+    """Entries that readers came past without a message of them, by partition: to be reported, never silently fewer.
     `sure`: what is not proved to have no message is a failure.
     """
 
@@ -161,7 +163,7 @@ class Unread:
             self.runs[part] = sorted({*self.runs.get(part, ()), *there})
 
     def leave_out(self, part: str, cursor: Cursor) -> None:
-        """What a subscription has acknowledged."""
+        """Removes the entries that a subscription has acknowledged."""
         entries = (
             EntryRun(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
         )
@@ -169,7 +171,7 @@ class Unread:
             self.runs[part] = left
 
     def silent(self, part: str, runs: list[EntryRun]) -> bool:
-        """Whether nothing will come of the last entries of a partition."""
+        """True if nothing will come of the last entries of a partition."""
         ledgers = read_facts(self._admin, part).ledgers if runs else ()
         found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
         return all(one or (one is None and not self._sure) for one in found)
@@ -238,9 +240,9 @@ def _read(
             if since is not None:
                 reader.seek(since)
             for message, token in _messages(reader, part, until, watch):
-                place = place_of(token, number)
+                place = position_of(token, number)
                 if only is None or place in only:
-                    yield copied(
+                    yield copy_message(
                         message, None, place
                     )  # a reader's id must not be used: kodoctl.pulsar.recall_transport.DeadLetterConsumer
     except pulsar.PulsarException as problem:
@@ -273,12 +275,12 @@ def _messages(
             yield message, token
 
 
-def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:
+def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
     """(partition, ledger, entry, batch) of a message's id."""
     return partition, token.ledger_id(), token.entry_id(), token.batch_index()
 
 
-def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
+def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
     """Everything needed, so that the client's object can go."""
     payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
     return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)

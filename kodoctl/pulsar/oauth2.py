@@ -23,8 +23,8 @@ EARLY: Final = 0.2  # of a token's life, at most a minute: by then the next one 
 _WELL_KNOWN: Final = (".well-known/openid-configuration", ".well-known/oauth-authorization-server")
 
 
-class Issued:
-    """The tokens of one client. Safe to call from several threads: they wait for one request, and share its answer."""
+class TokenCache:
+    """Cache of the tokens of one client. Safe to call from several threads: they wait for one request, and share its answer."""
 
     def __init__(self, settings: OAuth2, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock = settings, clock
@@ -81,7 +81,7 @@ class Issued:
         self._until = asked + seconds - min(60.0, seconds * EARLY)
 
     def _token_endpoint(self) -> str:
-        """Where the issuer says that it gives tokens (OpenID Connect discovery, else RFC 8414)."""
+        """Address of the issuer's token endpoint (by OpenID Connect discovery, else RFC 8414)."""
         if self._endpoint is None:
             answers = (self._send("GET", f"{self._settings.issuer}/{path}") for path in _WELL_KNOWN)
             found = next((answer for answer in answers if answer.ok), None)
@@ -125,22 +125,22 @@ def _document(answer: requests.Response) -> dict[str, Any]:
 
 
 @cache
-def issued(settings: OAuth2) -> Issued:
-    """One source of tokens a client and process, whoever connects."""
-    return Issued(settings)
+def token_cache(settings: OAuth2) -> TokenCache:
+    """The cache of one client in this process, shared by all connections."""
+    return TokenCache(settings)
 
 
-class Presented:
-    """What a connection presents in the header of every request: a token that stays, or one that is renewed."""
+class BearerToken:
+    """Token in the header of every request of a connection: a fixed one, or one that is renewed."""
 
     def __init__(self, connection: Connection) -> None:
         self._fixed = connection.token
-        self._issued = issued(connection.oauth2) if connection.oauth2 else None
+        self._cache = token_cache(connection.oauth2) if connection.oauth2 else None
 
     def token(self) -> Secret | None:
         """The token to send now."""
-        return self._issued.token() if self._issued else self._fixed
+        return self._cache.token() if self._cache else self._fixed
 
     def after_refusal(self, refused: Secret | None) -> Secret | None:
         """Another token to try, where there can be one."""
-        return self._issued.renewed(refused) if self._issued and refused else None
+        return self._cache.renewed(refused) if self._cache and refused else None

@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kodoctl.errors import ClusterError
+
 WITHIN_S: Final = 5.0  # longest silence before an address is said not to answer
 _PING: Final = bytes.fromhex("00000009 00000005 0812 920100")  # frame size, command size, type = 18, ping = {}
 _FRAME: Final = bytes.fromhex(
     "000000"
 )  # how every answer to it begins: no frame of a broker's first words reaches 16 MiB
+
+
+class PortError(ClusterError):
+    """The address of the binary port does not lead to a broker."""
 
 
 class Protocol(Enum):

@@ -18,7 +18,7 @@ _DENIED: Final = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Permission:
     """One kind of work. `missing`: the right that it lacks, "" if it lacks none;
     `unknown`: why that cannot be told.
     """
@@ -28,20 +28,20 @@ class Need:
     unknown: str = ""
 
 
-def needs(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Need]:
+def probe_permissions(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Permission]:
     """Each kind of work in a namespace, from the most to the least. Sends two reads."""
     tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
     lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"
-    yield _need("plan, drift, import", lacks, tenant, superuser=superuser)
-    yield _need("apply, destroy, forget, undo", lacks, tenant, superuser=superuser)
-    yield Need("apply that creates a Pulsar tenant", "" if superuser else "a super-user")
+    yield _permission("plan, drift, import", lacks, tenant, superuser=superuser)
+    yield _permission("apply, destroy, forget, undo", lacks, tenant, superuser=superuser)
+    yield Permission("apply that creates a Pulsar tenant", "" if superuser else "a super-user")
     listed = admin.call("GET", f"persistent/{namespace}/partitioned")
-    yield _need("status", f"consume or produce on {namespace}", listed, superuser=superuser)
+    yield _permission("status", f"consume or produce on {namespace}", listed, superuser=superuser)
 
 
-def _need(work: str, right: str, reply: Reply, *, superuser: bool) -> Need:
+def _permission(work: str, right: str, reply: Reply, *, superuser: bool) -> Permission:
     if reply.ok or (superuser and reply.status == 404):  # what is not there yet is no lack of rights
-        return Need(work)
+        return Permission(work)
     if reply.status in _DENIED:
-        return Need(work, missing=right)
-    return Need(work, unknown=f"{reply.method} {reply.path} answered {reply.status} {reply.reason}".strip())
+        return Permission(work, missing=right)
+    return Permission(work, unknown=f"{reply.method} {reply.path} answered {reply.status} {reply.reason}".strip())

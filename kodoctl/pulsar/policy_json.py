@@ -30,10 +30,15 @@ Json = Any
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one kind of value travels. `decode(encode(value)) == value` for every value the file can say."""
+    """JSON codec of one kind of value. `decode(encode(value)) == value` for every value the file can say."""
 
     encode: Callable[[Any], Json]
     decode: Callable[[Json], PolicyValue | None]
+
+
+def is_set(raw: Any) -> bool:
+    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
+    return raw is not None and raw not in ("", {}, [], "null")
 
 
 def _milli(value: Duration | Unlimited, unit: int, unlimited: int) -> int:
@@ -44,18 +49,14 @@ def _count(value: int | Unlimited) -> int:
     return 0 if value == UNLIMITED else int(value)
 
 
-def _read_count(raw: Json) -> PolicyValue | None:
-    if raw is None:
-        return None
-    return UNLIMITED if raw <= 0 else int(raw)
+def _unlimited_or(read: Callable[[Any], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
+    """Reader of a number: None is unset, 0 and less are unlimited."""
+    return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else read(raw)
 
 
-def _read_duration(unit: int) -> Callable[[Json], PolicyValue | None]:
-    return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else Duration(raw * unit)
-
-
-def _read_size(raw: Json) -> PolicyValue | None:
-    return None if raw is None else UNLIMITED if raw <= 0 else Size(raw)
+def _unless_empty(read: Callable[[Json], PolicyValue]) -> Callable[[Json], PolicyValue | None]:
+    """Reader of an object: an empty one, or none, is unset."""
+    return lambda raw: read(raw) if raw else None
 
 
 def _same(raw: Json) -> PolicyValue | None:
@@ -71,9 +72,7 @@ def _write_retention(value: Retention) -> Json:
     }
 
 
-def _read_retention(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_retention(raw: Json) -> PolicyValue:
     time, size = raw["retentionTimeInMinutes"], raw["retentionSizeInMB"]
     return Retention(
         time=UNLIMITED if time < 0 else Duration(time * 60_000),
@@ -103,9 +102,7 @@ def _write_quota(value: BacklogQuota) -> Json:
     return found
 
 
-def _read_quota(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_quota(raw: Json) -> PolicyValue:
     size, time = raw.get(QUOTA_BY_SIZE), raw.get(QUOTA_BY_TIME)
     actions = {entry["policy"] for entry in (size, time) if entry}
     if len(actions) != 1 or not actions <= _WHEN_FULL_BACK.keys():
@@ -128,9 +125,7 @@ def _write_dispatch(value: DispatchRate) -> Json:
     }
 
 
-def _read_dispatch(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_dispatch(raw: Json) -> PolicyValue:
     messages, size = raw["dispatchThrottlingRateInMsg"], raw["dispatchThrottlingRateInByte"]
     if raw.get("relativeToPublishRate") or raw["ratePeriodInSecond"] <= 0:
         return _foreign(raw)
@@ -148,9 +143,7 @@ def _write_publish(value: PublishRate) -> Json:
     }
 
 
-def _read_publish(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_publish(raw: Json) -> PolicyValue:
     messages, size = raw["publishThrottlingRateInMsg"], raw["publishThrottlingRateInByte"]
     return PublishRate(
         messages=UNLIMITED if messages <= 0 else Rate(messages, Duration(1000)),
@@ -163,9 +156,7 @@ def _write_subscribe(value: SubscribeRate) -> Json:
     return {"subscribeThrottlingRatePerConsumer": amount, "ratePeriodInSecond": int(value.period) // 1000}
 
 
-def _read_subscribe(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_subscribe(raw: Json) -> PolicyValue:
     amount, period = raw["subscribeThrottlingRatePerConsumer"], raw["ratePeriodInSecond"]
     if period <= 0:
         return _foreign(raw)
@@ -181,9 +172,7 @@ def _write_persistence(value: Persistence) -> Json:
     }
 
 
-def _read_persistence(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_persistence(raw: Json) -> PolicyValue:
     if min(raw["bookkeeperEnsemble"], raw["bookkeeperWriteQuorum"], raw["bookkeeperAckQuorum"]) < 1:
         return _foreign(raw)
     return Persistence(
@@ -209,9 +198,7 @@ def _write_inactive(value: InactiveTopic) -> Json:
     }
 
 
-def _read_inactive(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_inactive(raw: Json) -> PolicyValue:
     if not raw["deleteWhileInactive"]:
         return InactiveTopic(delete="never")
     mode = _INACTIVE_BACK.get(raw["inactiveTopicDeleteMode"])
@@ -231,9 +218,7 @@ def _write_auto_topic(value: bool | AutoTopicCreation) -> Json:  # noqa: FBT001 
     return {**body, "defaultNumPartitions": value.partitions or 1} if value.type == "partitioned" else body
 
 
-def _read_auto_topic(raw: Json) -> PolicyValue | None:
-    if not raw:
-        return None
+def _read_auto_topic(raw: Json) -> PolicyValue:
     if not raw["allowAutoTopicCreation"]:
         return False
     if raw.get("topicType") != "partitioned":
@@ -279,20 +264,20 @@ def _read_message_size(raw: Json) -> PolicyValue | None:
     return Size(raw) if raw and raw > 0 else None
 
 
-RETENTION: Final = Shape(_write_retention, _read_retention)
-QUOTA: Final = Shape(_write_quota, _read_quota)  # {type: body}, one request a type
-DISPATCH_RATE: Final = Shape(_write_dispatch, _read_dispatch)
-PUBLISH_RATE: Final = Shape(_write_publish, _read_publish)
-SUBSCRIBE_RATE: Final = Shape(_write_subscribe, _read_subscribe)
-PERSISTENCE: Final = Shape(_write_persistence, _read_persistence)
-INACTIVE_TOPIC: Final = Shape(_write_inactive, _read_inactive)
-AUTO_TOPIC: Final = Shape(_write_auto_topic, _read_auto_topic)
+RETENTION: Final = Shape(_write_retention, _unless_empty(_read_retention))
+QUOTA: Final = Shape(_write_quota, _unless_empty(_read_quota))  # {type: body}, one request a type
+DISPATCH_RATE: Final = Shape(_write_dispatch, _unless_empty(_read_dispatch))
+PUBLISH_RATE: Final = Shape(_write_publish, _unless_empty(_read_publish))
+SUBSCRIBE_RATE: Final = Shape(_write_subscribe, _unless_empty(_read_subscribe))
+PERSISTENCE: Final = Shape(_write_persistence, _unless_empty(_read_persistence))
+INACTIVE_TOPIC: Final = Shape(_write_inactive, _unless_empty(_read_inactive))
+AUTO_TOPIC: Final = Shape(_write_auto_topic, _unless_empty(_read_auto_topic))
 AUTO_SUBSCRIPTION: Final = Shape(_write_auto_subscription, _read_auto_subscription)
 COMPATIBILITY: Final = Shape(_same, _read_compatibility)
 FLAG: Final = Shape(_same, _same)
-COUNT: Final = Shape(_count, _read_count)
-SIZE: Final = Shape(_count, _read_size)
+COUNT: Final = Shape(_count, _unlimited_or(int))
+SIZE: Final = Shape(_count, _unlimited_or(Size))
 MESSAGE_SIZE: Final = Shape(int, _read_message_size)
-SECONDS: Final = Shape(_seconds, _read_duration(1000))
-MINUTES: Final = Shape(_minutes, _read_duration(60_000))
+SECONDS: Final = Shape(_seconds, _unlimited_or(lambda raw: Duration(raw * 1000)))
+MINUTES: Final = Shape(_minutes, _unlimited_or(lambda raw: Duration(raw * 60_000)))
 CLUSTERS: Final = Shape(list, _read_clusters)

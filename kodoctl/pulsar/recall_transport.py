@@ -12,7 +12,15 @@ from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.client import CLOSE_S, BrokerClient
 from kodoctl.pulsar.message_decoding import as_they_are
-from kodoctl.pulsar.message_reader import READ_TIMEOUT_MS, Place, ReadMessage, copied, number_of, place_of, read_stored
+from kodoctl.pulsar.message_reader import (
+    READ_TIMEOUT_MS,
+    Place,
+    ReadMessage,
+    copy_message,
+    number_of,
+    position_of,
+    read_stored,
+)
 from kodoctl.topology.names import whole_topic
 
 _LOCK_WAIT: Final = (
@@ -37,7 +45,7 @@ class RecalledMessage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What became of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
+    """Result of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
     or `problem`: it was not sent (`never`), or nobody knows.
     """
 
@@ -46,7 +54,7 @@ class Receipt(NamedTuple):
     never: bool = False
 
 
-class NeverTakenError(Exception):
+class RejectedError(Exception):
     """The message itself is refused: it was not sent, and its number is free. The message says why."""
 
 
@@ -78,11 +86,11 @@ class DeadLetterConsumer:
         return self._tokens.keys()
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
-        """What the subscription still has, in order, up to the entry `until`, which it must have; others than `only` these may
-        come as well.
+        """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
+        `only` these may come as well.
         """
         if self._tokens is None:
-            yield from (copied(message, token, where) for message, token, where in self._received(until))
+            yield from (copy_message(message, token, where) for message, token, where in self._received(until))
             return
         wanted = {where for where in self._tokens if where in only}
         if not wanted:
@@ -101,7 +109,7 @@ class DeadLetterConsumer:
             try:
                 message = self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS)
                 token = message.message_id()
-                where = place_of(token, number)
+                where = position_of(token, number)
             except pulsar.Timeout:
                 if reached:  # whatever of its batch was still there has come
                     return
@@ -158,7 +166,7 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
             raise ClusterError(error("K562", "a letter cannot be acknowledged", detail)) from None
 
 
-class LaneSender:
+class DedupProducer:
     """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no
     time-out, because a message whose fate is unknown would be a number whose fate is unknown.
 
@@ -178,7 +186,7 @@ class LaneSender:
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises NeverTakenError."""
+        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError."""
         import pulsar
 
         self._check_size(message)
@@ -195,9 +203,9 @@ class LaneSender:
                 disable_replication=True,  # it died in this cluster; the others handle their own copy
             )
         except pulsar.MessageTooBig:
-            raise NeverTakenError(_too_big(bytes_)) from None
+            raise RejectedError(_too_big(bytes_)) from None
         except pulsar.InvalidMessage as problem:
-            raise NeverTakenError(str(problem)) from None
+            raise RejectedError(str(problem)) from None
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
 
@@ -207,7 +215,7 @@ class LaneSender:
         size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
         if size > self._largest:
             told = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
-            raise NeverTakenError(told)
+            raise RejectedError(told)
 
     def close(self) -> None:
         """Closes the producer, which frees its name for other processes. Never raises."""

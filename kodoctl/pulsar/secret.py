@@ -60,7 +60,7 @@ def read_secret(file: Path) -> Secret:
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
     """A token travels in a header: one word of printable ASCII.
-    What is wrong with another is not told, nor any of it.
+    Neither a wrong one nor its fault is shown.
     """
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(

@@ -28,7 +28,7 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        """How long the session is open."""
+        """Seconds since the session was opened."""
         return time.monotonic() - self._opened
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.admin import PARTITIONED, Admin, must
-from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, write_confirmed
 from kodoctl.pulsar.control_namespace import control_namespace
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Who holds a lease, for people."""
+    """Holder of a lease, for people."""
 
     who: str
     since: str
@@ -37,7 +37,7 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A held lock topic; `token` tells it from one that somebody else made after ours was broken."""
+    """A held lock topic; `token` distinguishes it from one that was made after ours was broken."""
 
     admin: Admin
     namespace: NamespaceName
@@ -60,11 +60,11 @@ class Lock:
 
     def close(self) -> None:
         """Gives it back. One that is no longer ours is left alone."""
-        with contextlib.suppress(ClusterError):  # else it stays, and the next apply is told whose it was
+        with contextlib.suppress(ClusterError):  # else it stays, and the next apply reports whose it was
             break_lock(self.admin, self.namespace, self.token)
 
     def ours(self) -> bool:
-        """Whether the topic that is there is the one that we made."""
+        """True if the topic that is there is the one that we made."""
         return lock_token(self.admin, self.namespace) == self.token
 
 
@@ -75,26 +75,28 @@ def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
     body = {"partitions": 1, "properties": said}
     path = f"{_path(namespace)}/partitions"
     try:
-        reply = write(admin, "PUT", path, body, done=lock.ours, content_type=PARTITIONED, final=frozenset({409}))
+        reply = write_confirmed(
+            admin, "PUT", path, body, done=lock.ours, content_type=PARTITIONED, final=frozenset({409})
+        )
     except WriteFailedError as problem:
         raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
     return lock if reply is None or reply.ok or lock.ours() else None
 
 
 def lock_holder(admin: Admin, namespace: NamespaceName) -> LockHolder | None:
-    """Who made the lock topic; None without one. Raises ClusterError where the broker does not say."""
+    """Maker of the lock topic; None without one. Raises ClusterError where the broker does not say."""
     found = _properties(admin, namespace)
     return None if found is None else LockHolder(found.get("holder", "an unknown client"), found.get("since", ""))
 
 
 def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
-    """Which lock topic is there, for `break_lock`; None without one."""
+    """Token of the lock topic, for `break_lock`; None without one."""
     found = _properties(admin, namespace)
     return None if found is None else found.get("token", "")
 
 
 def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
-    """Deletes the lock topic of this token; one that somebody made meanwhile is left alone. Raises ClusterError."""
+    """Deletes the lock topic of this token; one that was made meanwhile is left alone. Raises ClusterError."""
 
     def look() -> dict[str, str] | None:
         return {} if lock_token(admin, namespace) == token else None

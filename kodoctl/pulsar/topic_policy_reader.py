@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.bulk_policies import BulkUnavailableError, read_bulk
+from kodoctl.pulsar.policy_json import is_set
 from kodoctl.pulsar.policy_requests import (
     DELAYED_DELIVERY,
     NO_DELETE_ON_TOPIC,
@@ -105,10 +106,10 @@ class PolicyReader:
         look = 1
         while True:
             bulk = read_bulk(self._admin, self._client, namespace)
-            if not bulk.there and (not self._version or self._version >= _OTHER_STORE):
+            if not bulk.topic_exists and (not self._version or self._version >= _OTHER_STORE):
                 raise BulkUnavailableError("there is no system topic with policies")
             found = {topic: _settled(read_topic_policies(bulk.of(topic.full)), validates=validates) for topic in topics}
-            differs = self._canary(topics, found) if bulk.there and checked else None
+            differs = self._canary(topics, found) if bulk.topic_exists and checked else None
             if differs is None:
                 return TopicPolicyReading(found, bulk.delayed, "in bulk")
             if look == _LOOKS or (look > 1 and not differs.unset):
@@ -185,8 +186,3 @@ def _settled(policies: Policies, *, validates: bool) -> Policies:
     elsewhere both are `false`, whichever way it was read.
     """
     return policies if validates or "schema_validation" in policies else {**policies, "schema_validation": False}
-
-
-def is_set(raw: Any) -> bool:
-    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
-    return raw is not None and raw not in ("", {}, [], "null")

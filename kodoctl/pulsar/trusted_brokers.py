@@ -30,7 +30,7 @@ _URLS: Final = ("httpUrl", "httpUrlTls")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker answered to a question of this module. `location`: of a redirect."""
+    """Answer of a broker to a question of this module. `location`: of a redirect."""
 
     reply: Reply
     location: str = ""
@@ -41,14 +41,14 @@ Ask = Callable[[str], Answer]
 
 
 class Course(Enum):
-    """What to do about a redirect."""
+    """Decision on a redirect."""
 
     FOLLOW = "the host is a broker of this cluster"
     ASK_AGAIN = "the topic has an owner by now that is known"
 
 
 class NotNowError(Exception):
-    """Whether a host is a broker of this cluster cannot be known for the moment."""
+    """It cannot be known for the moment if a host is a broker of this cluster."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(str(reply))
@@ -81,7 +81,7 @@ class Brokers:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask) -> Course:
-        """What to do about a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of
+        """Decision on a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of
         which one may be why the request was redirected. Raises ClusterError (K513) for a host that no trusted broker
         names, NotNowError.
         """

@@ -1,7 +1,7 @@
 """Entries that are stored and of which the client library gives out no message: it throws away by itself what it cannot
 decompress, markers, what lacks a field, and parts of a chunked message whose others are missing.
 
-Unknown is never absent: such an entry is told, and what is no longer stored is not taken for one.
+Unknown is never absent: such an entry is reported, and what is no longer stored is not taken for one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Expected:
         self._next = max(self._next, (place[0], place[1] + 1))
 
     def rest(self) -> list[EntryRun]:
-        """What has not come yet; where nobody knows the beginning, the last entry."""
+        """Entries that have not come yet; the last one where the beginning is unknown."""
         if self._next is not None:
             return self._between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
         return [run._replace(first=run.last) for run in self._runs[-1:]]
@@ -155,7 +155,7 @@ def told(part: str, runs: Iterable[EntryRun]) -> str:
 
 
 def first_chunk(token: Any) -> Place | None:
-    """Where the first part of a chunked message lies; None: it is none."""
+    """Position of the first part of a chunked message; None: it is none."""
     raw: bytes = token.serialize()
     found = dict(_fields(raw)).get(_FIRST_CHUNK)
     if not isinstance(found, bytes):

@@ -45,7 +45,7 @@ class Wait:
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
-        """Whether there is time for another try; if so, after a pause that grows and differs from thread to thread.
+        """True if there is time for another try; if so, after a pause that grows and differs from thread to thread.
         `what`: why the last one failed. `limit`: of this reason, where it is another one. One try that took longer
         than the limit is repeated once, for a broker that hangs answers nothing until its bundles have moved. No
         second try where the limit is 0.

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kodoctl.pulsar.recall_transport import LaneSender, NeverTakenError, RecalledMessage, Receipt
+from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
 from kodoctl.recall.ledger_entries import ledger_entry
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
@@ -42,7 +42,7 @@ class BatchSender:
         self._plan, self._cluster, self._ledger, self._edit = plan, cluster, ledger, edit
         self._options, self._report = options, report
         self._receipts = ReceiptTracker(options.stop, waits=cluster.waits)
-        self._lanes: dict[int, LaneSender] = {}
+        self._lanes: dict[int, DedupProducer] = {}
         self._begins: dict[int, str] = {}  # lane -> its end when the attempt began
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
 
@@ -114,7 +114,7 @@ class BatchSender:
         self._receipts.expect(batch)
         try:
             self._lanes[chosen.lane].send(chosen.number, recalled, partial(self._receipts.take, message, batch))
-        except NeverTakenError as problem:  # a number that the broker has passed may be this letter's, stored before
+        except RejectedError as problem:  # a number that the broker has passed may be this letter's, stored before
             self._receipts.take(message, batch, Receipt("", str(problem), never=not self.passed(chosen)))
 
     def _recalled(self, message: InFlightMessage, signer: Signer | None) -> RecalledMessage:

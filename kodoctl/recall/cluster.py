@@ -18,7 +18,7 @@ from kodoctl.pulsar.message_reader import (
     read_facts,
     read_stored,
 )
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
@@ -115,7 +115,7 @@ class RecallCluster:
         """Number of partitions of a topic."""
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
-    def lane(self, part: str, name: str) -> LaneSender:
+    def lane(self, part: str, name: str) -> DedupProducer:
         """A producer of the name on a partition. Where this role may not ask for the topic's limit, what is declared
         counts alone. Raises LockedError while another process has the name.
         """
@@ -123,7 +123,7 @@ class RecallCluster:
         if topic not in self._largest:
             limits = (self._declared.get(topic), largest_message(self._session.admin, topic))
             self._largest[topic] = min(filter(None, limits), default=0)
-        return LaneSender(self._session.client, part, name, self._largest[topic])
+        return DedupProducer(self._session.client, part, name, self._largest[topic])
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:

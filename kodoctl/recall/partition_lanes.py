@@ -17,7 +17,7 @@ from kodoctl.recall.recovery import LaneScan, Recovery, recover
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import PartitionFacts
-    from kodoctl.pulsar.recall_transport import LaneSender
+    from kodoctl.pulsar.recall_transport import DedupProducer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.recall_plan import RecallPlan
 
@@ -33,7 +33,7 @@ def check_identity(plan: RecallPlan, cluster: RecallCluster, tenant: str) -> Non
 
 def open_lanes(
     plan: RecallPlan, cluster: RecallCluster, needed: Collection[int], open_ends: ExitStack
-) -> tuple[dict[int, LaneSender], dict[int, PartitionFacts]]:
+) -> tuple[dict[int, DedupProducer], dict[int, PartitionFacts]]:
     """Senders by the lane's index. Raises RefusedError, as `check_lanes` does."""
     facts = check_lanes(plan, cluster, needed)
     lanes = {}
@@ -71,7 +71,7 @@ def settle_doubts(
     plan: RecallPlan,
     cluster: RecallCluster,
     known: Mapping[str, LetterStatus],
-    lanes: Mapping[int, LaneSender],
+    lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
     """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their

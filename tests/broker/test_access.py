@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
-from kodoctl.pulsar.client_options import new_client
+from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import OAuth2, Tls
 from kodoctl.pulsar.secret import Secret
@@ -289,7 +289,7 @@ def test_the_binary_port_is_held_to_its_name_as_well(guarded: Guarded) -> None:
     connection = Connection(
         closed.admin_tls, wrong, Secret(closed.tokens["applier"]), tls=Tls(ca=closed.certificates / "ca.pem")
     )
-    client = new_client(connection)
+    client = create_client(connection)
     with pytest.raises(pulsar.PulsarException):
         client.get_topic_partitions("persistent://public/default/x")
     client.close()
@@ -334,7 +334,7 @@ def test_a_connection_outlives_the_token_it_began_with(guarded: Guarded) -> None
     assert isinstance(closed, Closed)
     with issuing(closed.key, iter([2.0] * 2), expires_in=2) as issuer:
         settings = OAuth2(issuer.url, "applier", Secret(SECRET))
-        client = new_client(Connection(closed.admin_url, closed.broker_url, oauth2=settings))
+        client = create_client(Connection(closed.admin_url, closed.broker_url, oauth2=settings))
         try:
             producer = client.create_producer(guarded.full("J"), send_timeout_millis=5_000)
             until(lambda: producer.send(b"x") and len(issuer.forms) == 3, 30)

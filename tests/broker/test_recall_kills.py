@@ -21,7 +21,7 @@ APP = """
 import os, signal, sys
 from itertools import count
 
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, LaneSender
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall import batch_sender, dead_letter_partitions, sender
 from kodoctl.recall.delta_ledger import DeltaLedger
 
@@ -47,8 +47,8 @@ def around(owner, name, step, nth):
 
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
 around(DeltaLedger, "append", "first intent booked.", 2)
-around(LaneSender, "send", "first sent.", 1)
-around(LaneSender, "send", "sent.", 33)
+around(DedupProducer, "send", "first sent.", 1)
+around(DedupProducer, "send", "sent.", 33)
 around(batch_sender.BatchSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)

@@ -19,7 +19,7 @@ from kodo_consumer.adapters.pulsar.receipts import ReceiptPosition
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import Outgoing
 
-from kodoctl.pulsar.client_options import new_client
+from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
 from tests.clusters.conftest import Cluster
 from tests.support import eventually
@@ -55,7 +55,7 @@ class Moves:
 
     def _connect(self) -> Any:
         self.clients += 1
-        return new_client(Connection(self.cluster.admin_urls[0], self.cluster.broker_url))
+        return create_client(Connection(self.cluster.admin_urls[0], self.cluster.broker_url))
 
     def _receive(self, receipts: Any) -> None:
         for ticket, receipt in receipts:

@@ -9,7 +9,7 @@ import pulsar
 
 from kodoctl.apply.subscriptions import create_subscription
 from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.client_options import new_client
+from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource
@@ -26,7 +26,7 @@ def test_a_subscription_that_was_made_while_no_position_could_be_stored_reads_fr
     keep = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
     assert cluster.admin("POST", f"namespaces/{namespace}/retention", keep).ok
     assert cluster.admin("PUT", f"persistent/{namespace}/jobs/partitions", 3).ok
-    client = new_client(Connection(cluster.admin_urls[0], cluster.broker_url))
+    client = create_client(Connection(cluster.admin_urls[0], cluster.broker_url))
     producer = client.create_producer(str(topic))
     for number in range(MESSAGES):
         producer.send(b"%d" % number)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kodoctl.apply.fenced_admin import LeasedAdmin
+from kodoctl.apply.fenced_admin import FencedAdmin
 from kodoctl.errors import LockedError, error
 from kodoctl.pulsar.admin import Reply, RequestCount
 from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.confirmed_write import write
+from kodoctl.pulsar.confirmed_write import write_confirmed
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lease import HEARTBEAT_S, Lease
 from kodoctl.pulsar.topic_lock import Lock
@@ -49,17 +49,17 @@ class Fenced:
     write = note = settle = close = beat
 
 
-def _leased(slow: float) -> tuple[LeasedAdmin, Line]:
+def _leased(slow: float) -> tuple[FencedAdmin, Line]:
     clock = [0.0]
     line = Line(clock, slow)
     lease = Lease({NamespaceName("acme", "ns"): Fenced()}, lambda: clock[0])
-    return LeasedAdmin(line, lease.check), line
+    return FencedAdmin(line, lease.check), line
 
 
 def test_a_write_that_is_repeated_after_the_lease_was_lost_is_not_sent() -> None:
     admin, line = _leased(HEARTBEAT_S)
     with pytest.raises(LockedError):
-        write(admin, "PUT", "x", done=lambda: False)
+        write_confirmed(admin, "PUT", "x", done=lambda: False)
     assert line.sent == ["PUT"]
     assert admin.call("GET", "x").status == 503  # whoever may no longer write may look
     assert line.sent == ["PUT", "GET"]
@@ -102,13 +102,13 @@ def test_a_write_that_waited_for_room_while_the_lease_was_lost_is_not_sent() -> 
     with serving(answer) as server, ThreadPoolExecutor() as pool:
         admin = HttpAdmin(Connection(server.url))
         for _ in range(5):  # a broker that had no time: one request at a time
-            admin._room.busy()
-            admin._room._since = 99
-        assert admin._room.limit == 1
+            admin._concurrency.throttled()
+            admin._concurrency._since = 99
+        assert admin._concurrency.limit == 1
         reading = pool.submit(admin.call, "GET", "x")
         eventually(lambda: server.requests)
-        writing = pool.submit(LeasedAdmin(admin, check).call, "DELETE", "y")
-        eventually(lambda: admin._room.waiting)
+        writing = pool.submit(FencedAdmin(admin, check).call, "DELETE", "y")
+        eventually(lambda: admin._concurrency.waiting)
         lost.set()
         go_on.set()
         assert reading.result(20).ok
@@ -127,7 +127,7 @@ def test_a_redirect_goes_to_the_other_broker_only_while_the_lease_is_held() -> N
                 return answer_json(listed) if request.path.endswith("/brokers") else Answer(307, b"", location)
 
             with serving(answer) as first:
-                leased = LeasedAdmin(HttpAdmin(Connection(first.url)), question)
+                leased = FencedAdmin(HttpAdmin(Connection(first.url)), question)
                 if reached:
                     assert leased.call("PUT", "x", {}).ok
                 else:
@@ -145,9 +145,9 @@ def test_a_write_that_waited_for_a_token_asks_after_it(monkeypatch: pytest.Monke
             """An issuer that takes its time, during which the lease goes."""
             question.times = 0
 
-        monkeypatch.setattr(admin._presented, "token", slow)
+        monkeypatch.setattr(admin._bearer_token, "token", slow)
         with pytest.raises(LockedError):
-            LeasedAdmin(admin, question).call("POST", "x", {})
+            FencedAdmin(admin, question).call("POST", "x", {})
         assert not server.requests
 
 
@@ -156,11 +156,11 @@ def test_a_question_that_is_a_request_itself_needs_no_room_of_its_own() -> None:
     with serving(lambda _: answer_json({"token": "ours"})) as server:
         admin = HttpAdmin(Connection(server.url))
         for _ in range(5):
-            admin._room.busy()
-            admin._room._since = 99
+            admin._concurrency.throttled()
+            admin._concurrency._since = 99
         lease = Lease({HERE: Lock(admin, HERE, "ours")}, since=float("-inf"))
         with ThreadPoolExecutor() as pool:
-            assert pool.submit(LeasedAdmin(admin, lease.check).call, "PUT", "x", {}).result(20).ok
+            assert pool.submit(FencedAdmin(admin, lease.check).call, "PUT", "x", {}).result(20).ok
     assert [request.method for request in server.requests] == ["GET", "PUT"]
 
 
@@ -172,7 +172,7 @@ def test_whether_a_thread_has_sent_anything_that_changes_something_is_known() ->
         if len(checks) > 1:
             raise LockedError(error("K541", "the lease was lost"))
 
-    admin = LeasedAdmin(Line(clock, 0.0), check)
+    admin = FencedAdmin(Line(clock, 0.0), check)
     admin.call("GET", "x")
     assert admin.sent_here == 0
     admin.call("PUT", "x")

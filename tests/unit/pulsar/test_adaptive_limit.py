@@ -16,19 +16,19 @@ def _rounds(room: AdaptiveConcurrencyLimit, number: int) -> None:
     for _ in range(number):
         with room:
             pass
-        room.fine()
+        room.succeeded()
 
 
 def test_a_busy_broker_halves_it_and_every_round_of_answers_adds_one() -> None:
     room = AdaptiveConcurrencyLimit(12)
-    room.busy()
+    room.throttled()
     assert room.limit == 6
     for _ in range(5):  # the others that were under way when it said so
-        room.busy()
+        room.throttled()
     assert room.limit == 6
     _rounds(room, 7)
     assert room.limit == 7
-    room.busy()
+    room.throttled()
     assert room.limit == 3
     _rounds(room, 200)
     assert room.limit == 12
@@ -38,7 +38,7 @@ def test_one_always_may() -> None:
     room = AdaptiveConcurrencyLimit(2)
     for _ in range(8):
         with room:
-            room.busy()
+            room.throttled()
     assert room.limit == 1
     with room:
         pass

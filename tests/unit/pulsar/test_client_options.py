@@ -15,9 +15,10 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar import client_options
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.client_options import PortError, knock
+from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from kodoctl.pulsar.credentials import Tls
+from kodoctl.pulsar.peer import PortError
 from tests.closed import make_certificates
 from tests.servers import speaking
 

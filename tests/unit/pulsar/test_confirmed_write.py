@@ -1,4 +1,4 @@
-"""A write that is made sure of: sent again only after reading showed that it did not happen."""
+"""A confirmed write: sent again only after reading showed that it did not happen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar import confirmed_write
 from kodoctl.pulsar.admin import LostReplyError, Reply
-from kodoctl.pulsar.confirmed_write import CONFLICT_S, WriteFailedError, wait_until, write
+from kodoctl.pulsar.confirmed_write import CONFLICT_S, WriteFailedError, poll_until, write_confirmed
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
 
 
@@ -38,7 +38,7 @@ LOST = LostReplyError(error("K515", "no answer to a write", "cut"))
 
 
 def _write(line: Line, done: Callable[[], bool] = lambda: False, **options: Any) -> tuple[Reply | None, list[float]]:
-    return write(line, "PUT", "x", {}, done=done, **options), line.pauses
+    return write_confirmed(line, "PUT", "x", {}, done=done, **options), line.pauses
 
 
 def test_an_accepted_write_is_sent_once_and_not_read_back_here() -> None:
@@ -156,5 +156,5 @@ def test_a_cluster_that_cannot_be_read_either_is_tried_again() -> None:
 
 def test_waiting_ends_when_it_came_true_or_when_time_is_up() -> None:
     answers = iter([False, False, True])
-    assert wait_until(lambda: next(answers), pause=lambda _: None)
-    assert not wait_until(lambda: False, seconds=0.0, pause=lambda _: None)
+    assert poll_until(lambda: next(answers), pause=lambda _: None)
+    assert not poll_until(lambda: False, seconds=0.0, pause=lambda _: None)

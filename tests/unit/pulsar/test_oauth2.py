@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.credentials import OAuth2
-from kodoctl.pulsar.oauth2 import Issued
+from kodoctl.pulsar.oauth2 import TokenCache
 from kodoctl.pulsar.secret import Secret
 from tests.closed import SECRET, issuing
 from tests.servers import Answer, Request, answer_json, serving
@@ -26,40 +26,40 @@ class Clock:
         return self.now
 
 
-def _issued(url: str, clock: Clock | None = None, secret: str = SECRET) -> Issued:
-    return Issued(OAuth2(url, "client", Secret(secret)), clock=clock or Clock())
+def _cache(url: str, clock: Clock | None = None, secret: str = SECRET) -> TokenCache:
+    return TokenCache(OAuth2(url, "client", Secret(secret)), clock=clock or Clock())
 
 
 def test_a_token_is_kept_until_shortly_before_its_end() -> None:
     clock = Clock()
     with issuing(KEY, expires_in=100) as issuer:
-        issued = _issued(issuer.url, clock)
-        first = issued.token()
+        cache = _cache(issuer.url, clock)
+        first = cache.token()
         clock.now = 79
-        assert issued.token() == first
+        assert cache.token() == first
         clock.now = 81
-        second = issued.token()
+        second = cache.token()
         assert second != first
-        assert issued.renewed(first) == second  # somebody renewed it meanwhile: no request
+        assert cache.renewed(first) == second  # somebody renewed it meanwhile: no request
         assert len(issuer.forms) == 2
-        assert issued.renewed(second) != second
+        assert cache.renewed(second) != second
 
 
 def test_a_token_without_an_end_is_kept_until_it_is_refused() -> None:
     clock = Clock()
     with issuing(KEY, expires_in=None) as issuer:
-        issued = _issued(issuer.url, clock)
-        issued.token()
+        cache = _cache(issuer.url, clock)
+        cache.token()
         clock.now = 1e9
-        issued.token()
+        cache.token()
         assert len(issuer.forms) == 1
 
 
 def test_threads_share_one_request() -> None:
     with issuing(KEY) as issuer:
-        issued = _issued(issuer.url)
+        cache = _cache(issuer.url)
         found: list[Secret] = []
-        threads = [threading.Thread(target=lambda: found.append(issued.token())) for _ in range(8)]
+        threads = [threading.Thread(target=lambda: found.append(cache.token())) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -70,7 +70,7 @@ def test_threads_share_one_request() -> None:
 def _failure(respond: Callable[[Request], Answer], secret: str = SECRET) -> tuple[str, list[Request]]:
     with serving(respond) as server:
         with pytest.raises(ClusterError) as caught:
-            _issued(server.url, secret=secret).token()
+            _cache(server.url, secret=secret).token()
         [found] = caught.value.diagnostics
         assert found.code == "K526"
         assert server.url in found.detail
@@ -119,7 +119,7 @@ def test_the_second_way_of_discovery_does_as_well() -> None:
         return answer_json({"access_token": "abc"}) if request.path == "/t" else Answer(404)
 
     with serving(respond) as server:
-        assert _issued(server.url).token() == Secret("abc")
+        assert _cache(server.url).token() == Secret("abc")
 
 
 def test_a_secret_is_not_sent_in_the_open() -> None:
@@ -132,4 +132,4 @@ def test_an_issuer_that_is_not_there_is_told() -> None:
     with serving(lambda _: Answer()) as server:
         url = server.url
     with pytest.raises(ClusterError, match="cannot be reached"):
-        _issued(url).token()
+        _cache(url).token()

@@ -138,7 +138,7 @@ def test_without_schemas_the_system_topic_is_absent_only_where_the_list_lacks_it
         return bulk_policies.read_bulk(Broker(schemas=[schemas], ns=[listed]), _Events(), HERE)  # type: ignore[arg-type]
 
     for schemas in (no(404), {"getSchemaResponses": []}):
-        assert found(schemas, [other]) == BulkPolicies(there=False)
+        assert found(schemas, [other]) == BulkPolicies(topic_exists=False)
         for listed in ([other, own], [f"{own}-partition-0"]):
             assert found(schemas, listed) == BulkPolicies()
         for unreadable in (no(500), no(404, foreign=True), None):

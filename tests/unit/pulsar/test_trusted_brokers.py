@@ -16,7 +16,7 @@ import pytest
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import LostReplyError, Reply
 from kodoctl.pulsar.admin_http import CONNECTIONS, HttpAdmin
-from kodoctl.pulsar.confirmed_write import write
+from kodoctl.pulsar.confirmed_write import write_confirmed
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.trusted_brokers import ASK_EVERY_S, NAMED_FOR_S, Answer, Brokers, Course, NotNowError, topics_of
@@ -316,7 +316,7 @@ def test_a_write_whose_answer_is_lost_is_looked_up_before_it_is_sent_through_ano
         serving(lambda _: FINE) as second,
         _admin(first.url, second.url) as (admin, _),
     ):
-        reply = write(admin, "PUT", READ, {}, done=lambda: bool(looks.append(len(second.requests))))
+        reply = write_confirmed(admin, "PUT", READ, {}, done=lambda: bool(looks.append(len(second.requests))))
     assert reply is not None
     assert reply.ok
     assert (len(first.requests), len(second.requests), looks) == (1, 1, [0])

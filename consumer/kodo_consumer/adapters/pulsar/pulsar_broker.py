@@ -19,7 +19,7 @@ from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
-from kodoctl.pulsar.client_options import new_client
+from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.discarded_messages import client_log
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
@@ -138,7 +138,7 @@ class PulsarBroker:
         self._on_broken(problem)
 
     def _new_client(self) -> Any:
-        return new_client(self._connection, _OPEN_WITHIN)
+        return create_client(self._connection, _OPEN_WITHIN)
 
     def _begin_to_watch(self) -> None:
         if self._watcher is None:

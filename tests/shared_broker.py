@@ -31,7 +31,7 @@ _OUTCOME: Final = "outcome.json"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the shared broker answers, or each broker of a shared cluster; `cluster`: its name."""
+    """Addresses of the shared broker, or each broker of a shared cluster; `cluster`: its name."""
 
     admin_urls: tuple[str, ...]
     broker_urls: tuple[str, ...]
@@ -44,7 +44,7 @@ def open_run(base: Path, environ: Mapping[str, str]) -> Path:
     for folder in base.iterdir():
         if not _owner_lives(folder):
             close_run(folder, environ)
-    run = base / f"{os.getpid()}-{random.randrange(16**6):06x}"  # noqa: S311 - a name, not a secret
+    run = base / f"{os.getpid()}-{random.randrange(16**6):06x}"
     make_private(run)
     owner = process.identify(os.getpid())
     (run / _OWNER).write_text(json.dumps(asdict(owner) if owner else None), encoding="utf-8")

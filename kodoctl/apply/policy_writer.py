@@ -1,0 +1,50 @@
+"""Requests of one policy of a topic or namespace, each sent only while the broker shows what the plan saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kodoctl.plan.field_diff import is_equal
+from kodoctl.pulsar.admin import NOT_SENT, Admin
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, poll_until, write_confirmed
+from kodoctl.pulsar.policy_requests import Write, rest_of_quota
+
+if TYPE_CHECKING:
+    from kodoctl.plan.policy_write_order import PolicyWrite
+    from kodoctl.topology.model.policies import PolicyValue
+
+
+def write_policy(
+    admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
+) -> None:
+    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
+    goes out only while nothing but what was planned to go is there.
+    """
+
+    def done() -> bool:
+        return is_equal(step.name, now(), step.after)
+
+    def as_planned() -> bool:
+        shown = now()
+        return is_equal(step.name, shown, step.before) or (
+            step.name == "backlog_quota" and rest_of_quota(shown, step.before)
+        )
+
+    def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
+        if done():
+            return None
+        if not poll_until(as_planned):  # another broker may show late what was written right before
+            told = f"planned from {step.before}, now {now()}"
+            raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
+        return query
+
+    for one in requests:
+        where, query = f"{path}/{one.path}", dict(one.query)
+        if one.method == "DELETE":
+            delete(admin, where, partial(look, query))
+        else:
+            write_confirmed(
+                admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done
+            )
