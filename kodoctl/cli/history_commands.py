@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,6 +15,9 @@ from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, one_line, reading, say, tell
 from kodoctl.errors import RefusedError
+
+if TYPE_CHECKING:
+    from kodoctl.documents.history_document import ApplyRow, HistoryDocument
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -47,9 +50,11 @@ def history(
         found = read(read_journal(session.admin, session.client, space))
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
-    shown = [to_json(one) for one in ([chosen(found.applies, apply_id)] if apply_id else found.applies)]
+    applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
+    shown = [cast("ApplyRow", to_json(one)) for one in applies]
     if output is Format.JSON:
-        say(json.dumps({"namespace": str(space), "applies": shown}, indent=2))
+        document: HistoryDocument = {"namespace": str(space), "applies": shown}
+        say(json.dumps(document, indent=2))
     elif apply_id:
         show_lines(apply_lines(shown[0]))
     else:
