@@ -162,7 +162,7 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
-    """What is left of a plan that was cut off: a journal says so, which is no approval."""
+    """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
     from kodoctl.planning.undo_planner import prepare_resume
 
     planned = shown_plan(prepare_resume(session, command_target.parse_namespace(namespace), destroy), session, approval)

@@ -38,7 +38,7 @@ class Approval:
 
     @property
     def approved(self) -> Approval:
-        """Of what was approved before: only protected contexts are asked about."""
+        """The same for a plan approved before: only protected contexts are asked about."""
         return replace(self, auto_approve=True)
 
 
@@ -143,9 +143,7 @@ def interruptible_apply() -> AbstractContextManager[threading.Event]:
 
 
 def lock_seconds(text: str) -> float:
-    """`--lock-timeout` in seconds: looked at first, so that nobody answers a question for
-    nothing. Raises UsageError.
-    """
+    """`--lock-timeout` in seconds, read before any question is asked. Raises UsageError."""
     from kodoctl.topology.units import Duration, UnitError
 
     try:

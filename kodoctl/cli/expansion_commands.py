@@ -120,7 +120,7 @@ def graph(
 
 
 def is_output_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 

@@ -90,7 +90,7 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Before anything that takes time."""
+        """Prints the first line, before anything that takes time."""
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

@@ -95,7 +95,7 @@ def report(
 
 
 def _writable(file: str, png: str | None) -> None:
-    """Before Spark takes its time: folders are made, and a file that cannot be written is told."""
+    """Makes the folders, and raises UsageError for a file that cannot be written, before Spark takes its time."""
     for folder in (Path(file).parent, *([Path(png)] if png else [])):
         make_folder(folder)
     if Path(file).is_dir():

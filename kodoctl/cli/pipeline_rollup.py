@@ -71,10 +71,10 @@ def rollup(
 
 
 class _View(PipelineProgress):
-    """What is counted, and the tables."""
+    """Progress of a count, and its tables."""
 
     def work(self, work: RollupScope) -> None:
-        """What there is to count."""
+        """Prints how many batches are going to be counted, and why."""
         batches = many(work.fresh, "batch", "batches")
         why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
         text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")

@@ -149,7 +149,9 @@ def _duration(text: str) -> Duration:
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """What was reviewed long ago says little of today: letters have come, died again and been fixed elsewhere."""
+    """Raises RefusedError for a plan older than `most`: since then letters have come, died again and been fixed
+    elsewhere.
+    """
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
         detail = (

@@ -156,7 +156,7 @@ def remembered(store: str | None, family: RecallSource, *, again: bool) -> Itera
 
 
 def level_named(text: str | None) -> Level | None:
-    """What --to says. Raises UsageError."""
+    """The level of --to. Raises UsageError."""
     from kodoctl.topology.names import Level
 
     try:
@@ -167,7 +167,7 @@ def level_named(text: str | None) -> Level | None:
 
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
-    """What --edit says. Raises UsageError."""
+    """The patch of --edit, with the schema that payloads of the topic have. Raises UsageError."""
     from kodoctl.recall.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.stored_message import NotJsonError
 

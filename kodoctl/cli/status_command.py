@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StatusFormat(StrEnum):
-    """How a status is printed."""
+    """Views of a status."""
 
     TEXT = "text"
     JSON = "json"

@@ -146,7 +146,7 @@ def _without(document: FleetDocument) -> str:
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
-    """As much of each group as its share of a comment holds."""
+    """Markdown of all groups, each cut to its share of a comment."""
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
     parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
