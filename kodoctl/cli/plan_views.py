@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.fleet_document import FleetDocument
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
-    from kodoctl.render.plan_text import Line
+    from kodoctl.render.line import Line
 
 D = TypeVar("D")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from kodoctl.console import columns, say, tell
 from kodoctl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from kodoctl.render.plan_text import Line
+    from kodoctl.render.line import Line
 
 
 def show_lines(lines: Iterable[Line]) -> None:

@@ -14,10 +14,11 @@ from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
 from kodoctl.render.html_page import page
+from kodoctl.render.line import Line
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
-from kodoctl.render.plan_text import MAX_LISTED, Line, body_lines, finding_lines
+from kodoctl.render.plan_text import MAX_LISTED, body_lines, finding_lines
 
 if TYPE_CHECKING:
     from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember
