@@ -26,7 +26,7 @@ KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
 
-.PHONY: help setup demo demo-pipeline test browser test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
+.PHONY: help setup demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,14 +42,14 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
+test: $(READY) programs check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
 	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
 
-browser: ## A Chromium for the tests of pages, where none is there and it can be had
-	@.ci/browser
+programs: ## Chromium and Graphviz for the tests that run them, where they are missing and can be had
+	@.ci/programs
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
@@ -100,7 +100,7 @@ format: $(READY) ## Rewrite sources as the style asks
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra draw --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
 	set -e; for group in build audit; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
 	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 

@@ -26,7 +26,7 @@ def main() -> None:
     """All of them."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
-        sys.exit("no Chromium on PATH: `make browser` installs one on Debian")
+        sys.exit("no Chromium on PATH: `make programs` installs one on Debian")
     HERE.mkdir(exist_ok=True)
     document = made()
     (HERE / "report-chat.png").write_bytes(dict(for_chat(document))["verdict.png"])

@@ -47,7 +47,7 @@ class _Streams:
         self.problem: OSError | None = None  # why one was lost, the first
 
     def begin(self, *, only_reads: bool) -> None:
-        """Of a new command."""
+        """Starts a new command."""
         self.only_reads, self.problem = only_reads, None
 
     def lost(self, problem: OSError, stream: IO[Any]) -> None:
@@ -60,7 +60,7 @@ class _Streams:
 
 
 class OutputLostError(Exception):
-    """Nobody takes what a command prints, and it does nothing else."""
+    """The reader of a command's output left, and printing is all that the command does."""
 
 
 _streams = _Streams()
@@ -88,7 +88,7 @@ def tell(text: str) -> None:
 
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
-    """Whom a session tells of a wait for the cluster that is long (kodoctl.pulsar.wait_monitor)."""
+    """Prints a long wait for the cluster (kodoctl.pulsar.wait_monitor)."""
     end = f"at most {limit:.0f} s" if seconds < limit else f"longer than {limit:.0f} s, with its last try"
     tell(f"Waiting for the cluster, {seconds:.0f} s so far, {end}: {one_line(what, 300)}")
 
@@ -101,7 +101,7 @@ def one_line(value: object, limit: int) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether a person can be asked: standard input and error are a terminal, and this is no CI."""
+    """True if a person can be asked: standard input and error are a terminal, and this is no CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 

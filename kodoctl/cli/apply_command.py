@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, carry_out, check_files, confirm, lock_seconds, shown_plan
+from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, check_files, confirm, shown_plan
 from kodoctl.cli.command_target import TargetClusters, reaches
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import bundles
 from kodoctl.cli.plan_views import read_any_plan, read_plan, show_plan
 from kodoctl.cli.planning_flow import PlanFlags, prepare_files
 from kodoctl.console import Environment, command
@@ -47,6 +47,7 @@ Resume = Annotated[
 
 @command
 @reaches
+@bundles("approval", approval_of)
 def apply(
     reach: TargetClusters,
     paths: Annotated[
@@ -54,10 +55,6 @@ def apply(
         typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"),
     ] = None,
     env: Environment = None,
-    auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
-    lock_timeout: plan_options.LockTimeout = "0s",
-    output: plan_options.StreamFormat = Format.TEXT,
     adopt: plan_options.Adopt = None,
     allow_destroy: plan_options.AllowDestroy = None,
     allow_share: plan_options.AllowShare = None,
@@ -66,10 +63,10 @@ def apply(
     resume: Resume = None,
     targets: plan_options.Targets = None,
     excludes: plan_options.Excludes = None,
-    verbose: plan_options.Verbose = False,
+    *,
+    approval: Approval,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
-    approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
     given = PlanFlags(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:
@@ -165,7 +162,7 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
-    """What is left of a plan that was cut off: a journal says so, which is no approval."""
+    """The rest of a plan that was cut off, confirmed and carried out: the journal that has it is no approval."""
     from kodoctl.planning.undo_planner import prepare_resume
 
     planned = shown_plan(prepare_resume(session, command_target.parse_namespace(namespace), destroy), session, approval)

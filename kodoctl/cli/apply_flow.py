@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import command_target
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_progress import ApplyProgress
 from kodoctl.cli.apply_report import report_json, show_report
+from kodoctl.cli.options import Format
 from kodoctl.cli.plan_views import show_plan
+from kodoctl.cli.terminal import interruptible
 from kodoctl.console import finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
@@ -39,8 +38,19 @@ class Approval:
 
     @property
     def approved(self) -> Approval:
-        """Of what was approved before: only protected contexts are asked about."""
+        """The same for a plan approved before: only protected contexts are asked about."""
         return replace(self, auto_approve=True)
+
+
+def approval_of(
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
+    lock_timeout: plan_options.LockTimeout = "0s",
+    output: plan_options.StreamFormat = Format.TEXT,
+    verbose: plan_options.Verbose = False,
+) -> Approval:
+    """The options that all commands have that apply. Raises UsageError for a wrong --lock-timeout."""
+    return Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
@@ -93,7 +103,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
     tell_without_port(session)
     try:
         options = RunOptions(command_target.who(), approval.lock_timeout, verb, command_target.commit_of(plan.paths))
-        with interruptible() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
+        with interruptible_apply() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
             result = run(
                 session,
                 plan,
@@ -127,29 +137,13 @@ def quiet(_: str) -> None:
     """Discards a message about the progress of an apply, for commands without --verbose."""
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
+def interruptible_apply() -> AbstractContextManager[threading.Event]:
     """An event that Ctrl-C sets: an apply then stops after its running calls."""
-    stop = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def _interrupt(stop: threading.Event) -> None:
-    if stop.is_set():
-        tell("Stopped at once. The next plan shows what is left.")
-        os._exit(ExitCode.INTERRUPTED)
-    tell("Interrupted: finishing the running calls, then stopping. Again to stop at once.")
-    stop.set()
+    return interruptible("finishing the running calls", "The next plan shows what is left.")
 
 
 def lock_seconds(text: str) -> float:
-    """`--lock-timeout` in seconds: looked at first, so that nobody answers a question for
-    nothing. Raises UsageError.
-    """
+    """`--lock-timeout` in seconds, read before any question is asked. Raises UsageError."""
     from kodoctl.topology.units import Duration, UnitError
 
     try:

@@ -125,7 +125,7 @@ def environment_of(connection: Connection, asked: str | None) -> str | None:
 
 
 def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
-    """The files, linted and expanded. Raises InvalidFileError with every error; warnings are told and go on."""
+    """The files, linted and expanded. Raises InvalidFileError with every error; warnings are printed and go on."""
     from kodoctl.cli.git import source_of_topology
     from kodoctl.plan.inventory import desired
     from kodoctl.topology.lint.linter import check_set

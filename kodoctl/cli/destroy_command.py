@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds, shown_plan
+from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import bundles
 from kodoctl.console import Environment, command, tell
 from kodoctl.errors import UsageError, error
 
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
 
 @command
 @connects
+@bundles("approval", approval_of)
 def destroy(
     target: TargetOptions,
     paths: Annotated[
@@ -45,20 +46,16 @@ def destroy(
         ),
     ] = None,
     env: Environment = None,
-    auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
-    lock_timeout: plan_options.LockTimeout = "0s",
-    output: plan_options.StreamFormat = Format.TEXT,
     allow_destroy: plan_options.AllowDestroy = None,
-    verbose: plan_options.Verbose = False,
+    *,
+    approval: Approval,
 ) -> None:
     """Delete everything a topology created. What it adopted is forgotten, not deleted."""
-    approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is Format.JSON, verbose)
     with target.session() as session:
         planned = _prepared(session, paths, name, namespace, env, allow_destroy)
         shown_plan(planned, session, approval)
         if planned.empty:
-            if verbose:
+            if approval.verbose:
                 command_target.tell_total(session)
             return
         confirm(session.connection, approval, question="Destroy all of this?")

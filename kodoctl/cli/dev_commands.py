@@ -125,7 +125,9 @@ def up(
 
 
 def _usable_config(places: Homes, name: str) -> Path:
-    """Where the instance's context goes; faults in it are better met before the broker starts."""
+    """The configuration file of the instance's context; read before the broker starts, so that faults in it show
+    early.
+    """
     from kodoctl.dev import contexts
     from kodoctl.pulsar.connection import read_contexts, user_config
 

@@ -18,7 +18,7 @@ _EVERY_SECONDS = 10.0
 
 @contextmanager
 def shown() -> Iterator[Tell]:
-    """Whom to tell while something takes long."""
+    """The function that prints a line while something takes long."""
     console = Console(stderr=True)
     if console.is_terminal:
         with console.status("") as status:

@@ -11,7 +11,7 @@ _TITLES = ("NAME", "STATE", "PULSAR", "AUTH", "ADMIN", "BROKER")
 
 
 def started(document: Mapping[str, Any]) -> str:
-    """How to connect to a broker that is ready."""
+    """Addresses and commands of a broker that is ready."""
     name = document["name"]
     head = "runs already" if document["already"] else f"is ready after {document['seconds']:.0f} s"
     rows = [
@@ -60,7 +60,7 @@ def _node_lines(documents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _addresses(one: Mapping[str, Any]) -> tuple[str, str]:
-    """Of a cluster the first of each kind, and how many more there are: six addresses fit no screen."""
+    """The first address of each kind of a cluster, and how many more there are: six addresses fit no screen."""
     return _first(one["admin_url"]), _first(one["broker_url"])
 
 

@@ -48,7 +48,7 @@ def editor_schema(file: Path) -> EditorSchema:
 
 
 def _places(folder: Path) -> list[Path]:
-    """The folder and those above it up to its repository's; outside of one nobody else's folders are looked into."""
+    """The folder and those above it in its repository; only the folder itself outside of a repository."""
     above = [folder, *folder.parents]
     root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
     return above[: root + 1]

@@ -96,12 +96,13 @@ def graph(
 ) -> None:
     """Draw lanes and the ways messages take between them.
 
-    Mermaid shows in pull requests and wikis, DOT goes to Graphviz; SVG and PNG need matplotlib
-    (pip install '.[draw]' in a clone of kodoctl).
+    Mermaid shows in pull requests and wikis, DOT goes to Graphviz. SVG and PNG are drawn by Graphviz: it must be
+    installed (the package `graphviz`).
 
     Example: kodoctl graph topologies/trade.yaml --topic orders --output orders.svg
     """
-    from kodoctl.render.graph_text import TEXTS
+    from kodoctl.cli.graphviz import draw
+    from kodoctl.render.graph_text import dot, mermaid
     from kodoctl.topology.graph import lane_graph
 
     expansions, _ = load_expansions(paths, environment)
@@ -110,16 +111,16 @@ def graph(
         raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
     lanes = lane_graph(expansions, topic)
     chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
-    if chosen.value in TEXTS:
-        write_output(TEXTS[chosen.value](lanes), file)
+    if chosen is GraphFormat.MERMAID:
+        write_output(mermaid(lanes), file)
+    elif chosen is GraphFormat.DOT:
+        write_output(dot(lanes), file)
     else:
-        from kodoctl.render.graph_image import draw
-
-        write_picture(draw(lanes, chosen.value), file)
+        write_picture(draw(dot(lanes), chosen.value), file)
 
 
 def is_output_terminal() -> bool:
-    """Whether a person reads standard output."""
+    """True if standard output is a terminal."""
     return sys.stdout.isatty()
 
 

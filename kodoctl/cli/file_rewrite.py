@@ -33,7 +33,7 @@ class Formatted:
     findings: tuple[Diagnostic, ...] = ()
 
     def diff(self) -> str:
-        """What changes, as a unified diff."""
+        """The changes as a unified diff."""
         lines = difflib.unified_diff(
             self.before.splitlines(), self.after.splitlines(), f"{self.name}", f"{self.name} (formatted)", lineterm=""
         )

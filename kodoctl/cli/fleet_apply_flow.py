@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kodoctl.cli import command_target
-from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
+from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible_apply, quiet, tell_without_port
 from kodoctl.cli.apply_progress import ApplyProgress
 from kodoctl.cli.apply_report import report_json, show_report
 from kodoctl.cli.fleet_planning_flow import open_all, plan_all, shown_targets
@@ -120,7 +120,7 @@ def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[s
     options = RunOptions(
         command_target.who(), approval.lock_timeout, "apply", command_target.commit_of(tasks[0].plan.paths)
     )
-    with interruptible() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
+    with interruptible_apply() as stop, ApplyProgress(stream_json=approval.json_output) as progress:
         ended = run_fleet(
             tasks,
             [member.context for member in fleet.unreached],

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
+from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
-from kodoctl.cli.plan_views import show_plan
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, one_line, reading, say, tell
-from kodoctl.errors import RefusedError
+
+if TYPE_CHECKING:
+    from kodoctl.documents.history_document import ApplyRow, HistoryDocument
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -47,9 +48,11 @@ def history(
         found = read(read_journal(session.admin, session.client, space))
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
-    shown = [to_json(one) for one in ([chosen(found.applies, apply_id)] if apply_id else found.applies)]
+    applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
+    shown = [cast("ApplyRow", to_json(one)) for one in applies]
     if output is Format.JSON:
-        say(json.dumps({"namespace": str(space), "applies": shown}, indent=2))
+        document: HistoryDocument = {"namespace": str(space), "applies": shown}
+        say(json.dumps(document, indent=2))
     elif apply_id:
         show_lines(apply_lines(shown[0]))
     else:
@@ -58,6 +61,7 @@ def history(
 
 @command
 @connects
+@bundles("approval", approval_of)
 def undo(
     target: TargetOptions,
     apply_id: Annotated[
@@ -65,33 +69,21 @@ def undo(
         typer.Argument(help="The apply, as history shows it; `last` is the latest.", metavar="ID", show_default=False),
     ],
     namespace: Namespace,
-    auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
-    lock_timeout: plan_options.LockTimeout = "0s",
-    output: plan_options.StreamFormat = Format.TEXT,
     allow_destroy: plan_options.AllowDestroy = None,
-    verbose: plan_options.Verbose = False,
+    *,
+    approval: Approval,
 ) -> None:
     """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.planning.undo_planner import prepare_undo
 
-    json_output, wait, space = (
-        output is Format.JSON,
-        lock_seconds(lock_timeout),
-        command_target.parse_namespace(namespace),
-    )
+    space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
-        planned, applied = found.plan, found.applied
-        if not json_output:
-            show_plan(planned, command_target.shown_target(session.connection))
-        if planned.refused:
-            raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        planned, applied = shown_plan(found.plan, session, approval), found.applied
         if planned.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return
-        approval = Approval(auto_approve, confirm_name, wait, json_output, verbose)
         confirm(session.connection, approval, question="Take this back?")
         commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
         tell(f"Then revert {commit}: else the next apply does it again.")

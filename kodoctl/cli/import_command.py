@@ -99,7 +99,7 @@ def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
 
 
 def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[NamespaceName, Path]:
-    """Where each goes. Raises UsageError with every file that is there already."""
+    """The file of each namespace. Raises UsageError with every file that exists already."""
     tenants = {space.tenant for space in spaces}
     files = {
         space: Path(out, *([space.tenant] if len(tenants) > 1 else []), f"{space.namespace}.yaml")
@@ -135,7 +135,7 @@ def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> 
 
 
 def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
-    """A file a namespace. One that cannot be imported stops no other: all problems are told at the end."""
+    """A file for each namespace. One that cannot be imported stops no other: all problems are reported at the end."""
     from kodoctl.plan.importing.import_planner import import_namespace
 
     names = Counter(space.namespace for space in files)

@@ -41,18 +41,35 @@ class Format(StrEnum):
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:
-    """A decorator of commands: their one `parameter` becomes these options, and is what `gather` makes of them."""
+    """A decorator of commands: their one `parameter` becomes these options, the last ones, and is what `gather` makes of
+    them.
+    """
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]
+    return _replaces(parameter, added, gather, last=True)
 
+
+def bundles(parameter: str, gather: Callable[..., Any]) -> Callable[[C], C]:
+    """A decorator of commands: in the place of their one `parameter` they have the parameters of `gather`, whose result
+    it is. `gather` is a function or a dataclass, annotated as commands are.
+    """
+    return _replaces(parameter, list(inspect.signature(gather, eval_str=True).parameters.values()), gather)
+
+
+def _replaces(
+    parameter: str, added: list[inspect.Parameter], gather: Callable[..., Any], *, last: bool = False
+) -> Callable[[C], C]:
     def decorate(function: C) -> C:
         own = inspect.signature(function, eval_str=True)
-        kept = [found for name, found in own.parameters.items() if name != parameter]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in options.items()]
+        kept = list(own.parameters.values())
+        place = list(own.parameters).index(parameter)
+        before, after = kept[:place], kept[place + 1 :]
+        together = [*before, *after, *added] if last else [*before, *added, *after]
 
         def run(**given: Any) -> Any:
-            return function(**{parameter: gather(**{name: given.pop(name) for name in options})}, **given)
+            return function(**{parameter: gather(**{one.name: given.pop(one.name) for one in added})}, **given)
 
-        parameters = [found.replace(kind=kind) for found in kept] + added
+        parameters = [found.replace(kind=inspect.Parameter.KEYWORD_ONLY) for found in together]
         run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
         run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {found.name: found.annotation for found in parameters}

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import command_target, plan_options
-from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
+from kodoctl.cli import command_target
+from kodoctl.cli.apply_flow import Approval, approval_of, carry_out, confirm, shown_plan
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
-from kodoctl.cli.plan_views import show_plan
+from kodoctl.cli.options import bundles
 from kodoctl.console import command, tell
-from kodoctl.errors import RefusedError, UsageError, error
+from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.live_inventory import ReadScope
@@ -25,6 +24,7 @@ def register(app: typer.Typer) -> None:
 
 @command
 @connects
+@bundles("approval", approval_of)
 def forget(
     target: TargetOptions,
     addresses: Annotated[
@@ -40,29 +40,21 @@ def forget(
             "--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).", metavar="TENANT/NAMESPACE"
         ),
     ] = None,
-    auto_approve: plan_options.AutoApprove = False,
-    confirm_name: plan_options.Confirm = None,
-    lock_timeout: plan_options.LockTimeout = "0s",
-    output: plan_options.StreamFormat = Format.TEXT,
-    verbose: plan_options.Verbose = False,
+    *,
+    approval: Approval,
 ) -> None:
     """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
     from kodoctl.plan.forget import forget_plan
     from kodoctl.pulsar.live_inventory import read_live
 
-    json_output, wait = output is Format.JSON, lock_seconds(lock_timeout)
     scope = _forget_scope(addresses or [], name or [], namespace or [])
     with target.session() as session:
         live = read_live(session.admin, session.client, scope)
         planned = forget_plan(live, addresses or (), frozenset(name or ()))
-        if not json_output:
-            show_plan(planned, command_target.shown_target(session.connection))
-        if planned.refused:
-            raise RefusedError(*(planned.findings if json_output else ()))
-        approval = Approval(auto_approve, confirm_name, wait, json_output, verbose)
+        shown_plan(planned, session, approval)
         confirm(session.connection, approval, question="Forget these?")
         carry_out(session, planned, approval, verb="forget")
-    if not json_output:
+    if not approval.json_output:
         tell("A file that still declares them would adopt them again.")
 
 

@@ -9,56 +9,46 @@ import typer
 
 from kodoctl.cli import command_target
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import (
-    LANDING,
-    Conf,
-    File,
-    LandingOption,
-    Master,
+    LandedFlags,
     Output,
     lightly,
     new_run,
     one_expansion,
-    spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
-from kodoctl.console import Environment, command, say, tell_wait
+from kodoctl.console import command, say, tell_wait
 from kodoctl.documents.audit_document import AuditDocument
-from kodoctl.pipeline.command_hint import command_line
 
 
 @command
 @connects
+@bundles("asked", LandedFlags)
 def audit(
     target: TargetOptions,
-    topology: File,
-    landing: LandingOption = LANDING,
+    asked: LandedFlags,
     ledger: LedgerOption = LEDGER,
-    env: Environment = None,
-    master: Master = None,
-    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "audit of what was landed")
-    settings, keys = spark_settings(master, conf), signing_keys()
+    settings, keys = asked.settings(), signing_keys()
     connection = target.connection()
-    expansion = one_expansion(topology, command_target.environment_of(connection, env))
+    expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
     from kodoctl.pipeline.audit.audit_inputs import run_audit
     from kodoctl.pipeline.audit.report import EXIT_CODES
     from kodoctl.pipeline.audit.verdict import Outcome
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold, read_at
+    from kodoctl.pipeline.ingest.landing_store import read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
     from kodoctl.render.audit_text import lines
 
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing))
+    place = asked.place(expansion)
     at = read_at(place.manifests())
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,

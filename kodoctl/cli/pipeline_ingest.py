@@ -79,7 +79,7 @@ class _View(PipelineProgress):
     """Batches and the result."""
 
     def topics(self, request: IngestRequest, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
-        """What is going to be read."""
+        """Prints the topics that are going to be read. Raises ClusterError where there is none."""
         if not topics:
             detail = f"{request.expansion.name} is not applied there: `kodoctl apply` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))

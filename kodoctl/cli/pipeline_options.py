@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,8 +14,9 @@ import typer
 from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
 from kodoctl.cli.spark_progress import STARTS, Bar
-from kodoctl.console import say
+from kodoctl.console import Environment, say
 from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
@@ -54,6 +55,34 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
     return SparkSettings(master, configuration_of(conf or ()), submitted, environ=dict(os.environ))
 
 
+@dataclass(frozen=True, slots=True)
+class LandedFlags:
+    """Arguments and options of the commands that read what was landed."""
+
+    topology: File
+    landing: LandingOption = LANDING
+    env: Environment = None
+    master: Master = None
+    conf: Conf = None
+
+    @property
+    def typed(self) -> str:
+        """The arguments as they are typed in another command, for hints."""
+        return command_line(self.topology, self.env, self.landing)
+
+    def settings(self) -> SparkSettings:
+        """Settings of the Spark session; see spark_settings."""
+        return spark_settings(self.master, self.conf)
+
+    def place(self, expansion: Expansion, *, messages: bool = False) -> Landing:
+        """The tables of a topology. Raises UsageError where nothing was landed, or no messages where they are needed."""
+        from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+
+        place = Landing(self.landing, expansion.name, expansion.topology.environment)
+        must_hold(place, self.typed, messages=messages)
+        return place
+
+
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
     """The same for a session that reads what has landed there."""
     return replace(settings, light=place.is_small())
@@ -90,7 +119,7 @@ class PipelineProgress:
             self.bar.tell(text)
 
     def begin(self, what: str) -> None:
-        """Before anything that takes time."""
+        """Prints the first line, before anything that takes time."""
         self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
 
     @property

@@ -6,42 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import plan_options
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
-from kodoctl.cli.recall_apply import (
-    MAX_AGE,
-    ApplyFlags,
-    Attempt,
-    HashOption,
-    MaxAge,
-    PlanFile,
-    RateOption,
-    TopologyFile,
-    apply_plan,
-)
-from kodoctl.cli.recall_commands import level_named, patch_in, prepare_plan, remembered, show_plan
-from kodoctl.cli.recall_options import (
-    LEDGER,
-    Again,
-    Because,
-    File,
-    LedgerOption,
-    Limit,
-    Out,
-    Output,
-    Patch,
-    Store,
-    Subscription,
-    To,
-    Topic,
-    Where_,
-    family_in,
-    signing_keys,
-)
+from kodoctl.cli.recall_apply import ApplyFlags, Attempt, apply_plan
+from kodoctl.cli.recall_commands import prepare_plan, show_plan
+from kodoctl.cli.recall_options import Output, RecallFlags, family_in, signing_keys
 from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
-from kodoctl.console import Environment, command
+from kodoctl.console import command
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import command_line
@@ -65,22 +37,11 @@ Landed = Annotated[
 @app.command("plan")
 @command
 @connects
+@bundles("asked", RecallFlags)
 def plan(
     target: TargetOptions,
-    topology: File,
-    topic: Topic,
-    subscription: Subscription,
-    where: Where_,
-    to: To = None,
-    limit: Limit = 10_000,
-    again: Again = False,
-    edit: Patch = None,
-    because: Because = "",
-    out: Out = None,
+    asked: RecallFlags,
     landing: Landed = None,
-    ledger: LedgerOption = LEDGER,
-    store: Store = None,
-    env: Environment = None,
     master: Master = None,
     conf: Conf = None,
     output: Output = Format.TEXT,
@@ -96,18 +57,13 @@ def plan(
 
     with target.session() as session:
         _check_address(session.connection)
-        loaded, family = family_in(session, topology, env, topic, subscription)
-        patch = patch_in(edit, loaded, topic) if edit else None
+        loaded, family = family_in(session, asked.topology, asked.env, asked.topic, asked.subscription)
         place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
         if place is not None:
-            must_hold(place, command_line(topology, loaded.environment, landing or ""))
+            must_hold(place, command_line(asked.topology, loaded.environment, landing or ""))
         choosing = DeadLetterSelector(session, lambda: bar.session(settings), place)
-        with remembered(store, family, again=again) as done:
-            made = prepare_plan(
-                session, RecallAction.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
-                because=because, edit=patch, done=done, fill=choosing, run=run,
-            )  # fmt: skip
-        show_plan(made, session, out, output, "pipeline recall apply")
+        made = prepare_plan(session, RecallAction.SEND, asked, loaded, family, fill=choosing, run=run)
+        show_plan(made, session, asked.out, output, "pipeline recall apply")
     if choosing.unseen > 0:
         entries = many(choosing.unseen, "entry", "entries")
         is_ = "is" if choosing.unseen == 1 else "are"
@@ -119,15 +75,10 @@ def plan(
 @app.command("apply")
 @command
 @connects
+@bundles("asked", ApplyFlags)
 def apply(
     target: TargetOptions,
-    plan: PlanFile,
-    rate: RateOption = "200/s",
-    ledger: LedgerOption = LEDGER,
-    topology: TopologyFile = None,
-    hash_: HashOption = None,
-    max_age: MaxAge = MAX_AGE,
-    confirm_name: plan_options.Confirm = None,
+    asked: ApplyFlags,
     master: Master = None,
     conf: Conf = None,
     output: Output = Format.TEXT,
@@ -154,7 +105,7 @@ def apply(
             attempt.largest,
         )
 
-    apply_plan(target, ApplyFlags(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)
+    apply_plan(target, asked, output, helped)
 
 
 def _check_address(connection: Connection) -> None:

@@ -8,22 +8,17 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import (
-    LANDING,
-    Conf,
-    File,
-    LandingOption,
-    Master,
+    LandedFlags,
     Output,
     lightly,
     new_run,
     one_expansion,
-    spark_settings,
 )
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import show_lines
-from kodoctl.console import Environment, command, say, tell
+from kodoctl.console import command, say, tell
 from kodoctl.documents.recommendation_document import RecommendationDocument
 
 Goal = Annotated[
@@ -33,13 +28,10 @@ Goal = Annotated[
 
 
 @command
+@bundles("asked", LandedFlags)
 def recommend(
-    topology: File,
-    landing: LandingOption = LANDING,
-    env: Environment = None,
+    asked: LandedFlags,
     goal: Goal = "10s",
-    master: Master = None,
-    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell which tenants make others wait, with a patch of the topology file that moves them. Changes nothing.
@@ -49,9 +41,8 @@ def recommend(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "recommend")
-    settings = spark_settings(master, conf)
-    from kodoctl.pipeline.command_hint import command_line, duration
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    settings = asked.settings()
+    from kodoctl.pipeline.command_hint import duration
     from kodoctl.pipeline.recommend.job import recommend as look
     from kodoctl.pipeline.recommend.report import document
     from kodoctl.pipeline.recommend.verified_patch import patch_topology
@@ -60,9 +51,8 @@ def recommend(
     from kodoctl.render.recommendation_text import lines
 
     wanted = duration("--goal", goal)
-    expansion = one_expansion(topology, env)
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing), messages=True)
+    expansion = one_expansion(asked.topology, asked.env)
+    place = asked.place(expansion, messages=True)
     check_counted(place)
     with bar.session(lightly(settings, place)) as spark:
         tables = counted(spark, place)

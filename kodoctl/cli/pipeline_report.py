@@ -13,22 +13,17 @@ import typer
 from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import (
-    LANDING,
-    Conf,
-    File,
-    LandingOption,
-    Master,
+    LandedFlags,
     Output,
     lightly,
     new_run,
     one_expansion,
-    spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
-from kodoctl.console import Environment, columns, command, say, tell_wait, write_file
+from kodoctl.console import columns, command, say, tell_wait, write_file
 from kodoctl.documents.report_document import ReportDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.command_hint import command_line
@@ -47,35 +42,30 @@ Pictures = Annotated[
 
 @command
 @connects
+@bundles("asked", LandedFlags)
 def report(
     target: TargetOptions,
-    topology: File,
-    landing: LandingOption = LANDING,
+    asked: LandedFlags,
     out: Out = None,
     png: Pictures = None,
     ledger: LedgerOption = LEDGER,
-    env: Environment = None,
-    master: Master = None,
-    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "report on what was landed")
-    settings, keys = spark_settings(master, conf), signing_keys()
+    settings, keys = asked.settings(), signing_keys()
     check_drawable()
     connection = target.connection()
-    expansion = one_expansion(topology, command_target.environment_of(connection, env))
-    from kodoctl.pipeline.ingest.landing_store import DEFAULT, Landing, must_hold
+    expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
+    from kodoctl.pipeline.ingest.landing_store import DEFAULT
     from kodoctl.pipeline.report.document import ReportOrigin, document
     from kodoctl.pipeline.report.job import gather
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    again = command_line(topology, env, landing)
-    must_hold(place, again)
+    place = asked.place(expansion)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
     with (
@@ -88,14 +78,14 @@ def report(
         made_at=int(time.time() * 1000),
         topology=expansion.name,
         environment=expansion.topology.environment,
-        file=command_line(topology, env, DEFAULT),
-        typed=again,
+        file=command_line(asked.topology, asked.env, DEFAULT),
+        typed=asked.typed,
     )
     _write(document(about, facts), file, png, output)
 
 
 def _writable(file: str, png: str | None) -> None:
-    """Before Spark takes its time: folders are made, and a file that cannot be written is told."""
+    """Makes the folders, and raises UsageError for a file that cannot be written, before Spark takes its time."""
     for folder in (Path(file).parent, *([Path(png)] if png else [])):
         make_folder(folder)
     if Path(file).is_dir():

@@ -6,25 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import (
-    LANDING,
-    Conf,
-    File,
-    LandingOption,
-    Master,
+    LandedFlags,
     Output,
     PipelineProgress,
     lightly,
     new_run,
     one_expansion,
-    spark_settings,
 )
 from kodoctl.cli.terminal import say_folded, show_lines
-from kodoctl.console import Environment, command
+from kodoctl.console import command
 from kodoctl.documents.rollup_document import RollupDocument
 from kodoctl.formatting import many
-from kodoctl.pipeline.command_hint import command_line
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.rollup.job import RollupResult, RollupScope
@@ -41,28 +35,23 @@ Window = Annotated[
 
 
 @command
+@bundles("asked", LandedFlags)
 def rollup(
-    topology: File,
-    landing: LandingOption = LANDING,
-    env: Environment = None,
+    asked: LandedFlags,
     window: Window = None,
-    master: Master = None,
-    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
     view = _View(output, new_run())
     view.begin("rollup")
-    settings = spark_settings(master, conf)
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    settings = asked.settings()
     from kodoctl.pipeline.rollup import job
     from kodoctl.pipeline.rollup.report import parse_window
     from kodoctl.pipeline.rollup.summary import summary
 
     width = None if window is None else parse_window(window)
-    expansion = one_expansion(topology, env)
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing), messages=True)
+    expansion = one_expansion(asked.topology, asked.env)
+    place = asked.place(expansion, messages=True)
     with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)
@@ -71,10 +60,10 @@ def rollup(
 
 
 class _View(PipelineProgress):
-    """What is counted, and the tables."""
+    """Progress of a count, and its tables."""
 
     def work(self, work: RollupScope) -> None:
-        """What there is to count."""
+        """Prints how many batches are going to be counted, and why."""
         batches = many(work.fresh, "batch", "batches")
         why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
         text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")

@@ -10,22 +10,17 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.pipeline_options import (
-    LANDING,
-    Conf,
-    File,
-    LandingOption,
-    Master,
+    LandedFlags,
     Output,
     lightly,
     new_run,
     one_expansion,
-    spark_settings,
 )
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import show_lines
-from kodoctl.console import Environment, command, say, tell
+from kodoctl.console import command, say, tell
 from kodoctl.documents.simulation_document import SimulationDocument
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
@@ -67,16 +62,13 @@ Slots = Annotated[
 
 
 @command
+@bundles("asked", LandedFlags)
 def lab(
-    topology: File,
+    asked: LandedFlags,
     candidate: Candidate,
-    landing: LandingOption = LANDING,
-    env: Environment = None,
     messages: Newest = 100_000,
     handler_time: HandlerTime = None,
     slots: Slots = None,
-    master: Master = None,
-    conf: Conf = None,
     png: Pictures = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -87,27 +79,25 @@ def lab(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "lab")
-    settings = spark_settings(master, conf)
+    settings = asked.settings()
     if png:
         check_drawable()
         make_folder(Path(png))
-    from kodoctl.pipeline.command_hint import command_line, duration
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.command_hint import duration
     from kodoctl.pipeline.simulate import job
     from kodoctl.pipeline.simulate.comparison import document
     from kodoctl.render.simulation_charts import for_chat
     from kodoctl.render.simulation_text import lines
 
-    asked = job.SimulationRequest(
+    request = job.SimulationRequest(
         messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
     )
-    today = job.Side.of(one_expansion(topology, env))
+    today = job.Side.of(one_expansion(asked.topology, asked.env))
     then = job.candidate(today, *_read(candidate))
     job.changed(today, then)
-    place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing), messages=True)
+    place = asked.place(today.expansion, messages=True)
     with bar.session(lightly(settings, place)) as spark:
-        found, notes = job.build_simulations(spark, place, today, then, asked)
+        found, notes = job.build_simulations(spark, place, today, then, request)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
     made: SimulationDocument = {"run": run, **document(list(job.run_simulations(found, today, then)), notes)}
     pictures = list(for_chat(made)) if png else []

@@ -76,7 +76,7 @@ def allowances_of(
     take_over: bool,
     share: float | None = None,
 ) -> Allowances:
-    """What flags and the files' own lists allow."""
+    """Allowances of the flags and of the files' own lists."""
     from kodoctl.plan.diff import Allowances
 
     specs = [expansion.topology.spec for expansion in desired.expansions]

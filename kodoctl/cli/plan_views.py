@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 import typer
 
@@ -13,10 +14,15 @@ from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from kodoctl.documents.fleet_document import FleetDocument
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
+    from kodoctl.render.line import Line
+
+D = TypeVar("D")
+T = TypeVar("T")
 
 
 class PlanFormat(StrEnum):
@@ -65,52 +71,38 @@ def show(
 def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> None:
     """Any view of a plan, drawn from its JSON form; `target` says where it comes from."""
     from kodoctl.plan import plan_file
+    from kodoctl.render.plan_github import plan_github
+    from kodoctl.render.plan_html import plan_html
+    from kodoctl.render.plan_markdown import plan_markdown
+    from kodoctl.render.plan_text import plan_lines
 
-    data = plan_file.to_json(plan)
-    match output:
-        case PlanFormat.TEXT:
-            from kodoctl.render.plan_text import plan_lines
-
-            show_lines(plan_lines(data, target))
-        case PlanFormat.JSON:
-            import json
-
-            say(json.dumps(data, indent=2))
-        case PlanFormat.MARKDOWN:
-            from kodoctl.render.plan_markdown import plan_markdown
-
-            say(plan_markdown(data, target))
-        case PlanFormat.HTML:
-            from kodoctl.render.plan_html import plan_html
-
-            say(plan_html(data, target))
-        case PlanFormat.GITHUB:
-            from kodoctl.render.plan_github import plan_github
-
-            say(plan_github(data, target))
+    texts = {PlanFormat.MARKDOWN: plan_markdown, PlanFormat.HTML: plan_html, PlanFormat.GITHUB: plan_github}
+    _show(plan_file.to_json(plan), target, output, plan_lines, texts)
 
 
 def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
     """Any view of a plan over several clusters; `targets`: context -> where its plan comes from."""
     from kodoctl.plan import fleet as fleets
-    from kodoctl.render.fleet_text import fleet_github, fleet_lines, fleet_markdown
+    from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
 
-    data = fleets.to_json(fleet)
-    match output:
-        case PlanFormat.TEXT:
-            show_lines(fleet_lines(data, targets))
-        case PlanFormat.JSON:
-            import json
+    document = cast("FleetDocument", fleets.to_json(fleet))
+    texts = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
+    _show(document, targets, output, fleet_lines, texts)
 
-            say(json.dumps(data, indent=2))
-        case PlanFormat.MARKDOWN:
-            say(fleet_markdown(data, targets))
-        case PlanFormat.GITHUB:
-            say(fleet_github(data, targets))
-        case PlanFormat.HTML:
-            from kodoctl.render.fleet_text import fleet_html
 
-            say(fleet_html(data, targets))
+def _show(
+    document: D,
+    target: T,
+    output: PlanFormat,
+    lines: Callable[[D, T], Iterable[Line]],
+    texts: Mapping[PlanFormat, Callable[[D, T], str]],
+) -> None:
+    if output is PlanFormat.TEXT:
+        show_lines(lines(document, target))
+    elif output is PlanFormat.JSON:
+        say(json.dumps(document, indent=2))
+    else:
+        say(texts[output](document, target))
 
 
 def read_plan(file: str) -> Plan:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlanFlags:
-    """What the flags of a command allow, what they compare with, and which part they name."""
+    """Flags of a command that plans: what they allow, what they compare with, and the part that they name."""
 
     adopt: list[str] | None = None
     destroy: list[str] | None = None
@@ -59,7 +59,7 @@ def prepare_loaded(
     tell: Callable[[str], None] | None,
     may_reduce: bool = False,
 ) -> PlannedRun:
-    """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
+    """The plan against one cluster; `tell` prints requests and time; `may_reduce`: it will not be applied as it is."""
     from kodoctl.plan.targeting import TargetFlags
     from kodoctl.planning.planner import plan_live
 

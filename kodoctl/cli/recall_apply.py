@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,10 +15,10 @@ import typer
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, ask, confirm
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
-from kodoctl.cli.terminal import show_lines
+from kodoctl.cli.terminal import interruptible, show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
@@ -35,7 +32,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.sends_in_flight import ParallelSend, SendOptions, SendReport
     from kodoctl.topology.units import Duration
 
-MAX_AGE = "7d"
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
@@ -52,16 +48,15 @@ MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was m
 
 @dataclass(frozen=True, slots=True)
 class ApplyFlags:
-    """What a command was typed with."""
+    """Arguments and options of the commands that carry out a recall plan."""
 
-    plan: str
-    rate: str
-    ledger: str
-    topology: str | None
-    hash_: str | None
-    max_age: str
-    confirm_names: list[str] | None
-    output: Format
+    plan: PlanFile
+    rate: RateOption = "200/s"
+    ledger: LedgerOption = LEDGER
+    topology: TopologyFile = None
+    hash_: HashOption = None
+    max_age: MaxAge = "7d"
+    confirm_name: plan_options.Confirm = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +76,17 @@ class Attempt:
 
 @command
 @connects
-def apply(
-    target: TargetOptions,
-    plan: PlanFile,
-    rate: RateOption = "200/s",
-    ledger: LedgerOption = LEDGER,
-    topology: TopologyFile = None,
-    hash_: HashOption = None,
-    max_age: MaxAge = MAX_AGE,
-    confirm_name: plan_options.Confirm = None,
-    output: Output = Format.TEXT,
-) -> None:
+@bundles("asked", ApplyFlags)
+def apply(target: TargetOptions, asked: ApplyFlags, output: Output = Format.TEXT) -> None:
     """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
-    apply_plan(target, ApplyFlags(plan, rate, ledger, topology, hash_, max_age, confirm_name, output))
+    apply_plan(target, asked, output)
 
 
 def apply_plan(
-    target: TargetOptions, asked: ApplyFlags, helped: Callable[[Attempt], ParallelSend] | None = None
+    target: TargetOptions,
+    asked: ApplyFlags,
+    output: Format,
+    helped: Callable[[Attempt], ParallelSend] | None = None,
 ) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
     from kodoctl.recall import recall_plan_file
@@ -112,15 +101,15 @@ def apply_plan(
     with target.session() as session:
         edit, largest = _check_files(session, found, asked.topology)
         check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
-        if asked.output is Format.TEXT:
+        if output is Format.TEXT:
             _show(form, session)
         if found.empty:
             return
-        _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_names)
+        _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
-        report = _carry_out(session, found, edit, asked.ledger, per_second, signer, largest, helped)
+        report = _carry_out(session, found, edit, asked, per_second, signer, largest, helped)
         shown = _report_json(report, found, time.monotonic() - began)
-    _tell(report, shown, asked.output)
+    _tell(report, shown, output)
 
 
 def _tell(report: SendReport, shown: RecallReportDocument, output: Format) -> None:
@@ -160,7 +149,9 @@ def _duration(text: str) -> Duration:
 
 
 def _check_age(plan: RecallPlan, most: Duration) -> None:
-    """What was reviewed long ago says little of today: letters have come, died again and been fixed elsewhere."""
+    """Raises RefusedError for a plan older than `most`: since then letters have come, died again and been fixed
+    elsewhere.
+    """
     if plan.age(round(time.time() * 1000)) > most:
         made = time_text(plan.made_at)
         detail = (
@@ -233,7 +224,7 @@ def _carry_out(
     session: Session,
     plan: RecallPlan,
     edit: Edit | None,
-    ledger: str,
+    asked: ApplyFlags,
     per_second: float,
     signer: Signer | None,
     largest: Mapping[str, int],
@@ -245,24 +236,14 @@ def _carry_out(
     from kodoctl.recall.sender import RecallSender
     from kodoctl.recall.sends_in_flight import SendOptions
 
-    stop = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
-    try:
+    second = "The same command again goes on, and sends nothing twice."
+    with interruptible("waiting for the receipts of what was sent", second) as stop:
         orders = SendOptions(
             RateLimit(per_second), command_target.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer
         )
-        helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders, largest)) if helped else None
-        return RecallSender(plan, RecallCluster(session, largest), DeltaLedger(ledger), edit, orders, helpers).run()
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-def _interrupt(stop: threading.Event) -> None:
-    if stop.is_set():
-        tell("Stopped at once. The same command again goes on, and sends nothing twice.")
-        os._exit(ExitCode.INTERRUPTED)
-    tell("Interrupted: waiting for the receipts of what was sent, then stopping. Again to stop at once.")
-    stop.set()
+        helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
+        ledger = DeltaLedger(asked.ledger)
+        return RecallSender(plan, RecallCluster(session, largest), ledger, edit, orders, helpers).run()
 
 
 class _Progress:

@@ -15,21 +15,18 @@ import typer
 
 from kodoctl.cli import command_target, recall_apply
 from kodoctl.cli.command_target import TargetOptions, connects
-from kodoctl.cli.options import Format
+from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_options import (
     LEDGER,
-    Again,
     Because,
     File,
     LedgerOption,
     Limit,
     Out,
     Output,
-    Patch,
-    Store,
+    RecallFlags,
     Subscription,
-    To,
     Topic,
     Where_,
     declared_schema,
@@ -68,35 +65,15 @@ def register(parent: typer.Typer) -> None:
 
 @command
 @connects
-def plan(
-    target: TargetOptions,
-    topology: File,
-    topic: Topic,
-    subscription: Subscription,
-    where: Where_,
-    to: To = None,
-    limit: Limit = 10_000,
-    again: Again = False,
-    edit: Patch = None,
-    because: Because = "",
-    out: Out = None,
-    ledger: LedgerOption = LEDGER,
-    store: Store = None,
-    env: Environment = None,
-    output: Output = Format.TEXT,
-) -> None:
+@bundles("asked", RecallFlags)
+def plan(target: TargetOptions, asked: RecallFlags, output: Output = Format.TEXT) -> None:
     """Choose dead letters and freeze the choice: counts, samples, a hash. Consumes and sends nothing."""
     from kodoctl.recall.recall_plan import RecallAction
 
     with target.session() as session:
-        loaded, family = family_in(session, topology, env, topic, subscription)
-        patch = patch_in(edit, loaded, topic) if edit else None
-        with remembered(store, family, again=again) as done:
-            made = prepare_plan(
-                session, RecallAction.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
-                because=because, edit=patch, done=done,
-            )  # fmt: skip
-        show_plan(made, session, out, output)
+        loaded, family = family_in(session, asked.topology, asked.env, asked.topic, asked.subscription)
+        made = prepare_plan(session, RecallAction.SEND, asked, loaded, family)
+        show_plan(made, session, asked.out, output)
 
 
 @command
@@ -117,45 +94,45 @@ def discard(
     """Choose dead letters to be thrown away. Throws nothing away: `recall apply` does, when confirmed."""
     from kodoctl.recall.recall_plan import RecallAction
 
+    asked = RecallFlags(
+        topology, topic, subscription, where, limit=limit, because=because, out=out, ledger=ledger, env=env
+    )
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
-        made = prepare_plan(session, RecallAction.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
+        made = prepare_plan(session, RecallAction.DISCARD, asked, loaded, family)
         show_plan(made, session, out, output)
 
 
 def prepare_plan(
     session: Session,
     action: RecallAction,
+    asked: RecallFlags,
     loaded: LoadedTopology,
     family: RecallSource,
-    where: str,
-    ledger: str,
     *,
-    to: Level | None = None,
-    limit: int,
-    again: bool = False,
-    because: str,
-    edit: Edit | None = None,
-    done: Done | None = None,
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.recall_planner. `run`: its id,
-    where that was told.
+    """The plan of what was asked for, made now; `fill`: see kodoctl.recall.recall_planner. `run`: its id, where that
+    was told.
     """
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.filter.condition import parse
+    from kodoctl.recall.recall_plan import RecallAction
     from kodoctl.recall.recall_planner import RecallRequest, prepare
 
     now = int(time.time() * 1000)
     named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
-    request = RecallRequest(
-        action, family, parse(where, now), named, to, limit, again, edit,
-        done=done, path=loaded.source.name, environment=loaded.environment, because=because,
-    )  # fmt: skip
-    cluster = RecallCluster(session)
-    made = prepare(request, cluster, DeltaLedger(ledger), fill)
+    edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
+    everything = asked.again or action is RecallAction.DISCARD
+    with remembered(asked.store, family, again=everything) as done:
+        request = RecallRequest(
+            action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
+            done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
+        )  # fmt: skip
+        cluster = RecallCluster(session)
+        made = prepare(request, cluster, DeltaLedger(asked.ledger), fill)
     report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made
 
@@ -179,7 +156,7 @@ def remembered(store: str | None, family: RecallSource, *, again: bool) -> Itera
 
 
 def level_named(text: str | None) -> Level | None:
-    """What --to says. Raises UsageError."""
+    """The level of --to. Raises UsageError."""
     from kodoctl.topology.names import Level
 
     try:
@@ -190,7 +167,7 @@ def level_named(text: str | None) -> Level | None:
 
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
-    """What --edit says. Raises UsageError."""
+    """The patch of --edit, with the schema that payloads of the topic have. Raises UsageError."""
     from kodoctl.recall.payload_patch import Edit, NotEditableError, read_patch
     from kodoctl.recall.stored_message import NotJsonError
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
+from kodoctl.console import Environment
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -52,6 +54,25 @@ LedgerOption = Annotated[
     typer.Option("--ledger", help="Recall ledger: a Delta table in a folder or an object store.", metavar="PATH"),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RecallFlags:
+    """Arguments and options of the commands that choose dead letters."""
+
+    topology: File
+    topic: Topic
+    subscription: Subscription
+    where: Where_
+    to: To = None
+    limit: Limit = 10_000
+    again: Again = False
+    edit: Patch = None
+    because: Because = ""
+    out: Out = None
+    ledger: LedgerOption = LEDGER
+    store: Store = None
+    env: Environment = None
 
 
 def signing_keys() -> Secret | None:

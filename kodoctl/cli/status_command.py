@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,9 +17,12 @@ from kodoctl.cli.terminal import live_screen, show_lines
 from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
 
+if TYPE_CHECKING:
+    from kodoctl.documents.status_document import StatusDocument
+
 
 class StatusFormat(StrEnum):
-    """How a status is printed."""
+    """Views of a status."""
 
     TEXT = "text"
     JSON = "json"
@@ -53,7 +56,7 @@ def status(
         desired = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
         shown = command_target.shown_target(session.connection)
 
-        def look() -> dict[str, Any]:
+        def look() -> StatusDocument:
             statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]
             return status_json(statuses, int(time.time() * 1000))
 
@@ -69,7 +72,7 @@ def status(
         finish(ExitCode.ERROR)
 
 
-def _show(document: dict[str, Any], shown: str) -> None:
+def _show(document: StatusDocument, shown: str) -> None:
     from kodoctl.render.status_text import status_lines
 
     say(f"{shown}\n")
@@ -77,7 +80,7 @@ def _show(document: dict[str, Any], shown: str) -> None:
 
 
 def _watch(
-    document: dict[str, Any], look: Callable[[], dict[str, Any]], every: float, shown: str, output: StatusFormat
+    document: StatusDocument, look: Callable[[], StatusDocument], every: float, shown: str, output: StatusFormat
 ) -> None:
     """Until Ctrl-C. On a terminal in place; elsewhere a block, or with json a line, at every look.
 

@@ -1,17 +1,20 @@
-"""Lines on a terminal: colour, and screens that are drawn again, on a terminal; plain lines everywhere else."""
+"""Lines on a terminal: colour, and screens that are drawn again; plain lines everywhere else. Ctrl-C of long commands."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kodoctl.console import columns, say
+from kodoctl.console import columns, say, tell
+from kodoctl.errors import ExitCode
 
 if TYPE_CHECKING:
-    from kodoctl.render.plan_text import Line
+    from kodoctl.render.line import Line
 
 
 def show_lines(lines: Iterable[Line]) -> None:
@@ -75,3 +78,25 @@ def say_folded(text: str, hang: int | None = None) -> None:
 
     for part in fold(text, columns(), hang):
         say(part)
+
+
+@contextmanager
+def interruptible(first: str, second: str) -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets; a second Ctrl-C ends the process.
+
+    `first`: what is still done after the first one; `second`: what is to be known after the second.
+    """
+    stop = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if stop.is_set():
+            tell(f"Stopped at once. {second}")
+            os._exit(ExitCode.INTERRUPTED)
+        tell(f"Interrupted: {first}, then stopping. Again to stop at once.")
+        stop.set()
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)

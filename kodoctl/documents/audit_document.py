@@ -24,7 +24,7 @@ class AuditedMessages(TypedDict):
 
 
 class AuditCoverage(TypedDict):
-    """What was read of a partition. `from_creation`: nothing was deleted before it was read."""
+    """The range read of a partition. `from_creation`: nothing was deleted before it was read."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class AuditCoverage(TypedDict):
 
 
 class AuditFinding(TypedDict):
-    """A message that somebody should look at: `id` on `msg_topic`. `cause`: empty where none is known."""
+    """A message to be looked at: `id` on `msg_topic`. `cause`: empty where none is known."""
 
     fate: str
     cause: str

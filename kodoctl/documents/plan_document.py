@@ -9,7 +9,7 @@ FilePosition = list[Any]
 
 
 class RemedyRow(TypedDict):
-    """What allows a refused change. `value`: null for a flag that takes none."""
+    """The flag that allows a refused change. `value`: null for a flag that takes none."""
 
     flag: str
     value: str | None
@@ -103,7 +103,7 @@ class PlanPart(TypedDict):
 
 
 class PlanAgainst(TypedDict):
-    """The Git revision that edits are told apart from drift by."""
+    """The Git revision that separates edits from drift."""
 
     ref: str
     commit: str
@@ -117,7 +117,7 @@ class ConsumerChange(TypedDict):
 
 
 class PlanAllowances(TypedDict):
-    """What flags and files allow: addresses, and the share of objects that may be deleted."""
+    """Allowances of flags and files: addresses, and the share of objects that may be deleted."""
 
     adopt: list[str]
     destroy: list[str]

@@ -1,7 +1,7 @@
 """Chart style of all commands: colours, sizes, scales, and the conversion of a chart to SVG (light, dark) or PNG.
 
 Colours are those of Okabe and Ito, which colour-blind people can distinguish. No fact is shown by colour alone: bars
-are named, marks have shapes, lines have dashes. Needs matplotlib (extras `spark` and `draw`).
+are named, marks have shapes, lines have dashes. Needs matplotlib (extra `spark`).
 """
 
 from __future__ import annotations

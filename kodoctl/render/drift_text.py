@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from kodoctl.formatting import many
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line, change_lines, finding_lines
+from kodoctl.render.line import Line
+from kodoctl.render.plan_text import change_lines, finding_lines
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, DriftDocument, FindingRow

@@ -183,7 +183,7 @@ def _source(source: Json | None) -> str:
 
 
 def origin(source: Json) -> str:
-    """`file:line`, or why nobody wrote the value."""
+    """`file:line`, or the reason for a value that no file has."""
     return f"derived: {source['derived']}" if "derived" in source else f"{source['file']}:{source['line']}"
 
 

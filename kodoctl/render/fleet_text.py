@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from kodoctl.formatting import many
 from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import code, markdown, one_line
 from kodoctl.render.html_page import page
+from kodoctl.render.line import Line
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
-from kodoctl.render.plan_text import MAX_LISTED, Line, body_lines, finding_lines
+from kodoctl.render.plan_text import MAX_LISTED, body_lines, finding_lines
 
-Json = dict[str, Any]
+if TYPE_CHECKING:
+    from kodoctl.documents.fleet_document import DifferingChange, FleetDocument, FleetMember
+    from kodoctl.documents.plan_document import PlanDocument
+
 ORDER = "Order: what is made or changed first, in all clusters; deletes last, once all of that is done everywhere."
 _SAME = (
     "environment",
@@ -34,15 +38,15 @@ _SAME = (
 )
 
 
-def fleet_lines(document: Json, targets: Mapping[str, str]) -> Iterator[Line]:
+def fleet_lines(document: FleetDocument, targets: Mapping[str, str]) -> Iterator[Line]:
     """The whole plan; `targets`: context -> how its cluster was reached."""
     yield Line(_head(document), "bold")
     yield Line()
-    for members in _groups(document):
-        yield Line(f"--- {_named(members)}", "bold cyan")
-        for member in members:
-            yield Line(words.cluster_line(member["plan"], targets[member["context"]]), "bold")
-        yield from body_lines(members[0]["plan"])
+    for plans in _groups(document):
+        yield Line(f"--- {_named(plans)}", "bold cyan")
+        for context, plan in plans.items():
+            yield Line(words.cluster_line(plan, targets[context]), "bold")
+        yield from body_lines(_common(plans))
         yield Line()
     for member in _unreached(document):
         yield Line(f"--- {one_line(member['context'])}: not planned", "bold red")
@@ -53,33 +57,42 @@ def fleet_lines(document: Json, targets: Mapping[str, str]) -> Iterator[Line]:
     yield from _verdict(document)
 
 
-def _head(document: Json) -> str:
-    return f"One plan over {many(len(document['clusters']), 'cluster')}: {_named(document['clusters'])}"
+def _head(document: FleetDocument) -> str:
+    return f"One plan over {many(len(document['clusters']), 'cluster')}: {_named(_contexts(document['clusters']))}"
 
 
-def _named(members: list[Json]) -> str:
-    return ", ".join(one_line(member["context"]) for member in members)
+def _contexts(members: Iterable[FleetMember]) -> list[str]:
+    return [member["context"] for member in members]
 
 
-def _groups(document: Json) -> list[list[Json]]:
-    """Clusters whose plans read the same, in the order in which they were named."""
-    groups: dict[str, list[Json]] = {}
+def _named(contexts: Iterable[str]) -> str:
+    return ", ".join(map(one_line, contexts))
+
+
+def _groups(document: FleetDocument) -> list[dict[str, PlanDocument]]:
+    """Plans that read the same, by context, in the order in which clusters were named."""
+    groups: dict[str, dict[str, PlanDocument]] = {}
     for member in document["clusters"]:
-        if member["plan"] is not None:
-            groups.setdefault(_key(member["plan"]), []).append(member)
+        if (plan := member["plan"]) is not None:
+            groups.setdefault(_key(plan), {})[member["context"]] = plan
     return list(groups.values())
 
 
-def _key(plan: Json) -> str:
+def _common(plans: Mapping[str, PlanDocument]) -> PlanDocument:
+    """The plan shown for all of a group."""
+    return next(iter(plans.values()))
+
+
+def _key(plan: PlanDocument) -> str:
     changes = [{**change, "evidence": None} for change in plan["changes"]]
     return json.dumps([{**plan, "changes": changes}[name] for name in _SAME], sort_keys=True)
 
 
-def _unreached(document: Json) -> list[Json]:
+def _unreached(document: FleetDocument) -> list[FleetMember]:
     return [member for member in document["clusters"] if member["plan"] is None]
 
 
-def _differences(document: Json) -> Iterator[Line]:
+def _differences(document: FleetDocument) -> Iterator[Line]:
     found = document["differences"]
     if not found:
         return
@@ -95,19 +108,19 @@ def _differences(document: Json) -> Iterator[Line]:
     yield Line()
 
 
-def _doing(changes: list[Json]) -> str:
+def _doing(changes: list[DifferingChange]) -> str:
     """Changes that one cluster makes to an object, on one line."""
     return "; ".join(_did(change) for change in changes) or "as it is"
 
 
-def _did(change: Json) -> str:
+def _did(change: DifferingChange) -> str:
     made = [words.created_text(change["after"])] if change["after"] else []
     fields = [f"{words.field_name(field['name'])} {words.field_text(field)}" for field in change["fields"]]
     told = ", ".join(part for part in (*made, *fields) if part)
     return f"{Action(change['action']).symbol} {change['action']}{f': {told}' if told else ''}"
 
 
-def _verdict(document: Json) -> Iterator[Line]:
+def _verdict(document: FleetDocument) -> Iterator[Line]:
     if document["deletes"]:
         yield Line(ORDER)
     width = max(len(one_line(member["context"])) for member in document["clusters"])
@@ -120,33 +133,36 @@ def _verdict(document: Json) -> Iterator[Line]:
         yield Line(_without(document), "bold yellow")
 
 
-def summary(member: Json) -> str:
+def summary(member: FleetMember) -> str:
     """One cluster's outcome in a line."""
     if member["plan"] is None:
         return "not planned"
     return f"{'refused. ' if member['plan']['refused'] else ''}{words.summary_line(member['plan'])}"
 
 
-def _without(document: Json) -> str:
-    lead = f"Without {_named(_unreached(document))}: the others can be applied"
+def _without(document: FleetDocument) -> str:
+    lead = f"Without {_named(_contexts(_unreached(document)))}: the others can be applied"
     held = ", but for their deletes, which wait for all" if document["deletes"] else ""
     return f"{lead}{held}. Plan again once it answers, or leave its --context out."
 
 
-def fleet_markdown(document: Json, targets: Mapping[str, str]) -> str:
-    """As much of each group as its share of a comment holds."""
+def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
+    """Markdown of all groups, each cut to its share of a comment."""
     groups = _groups(document)
     rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
     parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
     room = LIMIT - sum(len(part.encode()) + 2 for part in parts) - 200 * len(document["clusters"])
-    for members in groups:
-        target = "; ".join(targets[member["context"]] for member in members)
-        parts.append(f"## {markdown(_named(members))}")
-        parts.append(plan_markdown(members[0]["plan"], target, limit=room // len(groups)))
+    for plans in groups:
+        parts.append(f"## {markdown(_named(plans))}")
+        parts.append(plan_markdown(_common(plans), _joined(plans, targets), limit=room // len(groups)))
     return "\n\n".join(parts)
 
 
-def _markdown_rest(document: Json) -> Iterator[str]:
+def _joined(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
+    return "; ".join(targets[context] for context in contexts)
+
+
+def _markdown_rest(document: FleetDocument) -> Iterator[str]:
     for member in _unreached(document):
         told = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
         yield f"**{markdown(member['context'])} not planned**: {markdown(told)}"
@@ -165,12 +181,12 @@ def _markdown_rest(document: Json) -> Iterator[str]:
         yield ORDER
 
 
-def fleet_html(document: Json, targets: Mapping[str, str]) -> str:
+def fleet_html(document: FleetDocument, targets: Mapping[str, str]) -> str:
     """One page: each cluster's outcome, where they differ, then every group's whole plan."""
     groups = _groups(document)
     counts: Counter[str] = Counter()
-    for members in groups:
-        counts.update(members[0]["plan"]["summary"])
+    for plans in groups:
+        counts.update(_common(plans)["summary"])
     refused = "Refused in one cluster is refused in all: nothing can be applied." if document["refused"] else ""
     return page(
         "fleet.html.j2",
@@ -191,22 +207,19 @@ def fleet_html(document: Json, targets: Mapping[str, str]) -> str:
             (one_line(member["context"]), [page_finding(problem) for problem in member["problems"]])
             for member in _unreached(document)
         ],
-        groups=[_page_group(members, targets) for members in groups],
+        groups=[_page_group(plans, targets) for plans in groups],
         version=document["kodoctl_version"],
         seal=document["seal"],
     )
 
 
-def _page_group(members: list[Json], targets: Mapping[str, str]) -> Json:
-    clusters = [words.cluster_line(member["plan"], targets[member["context"]]) for member in members]
-    return {"name": _named(members), "clusters": clusters, "plan": plan_parts(members[0]["plan"], "")}
+def _page_group(plans: Mapping[str, PlanDocument], targets: Mapping[str, str]) -> dict[str, Any]:
+    clusters = [words.cluster_line(plan, targets[context]) for context, plan in plans.items()]
+    return {"name": _named(plans), "clusters": clusters, "plan": plan_parts(_common(plans), "")}
 
 
-def fleet_github(document: Json, targets: Mapping[str, str]) -> str:
+def fleet_github(document: FleetDocument, targets: Mapping[str, str]) -> str:
     """The annotations of each group of clusters, and what is said of each cluster."""
-    groups = [
-        plan_github(members[0]["plan"], "; ".join(targets[member["context"]] for member in members))
-        for members in _groups(document)
-    ]
+    groups = [plan_github(_common(plans), _joined(plans, targets)) for plans in _groups(document)]
     rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
     return "\n".join([*groups, *rows])

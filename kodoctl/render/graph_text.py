@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Iterable
 from typing import Final
 
 import networkx as nx
 
+from kodoctl.render.escaping import printable
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import State
 
@@ -20,6 +22,27 @@ FILLS: Final = {
     State.DEAD: ("#fde4e2", "#b3261e"),
 }
 """State -> (fill, line): dark enough on light to be told apart without the colour, too."""
+
+ARROW_COLOURS: Final = {
+    MoveReason.FAILED: "#a86a00",
+    MoveReason.EXHAUSTED: "#7a4d00",
+    MoveReason.OVER_RATE: "#1f5fa8",
+    MoveReason.OVER_QUOTA: "#6a3fb0",
+    MoveReason.ISOLATED: "#0b7285",
+    MoveReason.ROUTE: "#0b7285",
+    MoveReason.RECALL: "#b3261e",
+    MoveReason.PRODUCES: "#2e7d46",
+}
+
+_DOT_FONT: Final = 'fontname="Helvetica,Arial,sans-serif"'
+_DOT_DEFAULTS: Final = (
+    f"  rankdir=LR; nodesep=0.3; ranksep=0.6; labeljust=l; {_DOT_FONT};",
+    f'  node [shape=box, style="filled,rounded", penwidth=1.2, {_DOT_FONT}, fontsize=10, fontcolor="#1b1b1b"];',
+    f"  edge [arrowsize=0.7, {_DOT_FONT}, fontsize=9];",
+)
+_DOT_GROUND: Final = 'fontsize=14; fontcolor="#1b1b1b"; style=rounded; color="#c9ced6";'
+_DOT_LEVEL: Final = 'fontsize=11; fontcolor="#6b7280"; style="filled,rounded"; fillcolor="#f5f6f8"; color="#e1e4e8";'
+_LABEL_WIDTH: Final = 32  # letters on a line beside an arrow
 
 
 def arrows(graph: Graph[GraphNode]) -> list[tuple[GraphNode, GraphNode, list[GraphEdge]]]:
@@ -75,26 +98,25 @@ def _name(lane: GraphNode) -> str:
 
 
 def dot(graph: Graph[GraphNode]) -> str:
-    """A DOT digraph, a cluster for each ground topic and level."""
+    """A DOT digraph: a frame for each ground topic and level, boxes coloured by state, arrows by the reason of a move."""
     ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
-    lines = [
-        "digraph topology {",
-        '  rankdir=LR; fontname="Helvetica"; compound=true;',
-        '  node [shape=box, style="filled,rounded", fontname="Helvetica", fontsize=11];',
-        '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
-    ]
+    lines = ["digraph topology {", *_DOT_DEFAULTS]
     for number, (ground, levels) in enumerate(groups(graph)):
-        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escaped(ground)}"; color="#999999";']
+        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escaped(ground)}"; {_DOT_GROUND}']
         for level, lanes in levels.items():
             if level:
-                lines += [f"    subgraph cluster_{number}_{level} {{", f'      label="{level}"; color="#cccccc";']
+                lines += [f"    subgraph cluster_{number}_{level} {{", f'      label="{level}"; {_DOT_LEVEL}']
             lines += [f"      {ids[lane]} {_dot_node(lane)};" for lane in lanes]
             lines += ["    }"] if level else []
         lines.append("  }")
     for source, target, moves in arrows(graph):
-        style = ', style=dashed, color="#b3261e"' if moves[0].reason is MoveReason.RECALL else ""
-        label = "\\n".join(_escaped(move.label) for move in moves)
-        lines.append(f'  {ids[source]} -> {ids[target]} [label="{label}"{style}];')
+        colour = ARROW_COLOURS[moves[0].reason]
+        label = "\\n".join(_escaped(line) for move in moves for line in textwrap.wrap(move.label, _LABEL_WIDTH))
+        ends, style = (source, target), ""
+        if moves[0].reason is MoveReason.RECALL:  # drawn from the other end: dead letters stand behind all else
+            ends, style = (target, source), ", dir=back, style=dashed"
+        arrow = " -> ".join(ids[lane] for lane in ends)
+        lines.append(f'  {arrow} [label="{label}", color="{colour}", fontcolor="{colour}"{style}];')
     return "\n".join([*lines, "}"])
 
 
@@ -105,7 +127,5 @@ def _dot_node(lane: GraphNode) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-TEXTS: Final[dict[str, Callable[[Graph[GraphNode]], str]]] = {"mermaid": mermaid, "dot": dot}
+    """Text for a quoted DOT string, shown as it is: it ends no string and holds no escape, entity or control character."""
+    return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

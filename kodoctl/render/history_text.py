@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line, change_lines
+from kodoctl.render.line import Line
+from kodoctl.render.plan_text import change_lines
 
 if TYPE_CHECKING:
-    from kodoctl.documents.plan_document import ChangeRow
+    from kodoctl.documents.history_document import ApplyRow
 
-Json = dict[str, Any]
 _STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
 
 
-def history_lines(applies: list[Json], namespace: str) -> Iterator[Line]:
+def history_lines(applies: list[ApplyRow], namespace: str) -> Iterator[Line]:
     """Two lines for each apply, oldest first: what, when and how it ended; by whom."""
     if not applies:
         yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
@@ -24,7 +24,7 @@ def history_lines(applies: list[Json], namespace: str) -> Iterator[Line]:
         yield from _head(one)
 
 
-def _head(one: Json) -> Iterator[Line]:
+def _head(one: ApplyRow) -> Iterator[Line]:
     began = time_text(one["began"])
     counted = f"{len(one['done'])} of {many(one['changes'], 'change')} done"
     yield Line(f"{one['id']}  {began}  {one['verb']}: {one['state']}, {counted}", _STYLES[one["state"]])
@@ -32,15 +32,15 @@ def _head(one: Json) -> Iterator[Line]:
     yield Line(f"          by {one_line(one['who'])}{commit}", "dim", 10)
 
 
-def apply_lines(one: Json) -> Iterator[Line]:
+def apply_lines(one: ApplyRow) -> Iterator[Line]:
     """One apply with what it changed, and what it may have."""
     yield from _head(one)
     yield Line()
     for change in one["done"]:
-        yield from change_lines(cast("ChangeRow", {**change, "dangers": []}))
+        yield from change_lines({**change, "dangers": []})
     if one["broken"]:
         yield Line()
         yield Line("Not done, or nobody knows (look at the object, or plan again):", "bold")
     for broken in one["broken"]:
-        yield from change_lines(cast("ChangeRow", {**broken["change"], "dangers": []}))
+        yield from change_lines({**broken["change"], "dangers": []})
         yield Line(f"      {one_line(broken['detail'])}", "red", 6)

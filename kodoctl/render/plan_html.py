@@ -77,7 +77,7 @@ def _change(change: ChangeRow) -> Json:
             (words.field_name(field["name"]), words.field_text(field) + words.drift_mark(change, field))
             for field in change.get("fields", ())
         ],
-        "dangers": [{**danger, "lines": words.stakes(danger, change["address"])} for danger in change["dangers"]],
+        "dangers": [{**danger, "lines": words.stake_lines(danger, change["address"])} for danger in change["dangers"]],
     }
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.formatting import many
 from kodoctl.render import plan_words as words
 from kodoctl.render.escaping import one_line
+from kodoctl.render.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, FindingRow, PlanDocument
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
 MAX_LISTED = 20
-_LONGEST = 4_000  # characters of a line; a change's fields take a line each
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line of text; the style is used on terminals only. Folded, it goes on at column `hang` (None: where it
-    begins).
-    """
-
-    text: str = ""
-    style: str = ""
-    hang: int | None = None
-
-    def __post_init__(self) -> None:
-        """Escaping of the text: for any input one readable line that no terminal takes for a command."""
-        object.__setattr__(self, "text", one_line(self.text, _LONGEST))
 
 
 def plan_lines(document: PlanDocument, target: str) -> Iterator[Line]:
@@ -95,7 +79,7 @@ def _group(changes: list[ChangeRow]) -> Iterator[Line]:
     for change in own:
         yield from change_lines(change)
     for change in hanging:
-        yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]], 10)
+        yield Line(f"      {words.symbol(change)} {words.short_address(change)}", _STYLES[change["action"]], 10)
     for change in changes:
         if change not in own and change not in hanging:
             yield from change_lines(change)
@@ -131,7 +115,7 @@ def change_lines(change: ChangeRow) -> Iterator[Line]:
                 yield Line(f"      {one_line(change['reason'])}")
     for danger in change["dangers"]:
         yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red", 8)
-        for text in words.stakes(danger, change["address"]):
+        for text in words.stake_lines(danger, change["address"]):
             yield Line(f"        {text}", "red")
 
 

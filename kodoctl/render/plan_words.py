@@ -184,7 +184,7 @@ def topic_of(address: str) -> str:
     return "/".join(name.split("/")[:5]) if name.startswith("persistent://") else ""
 
 
-def short(change: ChangeRow) -> str:
+def short_address(change: ChangeRow) -> str:
     """Object that belongs to a topic, without the name of the topic: `subscription billing, from earliest`."""
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
@@ -256,7 +256,7 @@ def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:
     return [(lead, list(dict.fromkeys(flags))) for lead, flags in found.items()]
 
 
-def stakes(danger: FindingRow, address: str) -> list[str]:
+def stake_lines(danger: FindingRow, address: str) -> list[str]:
     """Data loss of a change, below the address it is about; the remedy stands once, at the end of the plan."""
     lines = detail_lines(danger) if danger["severity"] == "error" else [danger["detail"]]
     return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines]

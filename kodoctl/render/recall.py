@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import age_text, many, time_text
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line
+from kodoctl.render.line import Line
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import (

@@ -77,7 +77,7 @@ def report_html(document: ReportDocument) -> str:
 
 
 def _fates(audit: AuditDocument) -> list[str]:
-    """Those that occur, in the order they are told."""
+    """Fates that occur, in the order of the page."""
     return list(dict.fromkeys(fate for one in audit["subscriptions"] for fate in one["messages"]))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from kodoctl.formatting import many, time_text
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line
+from kodoctl.render.line import Line
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:

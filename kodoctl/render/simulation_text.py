@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.formatting import duration_text, many, time_text
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line
+from kodoctl.render.line import Line
 from kodoctl.render.simulation_charts import Pair, pairs
 
 if TYPE_CHECKING:

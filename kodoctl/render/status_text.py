@@ -4,36 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from kodoctl.formatting import age_text, many
 from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.escaping import one_line
-from kodoctl.render.plan_text import Line
+from kodoctl.render.line import Line
 
 if TYPE_CHECKING:
+    from kodoctl.documents.status_document import LaneRow, StatusDocument
     from kodoctl.status import TopologyStatus
 
-Json = dict[str, Any]
 FORMAT_VERSION = 1
 _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
-def status_json(statuses: list[TopologyStatus], now: int) -> Json:
+def status_json(statuses: list[TopologyStatus], now: int) -> StatusDocument:
     """All topologies; `now` is ms since the epoch, for ages."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "now": now,
-        "topologies": [{**asdict(status), "missing": status.missing} for status in statuses],
-    }
+    topologies = [{**asdict(status), "missing": status.missing} for status in statuses]
+    return cast("StatusDocument", {"format_version": FORMAT_VERSION, "now": now, "topologies": topologies})
 
 
-def status_lines(document: Json) -> Iterator[Line]:
+def status_lines(document: StatusDocument) -> Iterator[Line]:
     """A table a subscription; backlog counts entries (batches) unless messages were counted."""
     exact = any(lane["messages"] is not None for topology in document["topologies"] for lane in topology["lanes"])
     for topology in document["topologies"]:
         yield Line(f"{one_line(topology['name'])} in {topology['namespace']}", "bold")
-        groups: dict[tuple[str, str], list[Json]] = {}
+        groups: dict[tuple[str, str], list[LaneRow]] = {}
         for lane in topology["lanes"]:
             groups.setdefault((lane["ground"], lane["subscription"]), []).append(lane)
         for (ground, subscription), lanes in groups.items():
@@ -64,7 +61,7 @@ def status_lines(document: Json) -> Iterator[Line]:
     yield Line(f"backlog counts {counted}.", "dim")
 
 
-def _table(lanes: list[Json], now: int) -> Iterator[Line]:
+def _table(lanes: list[LaneRow], now: int) -> Iterator[Line]:
     rows = [_row(lane, now) for lane in lanes]
     widths = [max(len(row[i]) for row in [_HEADS, *rows]) for i in range(len(_HEADS))]
     yield Line("  " + _join(_HEADS, widths), "dim")
@@ -73,7 +70,7 @@ def _table(lanes: list[Json], now: int) -> Iterator[Line]:
         yield Line("  " + _join(row, widths), style)
 
 
-def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
+def _notes(lanes: list[LaneRow], now: int) -> Iterator[Line]:
     """Facts that a number does not show: consumers held back, and overrides in force."""
     for lane in lanes:
         if lane["blocked"]:
@@ -85,7 +82,7 @@ def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
             yield Line(f"  {_name(lane)}: {told}", "bold cyan", hang=4)
 
 
-def _name(lane: Json) -> str:
+def _name(lane: LaneRow) -> str:
     return f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
 
 
@@ -96,7 +93,7 @@ def _join(cells: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([first, *rest]).rstrip()
 
 
-def _row(lane: Json, now: int) -> tuple[str, ...]:
+def _row(lane: LaneRow, now: int) -> tuple[str, ...]:
     name = _name(lane)
     if not lane["there"]:
         return (name, "MISSING", "", "", "", "", "", "")

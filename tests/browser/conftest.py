@@ -1,26 +1,20 @@
-"""A real Chromium, for pages that people open. `make test` installs it where it may; without one these tests are skipped, saying so."""
+"""A real Chromium, for pages that people open."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+from tests.programs import system_program
 
 
 @pytest.fixture(scope="module")  # no longer: an event loop runs in this thread meanwhile
 def browser() -> Iterator[Browser]:
     """Of the system: playwright's own would be fetched from elsewhere."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
-        if os.environ.get("KODOCTL_TEST_BROWSER") == "required":
-            pytest.fail("no Chromium on PATH")
-        pytest.skip("no Chromium on PATH: `make browser` installs one on Debian")
+    found = system_program("chromium", "chromium", "chromium-browser", "google-chrome")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield opened

@@ -1,12 +1,19 @@
 """expand and graph at the command line."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
+import networkx as nx
 import pytest
 
+from kodoctl.cli.graphviz import draw
+from kodoctl.render.escaping import printable
+from kodoctl.render.graph_text import dot
+from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
+from kodoctl.topology.names import Level, NamespaceName, State, TopicName
+from tests.programs import system_program
 from tests.unit.cli.running import kodoctl
 
 TRADE = """\
@@ -25,6 +32,18 @@ topics:
 environments:
   prod: {production: true, defaults: {partitions: 16}}
 """
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def svg_texts(picture: bytes) -> list[str]:
+    return ["".join(text.itertext()).replace("\xa0", " ") for text in ET.fromstring(picture).iter(f"{SVG}text")]
+
+
+@pytest.fixture
+def graphviz() -> str:
+    return system_program("graphviz", "dot")
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +109,6 @@ def test_graph_of_one_topic() -> None:
     [
         ("g.mmd", b"flowchart LR\n"),
         ("g.dot", b"digraph topology {\n"),
-        ("g.svg", b"<?xml"),
-        ("g.png", b"\x89PNG"),
         ("g.txt", b"flowchart LR\n"),
     ],
 )
@@ -101,7 +118,22 @@ def test_graph_takes_the_format_from_the_files_ending(name: str, begins: bytes) 
     assert Path(name).read_bytes().startswith(begins)
 
 
-def test_graph_writes_pictures_to_a_pipe_but_not_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "begins"), [("g.svg", b"<?xml"), ("g.png", b"\x89PNG")])
+def test_graph_draws_pictures(graphviz: str, name: str, begins: bytes) -> None:
+    ran = kodoctl("graph", "--output", name)
+    assert (ran.code, ran.out) == (0, "")
+    picture = Path(name).read_bytes()
+    assert picture.startswith(begins)
+    kodoctl("graph", "--output", name)
+    assert Path(name).read_bytes() == picture, "the same graph gives the same picture"
+
+
+def test_an_svg_keeps_its_texts_as_texts(graphviz: str) -> None:
+    texts = svg_texts(kodoctl("graph", "--format", "svg").raw)
+    assert {"orders-billing-DLQ", "attempts used up", "produces (billing)"} <= set(texts)
+
+
+def test_graph_writes_pictures_to_a_pipe_but_not_to_a_terminal(graphviz: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kodoctl("graph", "--format", "png").raw.startswith(b"\x89PNG")
     monkeypatch.setattr("kodoctl.cli.expansion_commands.is_output_terminal", lambda: True)
     ran = kodoctl("graph", "--format", "png")
@@ -110,20 +142,59 @@ def test_graph_writes_pictures_to_a_pipe_but_not_to_a_terminal(monkeypatch: pyte
 
 
 def test_graph_says_why_it_cannot_write() -> None:
-    ran = kodoctl("graph", "--output", "no/where.svg")
+    ran = kodoctl("graph", "--output", "no/where.dot")
     assert ran.code == 64
-    assert "no/where.svg: No such file or directory" in ran.err
+    assert "no/where.dot: No such file or directory" in ran.err
 
 
-def test_without_matplotlib_a_picture_says_what_to_install() -> None:
-    hide = "import sys; sys.modules['matplotlib'] = None; sys.argv[0] = 'kodoctl'; from kodoctl.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", hide, "graph", "--format", "svg"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 64
-    assert "pip install '.[draw]' in a clone of kodoctl" in done.stderr
-    done = subprocess.run([sys.executable, "-c", hide, "graph"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
+def test_without_graphviz_a_picture_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    ran = kodoctl("graph", "--format", "svg")
+    assert (ran.code, ran.out) == (64, "")
+    assert "Graphviz is missing [K027]" in ran.err
+    assert "apt-get install graphviz" in ran.err
+    assert kodoctl("graph").code == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("#!/bin/sh\necho 'no layout' >&2\nexit 3\n", "ended with 3: no layout"),
+        ("#!/bin/sh\nexit 1\n", "ended with 1: it printed no reason"),
+        ("#!/bin/sh\nexec sleep 60\n", "took longer than 0.2 s"),
+        ("#!/no/such/shell\n", "No such file or directory"),
+    ],
+)
+def test_graphviz_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, reason: str
+) -> None:
+    (tmp_path / "dot").write_text(program)
+    (tmp_path / "dot").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if "sleep" in program:
+        monkeypatch.setattr("kodoctl.cli.graphviz.TIMEOUT", 0.2)
+    ran = kodoctl("graph", "--format", "png")
+    assert (ran.code, ran.raw) == (64, b"")
+    assert "Graphviz cannot draw this [K027]" in ran.err
+    assert reason in " ".join(ran.err.split())
+
+
+HOSTILE = [
+    'x"]; evil [label="y', "end\\", "\\N \\G \\L", "<b>bold</b>", "<<b>bold</b>>", "a\nb", "&lt;&nbsp;&#60;", "}", "\x00", "\ud800", '\\"]; evil',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_name_gets_out_of_its_quotes(graphviz: str, text: str) -> None:
+    topic = TopicName(NamespaceName("kodo", "trade"), text)
+    one, other = (GraphNode(topic, f"{ground}{text}", Level.L1, State.READY) for ground in "ab")
+    graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
+    graph.add_edge(one, other, move=GraphEdge(MoveReason.ROUTE, "s", text))
+    picture = draw(dot(graph), "svg")
+    groups = [group.get("class") for group in ET.fromstring(picture).iter(f"{SVG}g")]
+    assert sorted(groups) == ["cluster"] * 4 + ["edge", "graph", "node", "node"]
+    shown, arrow = printable(text), printable(" ".join(text.split()))
+    assert sorted(svg_texts(picture)) == sorted([f"a{shown}", f"b{shown}", "L1", "L1", shown, shown, arrow])
 
 
 def test_a_wide_terminal_gets_wider_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.cli.terminal import show_lines
-from kodoctl.render.plan_text import Line
+from kodoctl.render.line import Line
 from tests.cluster import run_main
 
 NAMES = [f"a-rather-long-name-of-a-ground-topic-{number:03}" for number in range(120)]

@@ -8,12 +8,15 @@ from typing import Any, NotRequired, get_origin, get_type_hints
 
 import pytest
 
+from kodoctl.documents import fleet_document as fleet
 from kodoctl.documents import plan_document as plan
 from kodoctl.documents import recall_document as recall
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))
+FLEET = json.loads((SCHEMAS / "fleet-plan.v1.json").read_text(encoding="utf-8"))
 RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"))
+DIFFERENCE = FLEET["properties"]["differences"]["items"]
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,10 @@ RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"
         (plan.PlanSummary, PLAN["properties"]["summary"]),
         (plan.PlanAllowances, PLAN["properties"]["allowances"]),
         (plan.ConsumerChange, PLAN["properties"]["consumer_changes"]["items"]),
+        (fleet.FleetDocument, FLEET),
+        (fleet.FleetMember, FLEET["properties"]["clusters"]["items"]),
+        (fleet.FleetDifference, DIFFERENCE),
+        (fleet.DifferingChange, DIFFERENCE["properties"]["clusters"]["additionalProperties"]["items"]),
         (recall.RecallPlanDocument, RECALL),
         (recall.RecallSummary, RECALL["properties"]["summary"]),
         (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
@@ -37,7 +44,7 @@ RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"
     ],
 )
 def test_a_document_has_the_fields_of_its_schema(document: Any, schema: dict[str, Any]) -> None:
-    fields = get_type_hints(document, include_extras=True)
+    fields = get_type_hints(document, localns=vars(plan), include_extras=True)
     assert fields.keys() == schema["properties"].keys()
     required = {name for name, kind in fields.items() if get_origin(kind) is not NotRequired}
     assert required | {"seal"} == set(schema["required"]) | {"seal"}  # the seal is added last

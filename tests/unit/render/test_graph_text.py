@@ -37,9 +37,9 @@ flowchart LR
 
 DOT = """\
   subgraph cluster_0 {
-    label="J"; color="#999999";
+    label="J"; fontsize=14; fontcolor="#1b1b1b"; style=rounded; color="#c9ced6";
     subgraph cluster_0_L2 {
-      label="L2"; color="#cccccc";
+      label="L2"; fontsize=11; fontcolor="#6b7280"; style="filled,rounded"; fillcolor="#f5f6f8"; color="#e1e4e8";
       n0 [label="J-L2 (draining)", fillcolor="#e3f4e6", color="#2e7d46", style="filled,rounded,dashed"];
       n3 [label="J-L2-s-RETRYING (draining)", fillcolor="#fff3d6", color="#a86a00", style="filled,rounded,dashed"];
     }
@@ -56,8 +56,9 @@ def test_dot() -> None:
     text = dot(lane_graph([expanded(BODY)]))
     assert text.startswith("digraph topology {\n")
     assert DOT in text
-    assert '  n1 -> n2 [label="a\\"<b> exists"];' in text
-    assert '  n5 -> n4 [label="recall", style=dashed, color="#b3261e"];' in text
+    assert '  n1 -> n2 [label="a\\"<b> exists", color="#0b7285", fontcolor="#0b7285"];' in text
+    recall = '[label="recall", color="#b3261e", fontcolor="#b3261e", dir=back, style=dashed]'
+    assert f"  n4 -> n5 {recall};" in text
     assert text.endswith("}")
 
 
@@ -65,3 +66,9 @@ def test_moves_between_the_same_two_lanes_share_an_arrow() -> None:
     body = "topics: {J: {fair_by: key, subscriptions: {s: {states: [pending], limits: [{kind: rate, limit: 1/s}, {kind: quota, limit: 1/h}]}, t: {states: []}}}}"
     text = mermaid(lane_graph([expanded(body)]))
     assert 'n0 -- "over rate<br/>over quota<br/>isolated" --> n1' in text
+
+
+def test_long_conditions_fill_several_lines_in_a_picture() -> None:
+    body = "topics: {J: {levels: [S1, L1], subscriptions: {s: {states: [], routes: [{when: {property: kind, in: [aaaaaaaaaaa, bbbbbbbbbb, cccccccccc]}, to: S1}]}}}}"
+    text = dot(lane_graph([expanded(body)]))
+    assert '[label="kind is one of aaaaaaaaaaa,\\nbbbbbbbbbb, cccccccccc", ' in text

@@ -1,0 +1,46 @@
+"""Graphviz: DOT text drawn as SVG or PNG by the program `dot`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Final
+
+from kodoctl.errors import UsageError, error
+
+TIMEOUT: Final = 60  # seconds; a graph of a hundred topics takes few
+_PNG_DPI: Final = 160
+
+
+def draw(text: str, kind: str) -> bytes:
+    """The picture of a DOT graph as `svg` or `png` bytes.
+
+    Raises UsageError where `dot` is not installed, fails, or takes longer than TIMEOUT.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        detail = (
+            "pictures are drawn by its program `dot`, which is not on PATH\n"
+            "install the package graphviz (apt-get install graphviz, brew install graphviz)\n"
+            "Mermaid and DOT need nothing: --format mermaid"
+        )
+        raise UsageError(error("K027", "Graphviz is missing", detail))
+    options = [f"-T{kind}", *([f"-Gdpi={_PNG_DPI}"] if kind == "png" else [])]
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Graphviz
+            [program, *options], input=text.encode(), capture_output=True, check=False, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        raise _failed(f"{program} took longer than {TIMEOUT} s: draw one topic with --topic") from None
+    except OSError as problem:
+        raise _failed(f"{program}: {problem.strerror}") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()[:500]
+        raise _failed(f"{program} ended with {done.returncode}: {said or 'it printed no reason'}")
+    return done.stdout
+
+
+def _failed(detail: str) -> UsageError:
+    return UsageError(
+        error("K027", "Graphviz cannot draw this", f"{detail}\nMermaid and DOT need no Graphviz: --format mermaid")
+    )

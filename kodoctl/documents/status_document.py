@@ -1,0 +1,62 @@
+"""The JSON of `kodoctl status`: levels and states of topologies with what waits in them; fields as in kodoctl.status."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class LaneRow(TypedDict):
+    """A level and state of a subscription. `level`: empty for dead letters; `messages`: null unless they were counted."""
+
+    ground: str
+    subscription: str
+    level: str
+    state: str
+    topic: str
+    there: bool
+    entries: int
+    messages: int | None
+    delayed: int
+    unacknowledged: int
+    rate_in: float
+    rate_out: float
+    oldest: int | None
+    consumers: int
+    blocked: int
+    steered: str | None
+
+
+class OtherReadersRow(TypedDict):
+    """Subscriptions that no file declares."""
+
+    ground: str
+    names: list[str]
+    entries: int
+
+
+class ReplicationRow(TypedDict):
+    """Replication lag of another cluster, in entries."""
+
+    ground: str
+    cluster: str
+    entries: int
+    connected: bool
+
+
+class TopologyRow(TypedDict):
+    """A topology. `missing`: how many lanes lack their topic or subscription."""
+
+    name: str
+    namespace: str
+    lanes: list[LaneRow]
+    others: list[OtherReadersRow]
+    replications: list[ReplicationRow]
+    missing: int
+
+
+class StatusDocument(TypedDict):
+    """Status of topologies at `now`."""
+
+    format_version: int
+    now: int
+    topologies: list[TopologyRow]
