@@ -61,7 +61,7 @@ _CHOICE: Final[dict[str, Any]] = {
 _choosing = gathers("choice", _CHOICE, _choice)
 Ids = Annotated[list[str] | None, typer.Argument(help="Only these rows.", metavar="ID", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Every row that can be; instead of naming some.")]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many rows, oldest first.", min=1)]
+Limit = Annotated[int, typer.Option("--limit", help="Maximum number of rows, oldest first.", min=1)]
 
 
 def register(app: typer.Typer) -> None:
