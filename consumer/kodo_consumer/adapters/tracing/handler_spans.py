@@ -257,10 +257,10 @@ class HandlerSpans:
             self._fail(run.span, kind)
 
     def close(self) -> None:
-        """The worker has left: whatever still runs was let go."""
+        """Ends the spans of what still runs when the worker leaves: error type `released`."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
-                self._fail(run.span, "let go")
+                self._fail(run.span, "released")
                 self._one_less(run)
 
     def _done(self, key: object, run: HandlerCall) -> None:
