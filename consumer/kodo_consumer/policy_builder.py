@@ -59,9 +59,9 @@ def load(path: str, environment: str | None) -> LoadedTopology:
 
 
 def judged(topology: LoadedTopology) -> list[Diagnostic]:
-    """What `kodoctl lint` warns of in this environment. Raises InvalidFileError with every error that nobody allowed.
+    """Warnings of `kodoctl lint` in this environment. Raises InvalidFileError with every error that is not allowed.
 
-    Whether other files declare what this one produces to cannot be told from one file.
+    Without those about several files: one file does not show what others declare.
     """
     found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
     if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
@@ -127,7 +127,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
-    """Where producers of a level send to. Raises UsageError for a level that takes no messages."""
+    """Outlet that producers of a level send to. Raises UsageError for a level that takes no messages."""
     ground = ground_of(topology, topic)
     written = defaults.active_levels(ground)
     if level not in written:

@@ -108,16 +108,16 @@ class Settings:
     control properties are not signed.
 
     `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
-    where few were done since; `on_store_down`: whether nothing starts while it cannot be asked, or handlers go on
-    without it. `crash_marks`: without a store, a folder for marks of what was started.
+    where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on
+    without it (go_on). `crash_marks`: without a store, a folder for marks of what was started.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
-    code (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a
+    code (`default` for all others); `outbox_attempts`, tries before a row is reported; `outbox_claim`, ms that a
     relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
 
     Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
     `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
-    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
+    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
     """
 
     drain_timeout: int = 30_000

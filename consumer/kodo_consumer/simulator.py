@@ -59,7 +59,7 @@ class SimulatedArrival(NamedTuple):
 
 
 class SimulatedResult(NamedTuple):
-    """What became of an arrival: seconds until a handler first started, until it was done; None: never."""
+    """Result of an arrival: seconds until a handler first started, until it was done; None: never."""
 
     tenant: str
     wait: float | None
@@ -194,7 +194,7 @@ class Simulation:
         self._tries = 1 + len(policy.in_place)  # runs of the handler before a failed message leaves its lane
 
     def run(self) -> list[SimulatedResult]:
-        """What becomes of each arrival."""
+        """Results of all arrivals, in their order."""
         self._worker.open("lab")
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
         while True:
@@ -229,7 +229,7 @@ class Simulation:
         return DONE
 
     def _send(self, number: int) -> None:
-        """Where the level is no more, to the ground topic: as producers would have to."""
+        """Sends an arrival to its level, and to the ground topic where the level is no more: as producers would have to."""
         arrival = self.arrivals[number]
         payload = _Payload(number, arrival.size)
         topic = self._topics.get(arrival.level, self.policy.ground_lane.topic)

@@ -39,7 +39,7 @@ class Dialect(StrEnum):
 
 
 class RowFormat(StrEnum):
-    """How rows are printed."""
+    """Format in which rows are printed."""
 
     TEXT = "text"
     JSON = "json"

@@ -152,7 +152,7 @@ def _order(what: What, lasting: str, why: str, **details: str) -> Order:
 
 
 def _wanted(to: object, any_value: str, *, back: bool) -> str:
-    """What the order says; of one that is taken back it does not matter."""
+    """Value of an order; of one that is taken back it does not matter. Raises UsageError."""
     if (to is None) is not back:
         raise _cannot("name --to, or --back to take the order back; not both")
     return any_value if to is None else str(to)

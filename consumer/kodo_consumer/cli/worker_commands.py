@@ -56,7 +56,7 @@ def run(
 
 
 def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
-    """What belongs together, by its order on the command line. Raises UsageError."""
+    """Triples of topic, subscription and handler, by their order on the command line. Raises UsageError."""
     count = len(handlers)
     topics = topics * count if len(topics) == 1 else topics
     if not len(topics) == len(subscriptions) == count:

@@ -128,8 +128,8 @@ class OutboxStore:
         """Up to `limit` rows that are due, `sending` until `until` (ms since the epoch); none of `resting` topics, or
         of `only` one.
 
-        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: whoever has
-        a key's first row has the key.
+        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: the relay
+        that has a key's first row has the key.
         """
         c = TABLE.c
         due = and_(_WAITING, c.next_push_at <= now, self._scope)

@@ -73,12 +73,12 @@ class Relay:
 
     @property
     def database_is_away(self) -> bool:
-        """Whether the last turn could not ask the database."""
+        """True if the last turn could not ask the database."""
         return self._database_failed > 0
 
     @property
     def busy(self) -> bool:
-        """Whether a row is claimed and not settled."""
+        """True if a row is claimed and not settled."""
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
@@ -86,7 +86,7 @@ class Relay:
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
-        """What there is to do now; answers in how many seconds to come again if no receipt comes before."""
+        """Does all that is due now; returns the seconds until the next turn if no receipt comes before."""
         self.turned_at = time.monotonic()
         self._some.clear()
         self._read_receipts()
@@ -232,7 +232,7 @@ class Relay:
             self._next_of_key(at)
 
     def _post(self, row: Row, deadline: float) -> bool:
-        """Whether it is out now."""
+        """Posts a row; true if it is out now."""
         if self._clock.now() > deadline:  # its claim may end before its receipt comes
             self._release([row])
             self._give_back(row)
@@ -255,7 +255,7 @@ class Relay:
         return row.id in self._out
 
     def _give_back(self, row: Row) -> None:
-        """What is behind a row that was not sent."""
+        """Releases the rows behind one that was not sent."""
         if chain := self._chains.get((row.topic, row.key)):
             self._release(behind for behind, _ in chain)
             chain.clear()

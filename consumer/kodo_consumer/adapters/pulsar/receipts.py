@@ -32,7 +32,7 @@ _NEVER_RAISED: Final = {
 
 
 class ReceiptPosition(NamedTuple):
-    """Where a message is stored. The client, whose producer has one partition and knows of no other, does not say which."""
+    """Position of a stored message. `topic` names the partition: the client, whose producer has one, does not report it."""
 
     topic: str
     token: Any

@@ -135,7 +135,7 @@ class HandlerSpans:
         return {}
 
     def carrier(self) -> dict[str, str]:
-        """What carries the context of the span that the caller is in."""
+        """Properties that carry the context of the caller's current span."""
         with HARMLESS:
             return written()
         return {}
@@ -186,7 +186,7 @@ class HandlerSpans:
                 run.span.record_exception(problem)
 
     def _returned(self, run: HandlerCall | None, unit: Any) -> None:
-        """What is done ends here; the rest when it is decided on, in a moment."""
+        """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""
         if run is None:
             return
         run.ended = time.time_ns()
@@ -198,7 +198,7 @@ class HandlerSpans:
                 self._done(_key(message), run)
 
     def handled(self, message: Message, outcome: Outcome) -> None:
-        """What came of a run elsewhere, in a process of the pool."""
+        """Takes the outcome of a run in a process of the pool."""
         run = self._open.get(_key(message))
         if run is not None:
             run.ended = time.time_ns()
@@ -312,7 +312,7 @@ def _told(decision: Decision) -> tuple[Rule, dict[str, Any]]:
 
 
 def _error_type(outcome: Outcome) -> str | None:
-    """What failed, as a word of few; None when nothing did."""
+    """Error type of an outcome, of low cardinality; None for one that is no failure."""
     match outcome:
         case Failed(reason):
             return "timeout" if outcome is TOOK_TOO_LONG else reason
