@@ -11,6 +11,8 @@ from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.console import Environment
 
 Topology = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
+Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]
+Subscription = Annotated[str, typer.Option("--subscription", help="Its subscription.", metavar="NAME")]
 Port = Annotated[
     int | None,
     typer.Option(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodo_consumer.cli.options import Topology, connects
+from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.override_store import OverrideStore
     from kodo_consumer.core.policy import Policy
 
-Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]
-Subscription = Annotated[str, typer.Option("--subscription", help="Its subscription.", metavar="NAME")]
 Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kodo_consumer.cli.options import Topology, connects
-from kodo_consumer.cli.override_commands import Subscription, Topic
+from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
