@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -95,7 +95,6 @@ def run(
     from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
-    from kodo_consumer.outbox.relay_service import leave, serve
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
 
@@ -111,12 +110,9 @@ def run(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     say(f"relay for {', '.join(outlets.names)}")
-    try:
-        with _seen(relay, store, settings, port), ending_on_signals() as asked:
-            empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
-            serve(relay, asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
-    finally:
-        leave(senders, store)
+    with closing(store), closing(senders), _seen(relay, store, settings, port), ending_on_signals() as asked:
+        empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
+        relay.serve(asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
     say(_summary(relay))
 
 
@@ -129,12 +125,9 @@ def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
 
-    window = HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)
-    log.info("metrics and health are on http://%s", window.address)
-    try:
+    with closing(HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)) as window:
+        log.info("metrics and health are on http://%s", window.address)
         yield
-    finally:
-        window.close()
 
 
 @reading

@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,11 +130,8 @@ def _book(
 
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
-    admin = HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))
-    try:
+    with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
         yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
-    finally:
-        admin.close()
 
 
 def _order(what: What, lasting: str, why: str, **details: str) -> Order:

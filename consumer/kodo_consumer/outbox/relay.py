@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -52,7 +52,7 @@ class RelayOptions:
 
 
 class Relay:
-    """Sends an outbox's rows. `turn` is called again and again by one thread; `counts` is for views."""
+    """Sends an outbox's rows. `turn` is called again and again by one thread, as `serve` does; `counts` is for views."""
 
     def __init__(
         self, store: OutboxStore, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
@@ -70,6 +70,24 @@ class Relay:
         self._database_failed = 0
         self._swept = float("-inf")
         self.turned_at = time.monotonic()  # for whoever watches over this thread
+
+    def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
+        """Turns until it is asked to end, or nothing is left where that was asked for; then gives back what was not sent
+        and waits for receipts, `drain_timeout` seconds at most. What has none by then is sent again by the next relay.
+        """
+        while not asked_to_end.is_set():
+            pause = self.turn()
+            if pause and not self.busy and until_empty():
+                break
+            (asked_to_end if pause > 1.0 else self).wait(pause)  # the database is gone: receipts can wait
+        self.let_go()
+        deadline = time.monotonic() + drain_timeout
+        while self.busy and time.monotonic() < deadline:
+            self.wait(min(self.turn(claim=False), 0.5))
+        if self.busy:
+            log.warning(
+                "some rows have no receipt yet: they are sent again, with the same identity, when their claim has ended"
+            )
 
     @property
     def database_is_away(self) -> bool:
