@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
@@ -47,16 +47,13 @@ def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
     return found
 
 
-def _on_store_down(value: Any) -> OnStoreDown:
-    if value not in ("pause", "go_on"):
-        raise ValueError("write pause or go_on")
-    return cast("OnStoreDown", value)
+def _one_of(words: Sequence[str], listed: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value not in words:
+            raise ValueError(f"write {listed}")
+        return value
 
-
-def _traces(value: Any) -> Wanted:
-    if value not in CHOICES:
-        raise ValueError(f"write {', '.join(CHOICES)}")
-    return cast("Wanted", value)
+    return read
 
 
 def _flag(value: Any) -> bool:
@@ -91,12 +88,12 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "outbox_keep": _duration,
     "store": lambda value: StorePlace(parse_store(str(value))),
     "store_keep": _duration,
-    "on_store_down": _on_store_down,
+    "on_store_down": _one_of(("pause", "go_on"), "pause or go_on"),
     "crash_marks": lambda value: Path(str(value)),
     "host": _host,
     "port": _number(0, 65535),
     "metrics_tenants": _number(0, 1000),
-    "traces": _traces,
+    "traces": _one_of(CHOICES, ", ".join(CHOICES)),
     "traces_tenant": _flag,
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""

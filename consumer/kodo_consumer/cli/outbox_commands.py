@@ -150,11 +150,10 @@ def list_rows(
     choice: RowFilter,
 ) -> None:
     """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
-    store = _store(_settings())
     now = _now()
-    counts = store.counts(now)
-    rows = store.rows(_with_ids(choice, ids), limit)
-    store.close()
+    with closing(_store(_settings())) as store:
+        counts = store.counts(now)
+        rows = store.rows(_with_ids(choice, ids), limit)
     if format is RowFormat.JSON:
         say(json.dumps({"counts": counts, "rows": rows}, indent=2))
         return
@@ -180,9 +179,8 @@ def push(
     """Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
-    store = _store(_settings())
-    count = store.push(chosen, _now(), limit=limit, spacing=spacing)
-    store.close()
+    with closing(_store(_settings())) as store:
+        count = store.push(chosen, _now(), limit=limit, spacing=spacing)
     say(f"{many(count, 'row')} will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
 
 
@@ -191,9 +189,8 @@ def push(
 def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: RowFilter) -> None:
     """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
-    store = _store(_settings())
-    count = store.hold(chosen, limit=limit)
-    store.close()
+    with closing(_store(_settings())) as store:
+        count = store.hold(chosen, limit=limit)
     say(f"{many(count, 'row')} {'is' if count == 1 else 'are'} held: `kodo-consumer outbox push` sends them")
 
 
