@@ -181,12 +181,11 @@ def _show(orders: tuple[Order, ...]) -> None:
             say(line)
 
 
-def _folded(order: Order) -> Iterator[str]:
+def _folded(order: Order) -> list[str]:
     import textwrap
 
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
-    texts = [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
-    yield from texts
+    return [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
 
 
 def _plain(text: str) -> str:

@@ -99,7 +99,10 @@ class HandlerSpans:
         begun: HandlerCall | None = None
         with HARMLESS:
             begun = begin(unit)
-        token = None if begun is None else attach(begun.context)
+        if begun is None:
+            yield
+            return
+        token = attach(begun.context)
         try:
             yield
         except BaseException as problem:
@@ -108,8 +111,7 @@ class HandlerSpans:
         else:
             self._returned(begun, unit)
         finally:
-            if token is not None:
-                detach(token)
+            detach(token)
 
     # ---- the start
 
@@ -177,18 +179,14 @@ class HandlerSpans:
 
     # ---- the end
 
-    def _raised(self, run: HandlerCall | None, problem: BaseException) -> None:
-        if run is None:
-            return
+    def _raised(self, run: HandlerCall, problem: BaseException) -> None:
         run.ended = time.time_ns()
         if not isinstance(problem, HandlerSignal) and run.span.is_recording():
             with HARMLESS:
                 run.span.record_exception(problem)
 
-    def _returned(self, run: HandlerCall | None, unit: Any) -> None:
+    def _returned(self, run: HandlerCall, unit: Any) -> None:
         """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""
-        if run is None:
-            return
         run.ended = time.time_ns()
         if not run.is_batch:
             self._done(_key(unit), run)
