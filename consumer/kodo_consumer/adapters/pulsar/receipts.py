@@ -23,12 +23,8 @@ BROKEN: Final = {
     pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
 }  # fmt: skip
 """After these a producer may never work again, whatever becomes of its topic: a new one is made."""
-_NEVER_RAISED: Final = {
-    pulsar.MessageTooBig: TOO_BIG,
-    pulsar.IncompatibleSchema: "its schema does not fit",
-    pulsar.AuthorizationError: "not authorised",
-    pulsar.InvalidMessage: "invalid message",
-}
+_NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason in NEVER.items()}
+"""The same as exceptions, which have the results' names."""
 
 
 class ReceiptPosition(NamedTuple):
