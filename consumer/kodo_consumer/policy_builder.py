@@ -102,7 +102,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         in_place=tuple(int(wait) for wait in spec.in_place),
         horizon=int(defaults.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
-        concurrency=_concurrency(spec),
+        concurrency=spec.concurrency if isinstance(spec.concurrency, int) else MOST,
         adaptive=spec.concurrency == "adaptive",
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
@@ -230,10 +230,6 @@ def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fract
 def _waits(spec: Subscription, state: State | None) -> DelaySchedule:
     resolved = defaults.waits(spec, state)
     return DelaySchedule(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
-
-
-def _concurrency(spec: Subscription) -> int:
-    return spec.concurrency if isinstance(spec.concurrency, int) else MOST
 
 
 def _isolate(ground: GroundTopic, spec: Subscription) -> IsolationPolicy | None:
