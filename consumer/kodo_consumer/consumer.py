@@ -1,4 +1,4 @@
-"""`Consumer`: what an application holds. Loads a topology, takes a handler, runs until it is told to end."""
+"""`Consumer`: what an application holds. Loads a topology, takes a handler, runs until it is asked to end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DECLARED = "__kodo_declared__"
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What a handler's function was declared with, and the consumer it was declared on."""
+    """Declaration of a handler's function, and the consumer it was declared on."""
 
     handling: HandlerSpec
     owner: Consumer
@@ -203,13 +203,13 @@ class Consumer:
 
     @property
     def handler_function(self) -> Callable[[Any], Any]:
-        """What is called with each message, or each batch: the handler with its middleware. Raises UsageError without one."""
+        """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
         self._hooks.check(is_async=self.handling.is_async)
         return self.handling.called(self._hooks, self._traces)
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """What payloads are held against: the topology's schema and the handler's annotation."""
+        """Validation of payloads by the topology's schema and the handler's annotation; None without either."""
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:
             return None
@@ -217,7 +217,7 @@ class Consumer:
 
     @cached_property
     def _traces(self) -> HandlerSpans | None:
-        """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
+        """Maker of spans of handler runs; None: there are no traces. Known when the consumer starts. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
 
     @property
@@ -284,7 +284,7 @@ class Consumer:
             self._running.close()
 
     def summary(self) -> list[str]:
-        """What was done since the start, for people."""
+        """Counts since the start, for people."""
         return list(summary(self._running.worker)) if self._running else []
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -306,7 +306,7 @@ _WITH_HANDLERS: WeakSet[Consumer] = WeakSet()
 
 
 def _declared(function: Callable[..., Any]) -> _Declared | None:
-    """What a function was declared with, if it was."""
+    """Declaration of a function; None for one that was not declared."""
     found = getattr(function, _DECLARED, None)
     if isinstance(found, _Declared):
         return found

@@ -57,7 +57,7 @@ def once(session: Async, subscription: str, identity: str, effect: str | None = 
 def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
     """Remembers, in the session's transaction, that this message is done for this subscription. See Message.once.
 
-    `effect`: what a repeat is told by, if that is not the identity, which is remembered all the same.
+    `effect`: name that a repeat is recognised by, if it is not the identity, which is remembered all the same.
     Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot be asked.
     """
 

@@ -1,8 +1,7 @@
 """History of one message: every hop that can be found of it, and the rule that caused it.
 
 Pure: it is given what was read. There are two sources: messages themselves (where one is stored, its control
-properties show how it got there) and audit records (what it was finished with by, also where nothing is stored any
-more).
+properties show how it got there) and audit records (what decided on it, also where nothing is stored any more).
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ class RunnableConsumer(Protocol):
         """Drains and leaves. Raises what broke it."""
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it broke, after at most so many seconds."""
+        """Waits at most so many seconds; true if it broke."""
 
     def lanes(self) -> list[str]:
         """The topics it reads."""
 
     def summary(self) -> list[str]:
-        """What it did."""
+        """Lines about what it did, for people."""
 
     def reload(self) -> None:
         """Reads its topology file again."""
@@ -46,7 +46,7 @@ def run_all(*consumers: RunnableConsumer, say: Callable[[str], object] = log.inf
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
     once.
 
-    When one cannot start or breaks, the others drain as well, and its error is raised: whoever watches the process
+    When one cannot start or breaks, the others drain as well, and its error is raised: a process manager then
     starts all of them again. For main threads.
     """
     if not logging.getLogger().handlers:

@@ -107,7 +107,7 @@ class NumberedPublisher:
         self._told(sent, Unconfirmed("no receipt in time"))
 
     def has_room(self, key: str) -> bool:
-        """Whether a message of this key need not wait, wherever it may go."""
+        """True if a message of this key need not wait, in any partition that it may go to."""
         to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
         return self._out.has_room(to, len(self._partitions))
 
@@ -193,7 +193,7 @@ class NumberedPublisher:
                 self._numbering.marked_sent(mark)
 
     def _end(self, timeout: float) -> None:
-        """What has no receipt by now is given up, and the last marks say so."""
+        """Gives up messages without a receipt by now, and sends the last marks, which say so."""
         with self._lock:
             for ticket in self._out:
                 sent = self._out.take(ticket)

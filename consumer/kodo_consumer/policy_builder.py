@@ -60,9 +60,9 @@ def load(path: str, environment: str | None) -> LoadedTopology:
 
 
 def judged(topology: LoadedTopology) -> list[Diagnostic]:
-    """What `kodoctl lint` warns of in this environment. Raises InvalidFileError with every error that nobody allowed.
+    """Warnings of `kodoctl lint` in this environment. Raises InvalidFileError with every error that is not allowed.
 
-    Whether other files declare what this one produces to cannot be told from one file.
+    Without those about several files: one file does not show what others declare.
     """
     found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
     if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
@@ -103,7 +103,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         in_place=tuple(int(wait) for wait in spec.in_place),
         horizon=int(defaults.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
-        concurrency=_concurrency(spec),
+        concurrency=spec.concurrency if isinstance(spec.concurrency, int) else MOST,
         adaptive=spec.concurrency == "adaptive",
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
@@ -128,7 +128,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
-    """Where producers of a level send to. Raises UsageError for a level that takes no messages."""
+    """Outlet that producers of a level send to. Raises UsageError for a level that takes no messages."""
     ground = ground_of(topology, topic)
     written = defaults.active_levels(ground)
     if level not in written:
@@ -231,10 +231,6 @@ def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fract
 def _waits(spec: Subscription, state: State | None) -> DelaySchedule:
     resolved = defaults.waits(spec, state)
     return DelaySchedule(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
-
-
-def _concurrency(spec: Subscription) -> int:
-    return spec.concurrency if isinstance(spec.concurrency, int) else MOST
 
 
 def _isolate(ground: GroundTopic, spec: Subscription) -> IsolationPolicy | None:

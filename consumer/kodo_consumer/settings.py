@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
@@ -47,16 +47,13 @@ def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
     return found
 
 
-def _on_store_down(value: Any) -> OnStoreDown:
-    if value not in ("pause", "go_on"):
-        raise ValueError("write pause or go_on")
-    return cast("OnStoreDown", value)
+def _one_of(words: Sequence[str], listed: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:
+        if value not in words:
+            raise ValueError(f"write {listed}")
+        return value
 
-
-def _traces(value: Any) -> Wanted:
-    if value not in CHOICES:
-        raise ValueError(f"write {', '.join(CHOICES)}")
-    return cast("Wanted", value)
+    return read
 
 
 def _flag(value: Any) -> bool:
@@ -91,12 +88,12 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "outbox_keep": _duration,
     "store": lambda value: StorePlace(parse_store(str(value))),
     "store_keep": _duration,
-    "on_store_down": _on_store_down,
+    "on_store_down": _one_of(("pause", "go_on"), "pause or go_on"),
     "crash_marks": lambda value: Path(str(value)),
     "host": _host,
     "port": _number(0, 65535),
     "metrics_tenants": _number(0, 1000),
-    "traces": _traces,
+    "traces": _one_of(CHOICES, ", ".join(CHOICES)),
     "traces_tenant": _flag,
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
@@ -108,16 +105,16 @@ class Settings:
     control properties are not signed.
 
     `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
-    where few were done since; `on_store_down`: whether nothing starts while it cannot be asked, or handlers go on
-    without it. `crash_marks`: without a store, a folder for marks of what was started.
+    where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on
+    without it (go_on). `crash_marks`: without a store, a folder for marks of what was started.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
-    code (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a
+    code (`default` for all others); `outbox_attempts`, tries before a row is reported; `outbox_claim`, ms that a
     relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
 
     Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
     `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
-    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
+    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
     """
 
     drain_timeout: int = 30_000

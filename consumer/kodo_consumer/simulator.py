@@ -15,7 +15,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
@@ -59,7 +59,7 @@ class SimulatedArrival(NamedTuple):
 
 
 class SimulatedResult(NamedTuple):
-    """What became of an arrival: seconds until a handler first started, until it was done; None: never."""
+    """Result of an arrival: seconds until a handler first started, until it was done; None: never."""
 
     tenant: str
     wait: float | None
@@ -194,7 +194,7 @@ class Simulation:
         self._tries = 1 + len(policy.in_place)  # runs of the handler before a failed message leaves its lane
 
     def run(self) -> list[SimulatedResult]:
-        """What becomes of each arrival."""
+        """Results of all arrivals, in their order."""
         self._worker.open("lab")
         coming, last = 0, (self.arrivals[-1].at if self.arrivals else 0.0) + PATIENCE
         while True:
@@ -229,7 +229,7 @@ class Simulation:
         return DONE
 
     def _send(self, number: int) -> None:
-        """Where the level is no more, to the ground topic: as producers would have to."""
+        """Sends an arrival to its level, and to the ground topic where the level is no more: as producers would have to."""
         arrival = self.arrivals[number]
         payload = _Payload(number, arrival.size)
         topic = self._topics.get(arrival.level, self.policy.ground_lane.topic)
@@ -276,23 +276,17 @@ def _number(message: Message) -> int:
     return payload.arrival
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Fates of one tenant, or of several."""
-
-    fates: Sequence[SimulatedResult]
-
-    def figures(self) -> dict[str, Any]:
-        """Counts, and percentiles in ms; null where none was."""
-        waits = sorted(fate.wait for fate in self.fates if fate.wait is not None)
-        times = sorted(fate.done for fate in self.fates if fate.done is not None)
-        return {
-            "messages": len(self.fates),
-            "done": len(times),
-            "dead": sum(fate.dead for fate in self.fates),
-            "wait_ms": _percentiles(waits),
-            "latency_ms": _percentiles(times),
-        }
+def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
+    """Counts of one tenant, or of several, and percentiles in ms; null where none was."""
+    waits = sorted(fate.wait for fate in fates if fate.wait is not None)
+    times = sorted(fate.done for fate in fates if fate.done is not None)
+    return {
+        "messages": len(fates),
+        "done": len(times),
+        "dead": sum(fate.dead for fate in fates),
+        "wait_ms": _percentiles(waits),
+        "latency_ms": _percentiles(times),
+    }
 
 
 def figures(fates: Sequence[SimulatedResult], told: int = TOLD) -> dict[str, Any]:
@@ -301,10 +295,10 @@ def figures(fates: Sequence[SimulatedResult], told: int = TOLD) -> dict[str, Any
     for fate in fates:
         by_tenant.setdefault(fate.tenant, []).append(fate)
     ordered = sorted(by_tenant, key=lambda name: (-len(by_tenant[name]), name))
-    rows = [{"tenant": name, **Group(by_tenant[name]).figures()} for name in ordered[:told]]
+    rows = [{"tenant": name, **_group_figures(by_tenant[name])} for name in ordered[:told]]
     if rest := [fate for name in ordered[told:] for fate in by_tenant[name]]:
-        rows.append({"tenant": None, "tenants": len(ordered) - told, **Group(rest).figures()})
-    return {"all": Group(fates).figures(), "tenants": rows}
+        rows.append({"tenant": None, "tenants": len(ordered) - told, **_group_figures(rest)})
+    return {"all": _group_figures(fates), "tenants": rows}
 
 
 def _percentiles(ordered: Sequence[float]) -> dict[str, float] | None:

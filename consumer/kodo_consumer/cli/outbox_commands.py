@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -39,7 +39,7 @@ class Dialect(StrEnum):
 
 
 class RowFormat(StrEnum):
-    """How rows are printed."""
+    """Format in which rows are printed."""
 
     TEXT = "text"
     JSON = "json"
@@ -61,7 +61,7 @@ _CHOICE: Final[dict[str, Any]] = {
 _choosing = gathers("choice", _CHOICE, _choice)
 Ids = Annotated[list[str] | None, typer.Argument(help="Only these rows.", metavar="ID", show_default=False)]
 All = Annotated[bool, typer.Option("--all", help="Every row that can be; instead of naming some.")]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many rows, oldest first.", min=1)]
+Limit = Annotated[int, typer.Option("--limit", help="Maximum number of rows, oldest first.", min=1)]
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +95,6 @@ def run(
     from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
-    from kodo_consumer.outbox.relay_service import leave, serve
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
 
@@ -111,12 +110,9 @@ def run(
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     say(f"relay for {', '.join(outlets.names)}")
-    try:
-        with _seen(relay, store, settings, port), ending_on_signals() as asked:
-            empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
-            serve(relay, asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
-    finally:
-        leave(senders, store)
+    with closing(store), closing(senders), _seen(relay, store, settings, port), ending_on_signals() as asked:
+        empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
+        relay.serve(asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
     say(_summary(relay))
 
 
@@ -129,12 +125,9 @@ def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
 
-    window = HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)
-    log.info("metrics and health are on http://%s", window.address)
-    try:
+    with closing(HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)) as window:
+        log.info("metrics and health are on http://%s", window.address)
         yield
-    finally:
-        window.close()
 
 
 @reading
@@ -157,11 +150,10 @@ def list_rows(
     choice: RowFilter,
 ) -> None:
     """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
-    store = _store(_settings())
     now = _now()
-    counts = store.counts(now)
-    rows = store.rows(_with_ids(choice, ids), limit)
-    store.close()
+    with closing(_store(_settings())) as store:
+        counts = store.counts(now)
+        rows = store.rows(_with_ids(choice, ids), limit)
     if format is RowFormat.JSON:
         say(json.dumps({"counts": counts, "rows": rows}, indent=2))
         return
@@ -187,9 +179,8 @@ def push(
     """Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
-    store = _store(_settings())
-    count = store.push(chosen, _now(), limit=limit, spacing=spacing)
-    store.close()
+    with closing(_store(_settings())) as store:
+        count = store.push(chosen, _now(), limit=limit, spacing=spacing)
     say(f"{many(count, 'row')} will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
 
 
@@ -198,9 +189,8 @@ def push(
 def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: RowFilter) -> None:
     """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
     chosen = _chosen(choice, ids, all_rows=all_rows)
-    store = _store(_settings())
-    count = store.hold(chosen, limit=limit)
-    store.close()
+    with closing(_store(_settings())) as store:
+        count = store.hold(chosen, limit=limit)
     say(f"{many(count, 'row')} {'is' if count == 1 else 'are'} held: `kodo-consumer outbox push` sends them")
 
 

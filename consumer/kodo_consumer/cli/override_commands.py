@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,11 +130,8 @@ def _book(
 
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
-    admin = HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))
-    try:
+    with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
         yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
-    finally:
-        admin.close()
 
 
 def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
@@ -150,7 +147,7 @@ def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Overri
 
 
 def _wanted(to: object, any_value: str, *, back: bool) -> str:
-    """What the order says; of one that is taken back it does not matter."""
+    """Value of an order; of one that is taken back it does not matter. Raises UsageError."""
     if (to is None) is not back:
         raise _cannot("name --to, or --back to take the order back; not both")
     return any_value if to is None else str(to)
@@ -184,12 +181,11 @@ def _show(orders: tuple[Override, ...]) -> None:
             say(line)
 
 
-def _folded(order: Override) -> Iterator[str]:
+def _folded(order: Override) -> list[str]:
     import textwrap
 
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
-    texts = [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
-    yield from texts
+    return [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
 
 
 def _plain(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -56,18 +57,15 @@ def run(
 
 
 def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
-    """What belongs together, by its order on the command line. Raises UsageError."""
+    """Triples of topic, subscription and handler, by their order on the command line. Raises UsageError."""
     count = len(handlers)
     topics = topics * count if len(topics) == 1 else topics
     if not len(topics) == len(subscriptions) == count:
         detail = f"{len(topics)} --topic, {len(subscriptions)} --subscription, {count} --handler: as many of each, or one --topic"
         raise UsageError(error("K759", "options do not match", detail))
-    if twice := {
-        pair
-        for pair in zip(topics, subscriptions, strict=True)
-        if list(zip(topics, subscriptions, strict=True)).count(pair) > 1
-    }:
-        detail = ", ".join(f"{ground} {name} is named twice" for ground, name in sorted(twice))
+    pairs = Counter(zip(topics, subscriptions, strict=True))
+    if twice := sorted(pair for pair, times in pairs.items() if times > 1):
+        detail = ", ".join(f"{ground} {name} is named twice" for ground, name in twice)
         raise UsageError(error("K759", "options do not match", detail))
     return list(zip(topics, subscriptions, handlers, strict=True))
 

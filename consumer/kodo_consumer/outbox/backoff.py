@@ -15,7 +15,7 @@ _MOST_REST: Final = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays in ms by business code, the last one without end; `attempts`: sends of a row before somebody is told."""
+    """Delays in ms by business code, the last one without end; `attempts`: sends of a row before it is reported."""
 
     delays: Mapping[str, Sequence[int]] = field(default_factory=lambda: DELAYS)
     attempts: int = 10

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import (
     URL,
     ColumnElement,
-    CursorResult,
     Engine,
     and_,
     bindparam,
@@ -128,8 +127,8 @@ class OutboxStore:
         """Up to `limit` rows that are due, `sending` until `until` (ms since the epoch); none of `resting` topics, or
         of `only` one.
 
-        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: whoever has
-        a key's first row has the key.
+        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: the relay
+        that has a key's first row has the key.
         """
         c = TABLE.c
         due = and_(_WAITING, c.next_push_at <= now, self._scope)
@@ -192,7 +191,8 @@ class OutboxStore:
         """Removes rows sent before a moment, at most so many; answers how many."""
         c = TABLE.c
         old = select(c.id).where(SENT, c.next_push_at < before, self._scope).limit(limit)
-        return self._changed(delete(TABLE).where(c.id.in_(old)))
+        with self._engine.begin() as connection:
+            return connection.execute(delete(TABLE).where(c.id.in_(old))).rowcount
 
     # ---- people
 
@@ -271,11 +271,6 @@ class OutboxStore:
         with self._engine.begin() as connection:
             rows = [Row(*row) for row in connection.execute(claim)]
         return sorted(rows)
-
-    def _changed(self, statement: Any) -> int:
-        with self._engine.begin() as connection:
-            result: CursorResult[Any] = connection.execute(statement)
-            return result.rowcount
 
 
 def _among(choice: RowFilter) -> ColumnElement[bool]:

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -52,7 +52,7 @@ class RelayOptions:
 
 
 class Relay:
-    """Sends an outbox's rows. `turn` is called again and again by one thread; `counts` is for views."""
+    """Sends an outbox's rows. `turn` is called again and again by one thread, as `serve` does; `counts` is for views."""
 
     def __init__(
         self, store: OutboxStore, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
@@ -71,14 +71,32 @@ class Relay:
         self._swept = float("-inf")
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
+    def serve(self, asked_to_end: threading.Event, *, drain_timeout: float, until_empty: Callable[[], bool]) -> None:
+        """Turns until it is asked to end, or nothing is left where that was asked for; then gives back what was not sent
+        and waits for receipts, `drain_timeout` seconds at most. What has none by then is sent again by the next relay.
+        """
+        while not asked_to_end.is_set():
+            pause = self.turn()
+            if pause and not self.busy and until_empty():
+                break
+            (asked_to_end if pause > 1.0 else self).wait(pause)  # the database is gone: receipts can wait
+        self.let_go()
+        deadline = time.monotonic() + drain_timeout
+        while self.busy and time.monotonic() < deadline:
+            self.wait(min(self.turn(claim=False), 0.5))
+        if self.busy:
+            log.warning(
+                "some rows have no receipt yet: they are sent again, with the same identity, when their claim has ended"
+            )
+
     @property
     def database_is_away(self) -> bool:
-        """Whether the last turn could not ask the database."""
+        """True if the last turn could not ask the database."""
         return self._database_failed > 0
 
     @property
     def busy(self) -> bool:
-        """Whether a row is claimed and not settled."""
+        """True if a row is claimed and not settled."""
         return bool(self._out or self._chains or self._verdicts or self._receipts)
 
     def wait(self, seconds: float) -> None:
@@ -86,7 +104,7 @@ class Relay:
         self._some.wait(seconds)
 
     def turn(self, *, claim: bool = True) -> float:
-        """What there is to do now; answers in how many seconds to come again if no receipt comes before."""
+        """Does all that is due now; returns the seconds until the next turn if no receipt comes before."""
         self.turned_at = time.monotonic()
         self._some.clear()
         self._read_receipts()
@@ -232,7 +250,7 @@ class Relay:
             self._next_of_key(at)
 
     def _post(self, row: Row, deadline: float) -> bool:
-        """Whether it is out now."""
+        """Posts a row; true if it is out now."""
         if self._clock.now() > deadline:  # its claim may end before its receipt comes
             self._release([row])
             self._give_back(row)
@@ -255,7 +273,7 @@ class Relay:
         return row.id in self._out
 
     def _give_back(self, row: Row) -> None:
-        """What is behind a row that was not sent."""
+        """Releases the rows behind one that was not sent."""
         if chain := self._chains.get((row.topic, row.key)):
             self._release(behind for behind, _ in chain)
             chain.clear()

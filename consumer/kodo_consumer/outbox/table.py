@@ -90,7 +90,7 @@ TABLE: Final = outbox_table(MetaData())
 
 
 def schema_sql(dialect: str) -> str:
-    """What a database administrator runs once: table and indexes, ready to read. `dialect`: see DIALECTS."""
+    """Statements that a database administrator runs once: table and indexes, ready to read. `dialect`: see DIALECTS."""
     spoken = DIALECTS[dialect]()
     indexes = sorted(TABLE.indexes, key=lambda index: str(index.name))
     statements: list[DDLElement] = [CreateTable(TABLE), *(CreateIndex(index) for index in indexes)]
@@ -99,7 +99,7 @@ def schema_sql(dialect: str) -> str:
 
 
 def lacking(engine: Engine) -> list[Diagnostic]:
-    """What the database lacks of the table; for missing columns the statements that add them. Raises SQLAlchemyError."""
+    """Findings where the database lacks the table, or columns: with the statements that add them. Raises SQLAlchemyError."""
     live = inspect(engine)
     if not live.has_table(NAME):
         detail = f"{engine.url.render_as_string()} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"

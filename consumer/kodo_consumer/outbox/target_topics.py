@@ -44,7 +44,7 @@ class OutboxTopics:
         return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
     def form(self, topic: str) -> MessageValidator:
-        """What may be sent there. Raises UsageError."""
+        """Validation of messages to a topic. Raises UsageError."""
         if topic not in self._forms:
             outlet = self.outlet(topic)
             self._forms[topic] = MessageValidator(check_of(outlet), outlet.properties)

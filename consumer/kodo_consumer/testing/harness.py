@@ -117,7 +117,7 @@ class Harness:
 
     @property
     def counts(self) -> Counts:
-        """What the worker counted."""
+        """Counts of the worker."""
         return self.worker.counts
 
     def send(

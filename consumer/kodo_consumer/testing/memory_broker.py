@@ -66,12 +66,12 @@ class MemoryBroker:
         return list(self._topic(topic).messages)
 
     def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
-        """What a subscription has not acknowledged."""
+        """Messages that a subscription has not acknowledged."""
         acknowledged = self._topic(topic).subscriptions[subscription].acknowledged
         return [stored for stored in self._topic(topic).messages if stored.number not in acknowledged]
 
     def left(self, topic: str, subscription: str) -> int:
-        """How many messages a subscription has not acknowledged."""
+        """Number of messages that a subscription has not acknowledged."""
         found = self._topic(topic)
         return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
 
@@ -93,8 +93,8 @@ class MemoryBroker:
                 lane.sink.disconnected()
 
     def lose_connections(self) -> None:
-        """As if every process were gone: what was not acknowledged will be delivered to whoever comes next, receipts that
-        are out never come.
+        """Closes all lanes, as if every process were gone: messages without an acknowledgement will be delivered to the next
+        consumer, receipts that are out never come.
         """
         self._receipts = []
         for topic in self._topics.values():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
-    """What the broker said last of each lane; nothing where it could not be asked."""
+    """Reader of a figure from the broker's last statistics of each lane; no value where the broker could not be asked."""
 
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         for lane, stats in _stats(sight):

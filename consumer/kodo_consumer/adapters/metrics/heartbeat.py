@@ -89,7 +89,7 @@ class _Moment(NamedTuple):
         return cls(time.monotonic(), time.process_time(), thread, spent(thread) if thread else None)
 
     def late(self, then: _Moment, seconds: float, *, own: bool = False) -> Late:
-        """What is known of a turn between two moments. `own`: the thread is the one that runs handlers."""
+        """Measurements of a turn between two moments. `own`: the thread is the one that runs handlers."""
         computed, queued = None, 0.0
         if self.spent is not None and then.spent is not None and self.thread == then.thread:
             computed, queued = then.spent.computed - self.spent.computed, then.spent.queued - self.spent.queued

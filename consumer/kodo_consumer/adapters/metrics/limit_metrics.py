@@ -13,7 +13,6 @@ from kodoctl.protocol.overrides import OverrideKind
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
-    from kodo_consumer.core.counters import Counts
 
 
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
@@ -71,10 +70,7 @@ def _records(name: str) -> Read:
 
 
 def _count(name: str) -> Read:
-    def read(counts: Counts) -> float:
-        return float(getattr(counts, name))
-
-    return plain(lambda sight: read(sight.worker.counts))
+    return plain(lambda sight: float(getattr(sight.worker.counts, name)))
 
 
 _KINDS: Final = (("rate", LeasedRate), ("quota", LeasedQuota), ("concurrency", LeasedCap))

@@ -1,7 +1,8 @@
-"""Turns that came too late, and whose fault that is: handlers that keep the interpreter, or a machine that is busy.
+"""Turns that came too late, and the cause: handlers that keep the interpreter, or a machine that is busy.
 
-A thread that wakes late has waited for a core, or for the interpreter. Who keeps the interpreter computes meanwhile:
-this process then used most of a core. If it did not, whoever had the interpreter was itself kept waiting by others.
+A thread that wakes late has waited for a core, or for the interpreter. A thread that keeps the interpreter computes
+meanwhile: this process then used most of a core. If it did not, the thread that had the interpreter was itself kept
+waiting by others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _WORST_OF: Final = 60.0  # seconds
 
 
 class StallCause(StrEnum):
-    """Whose fault a late turn is. Public: metrics show it."""
+    """Cause of a late turn. Public: metrics show it."""
 
     HANDLERS = "handlers"
     MACHINE = "machine"
@@ -51,7 +52,7 @@ class Late:
 
     @property
     def cause(self) -> StallCause:
-        """Whose fault it is, by what is known."""
+        """The most likely cause, by the measurements of this turn."""
         waited = self.seconds - self.queued  # for the interpreter, or within a handler
         if waited <= TOO_LATE:
             return StallCause.MACHINE
@@ -129,7 +130,7 @@ class _Row:
         self._some: deque[float] = deque(maxlen=_MANY)
 
     def add(self, now: float) -> bool:
-        """Whether there were many of them just now."""
+        """Adds a stall; true if there were many of them just now."""
         if now - self._last > _GAP:
             self.since = now
         self._last = now

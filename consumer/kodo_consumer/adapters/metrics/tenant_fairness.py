@@ -83,7 +83,7 @@ class Labels:
 
 @dataclass(slots=True)
 class _LanePass:
-    """What a pass has seen of one lane: messages waiting by tenant, and how many tenants were so at its beginning as well."""
+    """Result of a pass for one lane: waiting messages by tenant, and the number of tenants that had some at its start as well."""
 
     waiting: dict[str, int]
     backlogged: int = 0
@@ -112,7 +112,7 @@ class TenantWatch:
 
     @property
     def under_way(self) -> bool:
-        """Whether a pass has begun and not ended: look again soon."""
+        """True while a pass has begun and not ended: look again soon."""
         return self._pass is not None
 
     def look(self, running: Counter[str]) -> None:
@@ -190,7 +190,7 @@ class TenantWatch:
     def _alike(
         self, before: Mapping[str, int], served: Mapping[str, int], waiting: Mapping[str, int], steps: Iterator[int]
     ) -> Generator[None, None, dict[_Kind, TenantWindow]]:
-        """Tenants with the same figures are told as one: of 100,000 most have a message or two."""
+        """Windows of tenants, one for all tenants with the same figures: of 100,000 most have a message or two."""
         weights = self._policy.tenant_weights
         kinds: Counter[_Kind] = Counter()
         for tenant in served.keys() | waiting.keys():

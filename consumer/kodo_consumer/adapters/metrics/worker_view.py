@@ -63,7 +63,7 @@ class WorkerView:
 
     @property
     def reads_alone(self) -> bool:
-        """Whether this worker gets every message there is, and can tell what is missing."""
+        """True if this worker gets every message there is, and so detects which are missing."""
         return self.engine.gap_monitor is not None
 
     def unhealthy(self) -> list[str]:
@@ -92,7 +92,7 @@ class WorkerView:
 
     @property
     def _broken(self) -> list[str]:
-        """What ended the worker, be it one thread of it: kodo_consumer.runtime.threads."""
+        """The problem that ended the worker, or one thread of it (kodo_consumer.runtime.threads); empty while it runs."""
         return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
 
     @property

@@ -48,10 +48,8 @@ class AdminCluster:
 
     def close(self) -> None:
         """Closes all HTTP connections."""
-        self._admin.close()
-        self._serving.close()
-        self._looking.close()
-        self._asking.close()
+        for admin in (self._admin, self._serving, self._looking, self._asking):
+            admin.close()
 
     def partitions(self, topic: str) -> int | None:
         """Partitions of a topic; None: it has none, or there is no such topic. Raises ClusterError."""

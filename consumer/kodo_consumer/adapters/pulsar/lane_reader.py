@@ -32,8 +32,8 @@ WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no 
 
 
 class StartupWait:
-    """How long a worker that starts waits for partitions that no broker serves: `WAIT_AT_START` for all its lanes together,
-    then a moment for each of them.
+    """The time that a worker waits at its start for partitions that no broker serves: `WAIT_AT_START` for all its lanes
+    together, then a moment for each of them.
     """
 
     def __init__(self, seconds: float = WAIT_AT_START, moment: float = 1.0) -> None:
@@ -83,7 +83,7 @@ class PulsarLaneReader:
         return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
 
     def reads(self, partition: str | None) -> bool:
-        """Whether messages of a partition can come now; None: of any."""
+        """True if messages of a partition can come now; None: of any."""
         consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
         return any(one is not None and one.connected for one in consumers)
 

@@ -30,7 +30,7 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also acr
 
 
 def may_need_several(request: LaneRequest) -> bool:
-    """Whether one consumer might be too few. Only a shared subscription has the limit and can be spread at will."""
+    """True if one consumer might be too few. Only a shared subscription has the limit and can be spread at will."""
     return request.type == "shared" and (not request.limit or request.max_unacked + _ENTRY > request.limit)
 
 
@@ -155,8 +155,9 @@ class MultiConsumerReader:
             begin(self._one_more, "kodo-widen", self._sink.fail)  # whoever hands over messages is not kept waiting
 
     def lost(self, part: PulsarLaneReader | None, partition: str | None) -> None:
-        """One consumer's messages of a partition will come again, and are counted then. What others hold of it will
-        not: so nothing may be let go of before all have lost it, and copies are recognised as they come.
+        """One consumer has lost a partition: its messages will come again, and are counted then. Those that other
+        consumers hold will not: so nothing may be released before all have lost it, and copies are recognised as they
+        come.
         """
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)
@@ -201,7 +202,9 @@ class MultiConsumerReader:
 
 
 class _PartSink:
-    """Where one consumer's messages go. Nothing comes before it is one of the lane's: who is lost depends on it."""
+    """Sink of one consumer's messages. None is delivered before the consumer is one of the lane's: what counts as lost
+    depends on it.
+    """
 
     def __init__(self, lane: MultiConsumerReader, sink: LaneSink) -> None:
         self.open = False
@@ -227,7 +230,7 @@ class _PartSink:
 
 
 class _Token:
-    """What a message is acknowledged by, and where."""
+    """Token that a message is acknowledged by, with the consumer that it belongs to."""
 
     __slots__ = ("id", "part")
 

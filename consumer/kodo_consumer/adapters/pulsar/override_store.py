@@ -27,16 +27,16 @@ class OverrideStore:
         self._of = f"{subscription} on {topic}"
 
     def read(self, now: int) -> tuple[Override, ...]:
-        """What is in force. Raises ClusterError where there is no such subscription, or something else stands there."""
+        """Orders in force. Raises ClusterError where there is no such subscription, or the orders cannot be read."""
         return self._orders(self._properties(), now)
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
-        """Applies `change`, which must make no difference a second time, until it is found applied; answers what is
-        in force.
+        """Applies `change`, which must make no difference a second time, until it is found applied; returns the
+        orders in force.
 
         The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read
-        again. Whoever was overwritten sees it then, and writes once more on top. `replace`: over orders that cannot
-        be read, too.
+        again. A writer that was overwritten sees it then, and writes once more on top. `replace`: over orders that
+        cannot be read, too.
         """
         for _ in range(_TRIES):
             properties = self._properties()
@@ -56,7 +56,9 @@ class OverrideStore:
         raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
 
     def _write(self, properties: Mapping[str, str], orders: tuple[Override, ...]) -> bool:
-        """False: somebody else wrote at the same moment (the broker answers 500 then), or the answer was lost."""
+        """Writes all properties. False: another client wrote at the same moment (the broker answers 500 then), or the
+        answer was lost.
+        """
         others = {name: value for name, value in properties.items() if name != STEER_PROPERTY}
         body = {**others, STEER_PROPERTY: printed(orders)} if orders else others
         try:

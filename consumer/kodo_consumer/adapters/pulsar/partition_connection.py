@@ -24,7 +24,7 @@ class PartitionConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether messages can come now."""
+        """True if messages can come now."""
         return self._lost_at is None
 
     @property
@@ -62,8 +62,9 @@ class PartitionConnection:
 
 @dataclass(slots=True)
 class ConsumerPermits:
-    """What the broker may still send one consumer, whose queue has room for so many. `unreturned`: messages that have used
-    permits up for good (kodoctl.pulsar.message_decoding). `waits_since`: for a message; None: there is one.
+    """Permits of one consumer: the messages that the broker may still send it. `queue`: messages that its queue has room
+    for. `unreturned`: messages that have used permits up for good (kodoctl.pulsar.message_decoding). `waits_since`: for
+    a message; None: there is one.
     """
 
     queue: int
@@ -72,7 +73,7 @@ class ConsumerPermits:
     waits_since: float | None = None
 
     def used_up(self, now: float) -> bool:
-        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and
+        """True if no message may come any more, now that none came: surely with half a queue that is not given back, and
         perhaps with less.
         """
         waits_since = self.waits_since

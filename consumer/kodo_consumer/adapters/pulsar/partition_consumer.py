@@ -2,7 +2,7 @@
 noticing.
 
 The client library can read a topic as a whole. Then one partition without a broker (a broker that died has its
-partitions until its ZooKeeper session ends) makes subscribing fail for all of them, and nobody is told which of them
+partitions until its ZooKeeper session ends) makes subscribing fail for all of them, and no client learns which of them
 lost its connection.
 """
 
@@ -95,7 +95,7 @@ class PartitionConsumer:
 
     @property
     def connected(self) -> bool:
-        """Whether messages can come now."""
+        """True if messages can come now."""
         return self._connection.connected
 
     @property
@@ -213,7 +213,7 @@ class PartitionConsumer:
         return messages
 
     def _listen(self, consumer: Any) -> None:
-        """Asks to be told of the next message, which may be there."""
+        """Requests a call for the next message, which may be there already."""
         asking = threading.get_ident()
         self.permits.waits_since = time.monotonic()
 
@@ -267,7 +267,9 @@ class PartitionConsumer:
         self._connection.make(now, again=self.first_try.is_set())
 
     def _replace(self, old: Any, away: float) -> None:
-        """Where the broker is silent, closing takes as long as the client waits: nothing waits for that."""
+        """Replaces a consumer by a new one after `away` seconds. The old one has a short time to close and is left behind
+        then: where the broker is silent, closing takes as long as the client waits.
+        """
         leave({self.topic: partial(self._close, old)}, _CLOSE_WITHIN)
         with self._telling:
             self._sink.disconnected(self.number)

@@ -124,7 +124,9 @@ class Producers:
             known.partitions, known.router.partitions = partitions, len(partitions)
 
     def _take_answers(self) -> None:
-        """What waited is sent before anything else of its topic, or has the receipt that there is no producer."""
+        """Takes the results of openings. Messages that waited are sent before any other of their topic, or get the receipt
+        that there is no producer.
+        """
         for topic, partitions, problem, messages in self._counts.ended():
             if problem is None:
                 self._learn(topic, partitions)
@@ -240,8 +242,8 @@ class Producers:
     # ---- receipts, on the client's thread: an exception that escaped would end the process
 
     def _sent(self, ticket: int, message: Outgoing, key: Key, producer: Any, result: Any, position: Any) -> None:
-        """What a closed producer still had to send says nothing of the one in its place: that would be closed as well, with all it
-        has to send, and so on for ever.
+        """Takes a result of the client's. One of a closed producer is no evidence against the producer in its place, which
+        would be closed as well, with all it has to send, and so on for ever.
         """
         try:
             if result == pulsar.Result.Ok and position.ledger_id() >= 0:

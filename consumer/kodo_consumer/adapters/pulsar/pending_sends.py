@@ -32,7 +32,7 @@ class _Sent(NamedTuple):
 
 
 class PendingSends:
-    """What has no receipt, with a breaker for each producer. True while the client has any message.
+    """Messages without a receipt, with a breaker for each producer. True while the client has any message.
 
     `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one
     that is opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
@@ -68,7 +68,7 @@ class PendingSends:
         return _LOOK_EVERY if self._sent or any(one.is_open for one in self._breakers.values()) else None
 
     def admits(self, ticket: int, message: Outgoing, key: Key) -> bool:
-        """Whether a message may be sent now; else it waits here."""
+        """True if a message may be sent now; else it waits here."""
         breaker = self._breakers.get(key)
         if breaker is None and self._cautious:
             breaker = self._breakers[key] = SendBreaker(is_open=True)
@@ -78,7 +78,7 @@ class PendingSends:
         return False
 
     def tries(self, ticket: int, key: Key) -> bool:
-        """Whether this message is the one that tries whether anything is stored."""
+        """True if this message is the trial of an open breaker: the one that is sent to see if anything is stored."""
         breaker = self._breakers.get(key)
         return breaker is not None and breaker.is_open and breaker.trial == ticket
 

@@ -73,21 +73,21 @@ class Openings(Generic[K]):
 
     @property
     def any_rest(self) -> bool:
-        """Whether anything could not be opened lately."""
+        """True if a producer could not be opened lately."""
         return bool(self._not_before)
 
     def rests(self, key: K, now: float) -> bool:
-        """Whether it could not be opened a moment ago: it is not tried again yet."""
+        """True if it could not be opened a moment ago: it is not tried again yet."""
         return self._not_before.get(key, 0.0) > now
 
     @property
     def any_result(self) -> bool:
-        """Whether `ended` has something to tell at once."""
+        """True if `ended` would return a result at once."""
         return bool(self._results)
 
     @property
     def any_message(self) -> bool:
-        """Whether a message waits for a producer."""
+        """True if a message waits for a producer."""
         return any(opening.messages for opening in self._awaited.values())
 
     @property
@@ -108,7 +108,7 @@ class Openings(Generic[K]):
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
-        """What has ended, well or not, since the last call. What ended badly rests."""
+        """Openings that have ended, well or not, since the last call. Those that failed rest."""
         found: list[Opened[K]] = []
         while self._results:
             opening, result = self._results.popleft()

@@ -52,7 +52,7 @@ class PulsarBroker:
     each, as Key_Shared needs it. `largest`: bytes a message may have, by topic, where that is known. Raises
     ClusterError without an address of the binary port.
 
-    The client library's own log is read for what only it tells, and goes nowhere: all else is told by receipts,
+    The client library's own log is read for facts that only it contains, and goes nowhere: all others are in receipts,
     disconnections and errors.
     """
 
@@ -145,7 +145,9 @@ class PulsarBroker:
             self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
 
     def _watch(self) -> None:
-        """For who only publishes as well: somebody has to read the client library's log, or it grows."""
+        """Checks the connections of lanes, and reads the client library's log. Runs for a client that only publishes as
+        well: a log that is not read grows.
+        """
         while not self._over.is_set():
             self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
             self._wake.clear()

@@ -23,16 +23,12 @@ BROKEN: Final = {
     pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
 }  # fmt: skip
 """After these a producer may never work again, whatever becomes of its topic: a new one is made."""
-_NEVER_RAISED: Final = {
-    pulsar.MessageTooBig: TOO_BIG,
-    pulsar.IncompatibleSchema: "its schema does not fit",
-    pulsar.AuthorizationError: "not authorised",
-    pulsar.InvalidMessage: "invalid message",
-}
+_NEVER_RAISED: Final = {getattr(pulsar, result.name): reason for result, reason in NEVER.items()}
+"""The same as exceptions, which have the results' names."""
 
 
 class ReceiptPosition(NamedTuple):
-    """Where a message is stored. The client, whose producer has one partition and knows of no other, does not say which."""
+    """Position of a stored message. `topic` names the partition: the client, whose producer has one, does not report it."""
 
     topic: str
     token: Any

@@ -41,7 +41,7 @@ class PassThrough(Schema):  # type: ignore[misc]  # the client library has no ty
 
 
 class SchemaTopics:
-    """Which topics are published to with a schema. `versioned`: with the one the message came with; `declared`: with their
+    """Topics that are published to with a schema. `versioned`: with the one the message came with; `declared`: with their
     own, where a message brings none.
     """
 
@@ -61,7 +61,7 @@ class SchemaTopics:
         return "" if base in self._declared else None
 
     def schema(self, key: Key) -> PassThrough | None:
-        """What the producer says of its messages. Raises ClusterError when a version cannot be read."""
+        """Schema that the producer announces; None: without one. Raises ClusterError when a version cannot be read."""
         if key.version is None:
             return None
         definition = self._definition(key.version) if key.version else self._declared[whole_topic(key.topic)]

@@ -52,7 +52,7 @@ class SendBreaker:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a receipt would say anything new."""
+        """True if a receipt would change this breaker."""
         return self.is_open or self._breaks > 0
 
     def stored(self) -> None:

@@ -51,7 +51,7 @@ def new_run() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where a store is. Prints without its password."""
+    """Address of a store. Prints without its password."""
 
     secret: Secret
 

@@ -22,7 +22,7 @@ MOST: Final = 1_000_000
 
 @dataclass(slots=True, weakref_slot=True)
 class Shelf:
-    """What several stores of one subscription in one process share."""
+    """Data that several stores of one subscription in one process share."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     done: dict[str, float] = field(default_factory=dict)  # when; oldest first

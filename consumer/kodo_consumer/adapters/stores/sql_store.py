@@ -265,7 +265,7 @@ class SqlStore:
         return frozenset(name for part in found for name in part)
 
     def count(self) -> tuple[int, int]:
-        """How many are remembered as done, and how many marks there are. For people."""
+        """Number of messages remembered as done, and of crash marks. For people."""
         with self._transaction() as connection:
             counts = [
                 connection.scalar(select(func.count()).select_from(table).where(*_is(table, self._subscription)))

@@ -17,24 +17,23 @@ from kodoctl.errors import KodoctlError, error
 metadata: Final = MetaData()
 """All tables of stores: for `create_all`, and for migration tools."""
 
-DONE: Final = Table(
-    "kodo_done",
-    metadata,
-    Column("subscription", String(500), primary_key=True),
-    Column("identity", String(200), primary_key=True),
-    Column("at", BigInteger, nullable=False),  # ms since the epoch
-    Index("kodo_done_at", "subscription", "at"),
-)
+
+def _identities(name: str) -> Table:
+    """A table of identities of messages, each with a time."""
+    return Table(
+        name,
+        metadata,
+        Column("subscription", String(500), primary_key=True),
+        Column("identity", String(200), primary_key=True),
+        Column("at", BigInteger, nullable=False),  # ms since the epoch
+        Index(f"{name}_at", "subscription", "at"),
+    )
+
+
+DONE: Final = _identities("kodo_done")
 """A row for each message whose effects are there: by `message.once`, in the handler's own transaction. No worker deletes any."""
 
-HANDLED: Final = Table(
-    "kodo_handled",
-    metadata,
-    Column("subscription", String(500), primary_key=True),
-    Column("identity", String(200), primary_key=True),
-    Column("at", BigInteger, nullable=False),  # ms since the epoch
-    Index("kodo_handled_at", "subscription", "at"),
-)
+HANDLED: Final = _identities("kodo_handled")
 """A row for each message whose handler returned, as workers note it; the old ones are deleted, see Store.prune."""
 
 STARTED: Final = Table(

@@ -99,7 +99,10 @@ class HandlerSpans:
         begun: HandlerCall | None = None
         with HARMLESS:
             begun = begin(unit)
-        token = None if begun is None else attach(begun.context)
+        if begun is None:
+            yield
+            return
+        token = attach(begun.context)
         try:
             yield
         except BaseException as problem:
@@ -108,8 +111,7 @@ class HandlerSpans:
         else:
             self._returned(begun, unit)
         finally:
-            if token is not None:
-                detach(token)
+            detach(token)
 
     # ---- the start
 
@@ -135,7 +137,7 @@ class HandlerSpans:
         return {}
 
     def carrier(self) -> dict[str, str]:
-        """What carries the context of the span that the caller is in."""
+        """Properties that carry the context of the caller's current span."""
         with HARMLESS:
             return written()
         return {}
@@ -177,18 +179,14 @@ class HandlerSpans:
 
     # ---- the end
 
-    def _raised(self, run: HandlerCall | None, problem: BaseException) -> None:
-        if run is None:
-            return
+    def _raised(self, run: HandlerCall, problem: BaseException) -> None:
         run.ended = time.time_ns()
         if not isinstance(problem, HandlerSignal) and run.span.is_recording():
             with HARMLESS:
                 run.span.record_exception(problem)
 
-    def _returned(self, run: HandlerCall | None, unit: Any) -> None:
-        """What is done ends here; the rest when it is decided on, in a moment."""
-        if run is None:
-            return
+    def _returned(self, run: HandlerCall, unit: Any) -> None:
+        """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""
         run.ended = time.time_ns()
         if not run.is_batch:
             self._done(_key(unit), run)
@@ -198,7 +196,7 @@ class HandlerSpans:
                 self._done(_key(message), run)
 
     def handled(self, message: Message, outcome: Outcome) -> None:
-        """What came of a run elsewhere, in a process of the pool."""
+        """Takes the outcome of a run in a process of the pool."""
         run = self._open.get(_key(message))
         if run is not None:
             run.ended = time.time_ns()
@@ -257,10 +255,10 @@ class HandlerSpans:
             self._fail(run.span, kind)
 
     def close(self) -> None:
-        """The worker has left: whatever still runs was let go."""
+        """Ends the spans of what still runs when the worker leaves: error type `released`."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
-                self._fail(run.span, "let go")
+                self._fail(run.span, "released")
                 self._one_less(run)
 
     def _done(self, key: object, run: HandlerCall) -> None:
@@ -312,7 +310,7 @@ def _told(decision: Decision) -> tuple[Rule, dict[str, Any]]:
 
 
 def _error_type(outcome: Outcome) -> str | None:
-    """What failed, as a word of few; None when nothing did."""
+    """Error type of an outcome, of low cardinality; None for one that is no failure."""
     match outcome:
         case Failed(reason):
             return "timeout" if outcome is TOOK_TOO_LONG else reason

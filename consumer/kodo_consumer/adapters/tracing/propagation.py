@@ -18,8 +18,8 @@ _QUIET: Final = 60.0  # seconds between two tracebacks
 
 
 class _Harmless:
-    """What fails in it is logged, once in a while: samplers and processors are the application's own, and no span is worth a
-    message.
+    """Context manager whose failures are logged, once in a while, and not raised: samplers and processors are the
+    application's own, and no span is worth a message.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ def written(context: Context | None = None) -> dict[str, str]:
 
 
 def present(properties: Mapping[str, str]) -> bool:
-    """Whether a message carries a context."""
+    """True if a message carries a context."""
     return not get_global_textmap().fields.isdisjoint(properties)
 
 
 @contextmanager
 def within(carrier: Mapping[str, str]) -> Iterator[None]:
-    """What runs in it runs in the context that is carried."""
+    """Context manager whose body runs in the context that `carrier` carries."""
     token = attach(read(carrier))
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 from kodo_consumer.core.broker import Rejected, Unconfirmed
@@ -257,6 +258,22 @@ def test_what_is_not_sent_is_given_back_at_the_end(setting: Setting) -> None:
     assert not relay.busy
     setting.turn(setting.relay())
     assert setting.ids() == ids
+
+
+def test_a_relay_serves_until_nothing_is_left_or_it_is_asked_to_end(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    relay, asked = setting.relay(), Event()
+    relay.serve(asked, drain_timeout=0.0, until_empty=lambda: True)
+    name = setting.add()
+    relay.turn()
+    asked.set()
+    relay.serve(asked, drain_timeout=0.01, until_empty=lambda: False)
+    assert "some rows have no receipt yet" in caplog.text
+    caplog.clear()
+    setting.broker.step()
+    relay.serve(asked, drain_timeout=10.0, until_empty=lambda: False)
+    assert (relay.busy, setting.rows()[name]["status"], caplog.text) == (False, "sent", "")
 
 
 def test_a_claim_that_is_half_over_is_not_used(setting: Setting) -> None:

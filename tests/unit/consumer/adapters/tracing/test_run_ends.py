@@ -1,4 +1,4 @@
-"""Spans of handler runs that end otherwise: given up, let go, or failing themselves; no message notices."""
+"""Spans of handler runs that end otherwise: given up, released, or failing themselves; no message notices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_still_runs_at_the_end_is_told_as_let_go(tmp_path: Path, spans: Spa
     assert message is not None
     traces.begin(message)
     traces.close()
-    assert facts(spans.all[0])["error.type"] == "let go"
+    assert facts(spans.all[0])["error.type"] == "released"
 
 
 class _Broken(SpanProcessor):
