@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
-    from kodo_consumer.core.outcomes import (
+    from kodo_consumer.core.exceptions import (
         Blocking,
         Dead,
         Discard,

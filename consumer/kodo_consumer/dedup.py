@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from kodo_consumer.core.outcomes import Repeat, Retry, Unavailable
+from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
 from kodo_consumer.core.store import name_of
 from kodoctl.errors import KodoctlError, error
 

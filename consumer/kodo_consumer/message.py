@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from kodo_consumer.core.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
-from kodo_consumer.core.outcomes import InvalidPayloadError
+from kodo_consumer.core.exceptions import InvalidPayloadError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

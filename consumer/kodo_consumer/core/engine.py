@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.audit_recorder import AuditRecorder
 from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.handler_runs import HandlerRuns
-from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.invariants import contradictions
 from kodo_consumer.core.limits.limiters import Limiter
+from kodo_consumer.core.lookahead import LookaheadBudget
 from kodo_consumer.core.message_flow import MessageFlow, TimerTarget
 from kodo_consumer.core.publishing import PendingPublish
 from kodo_consumer.core.redelivery import HandOver

@@ -10,7 +10,7 @@ from kodo_consumer.core import outcomes
 from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
 from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
-from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.broker import Receipt
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.lookahead import LookaheadBudget
     from kodo_consumer.core.scheduling.scheduler import Scheduler
     from kodo_consumer.core.sequences.gap_monitor import GapMonitor
     from kodo_consumer.core.timers import TimerQueue

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kodo_consumer.core.envelope import PREFIX, Outgoing, wire_size
-from kodo_consumer.core.outcomes import InvalidPayloadError
+from kodo_consumer.core.exceptions import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES

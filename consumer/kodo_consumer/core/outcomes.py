@@ -1,16 +1,16 @@
-"""Outcomes of a message (frozen values, a closed union), and the exceptions by which a handler asks for them.
+"""Outcomes of a message: frozen values, a closed union.
 
-A handler that returns has done its work; any other exception, or a time-out, has failed.
+A handler asks for them by exceptions (kodo_consumer.core.exceptions).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import Duration, Level, State
+if TYPE_CHECKING:
+    from kodo_consumer.core.envelope import Level, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def failure_reason(outcome: Outcome) -> str | None:
             return None
 
 
-def _text(said: object) -> str:
+def reason_text(said: object) -> str:
     """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
     text = str(said)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
@@ -190,205 +190,3 @@ def is_systemic(outcome: Outcome) -> bool:
     PENDING and BLOCKING concern the message alone.
     """
     return isinstance(outcome, Failed | RetryAsked | DependencyUnavailable)
-
-
-class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
-    """Base of what a handler may raise; anything else it raises counts as failed."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """The value that is decided on."""
-        raise NotImplementedError
-
-
-def outcome_of(verdict: HandlerSignal) -> Outcome:
-    """Outcome that a verdict asks for.
-    Raises whatever a verdict from the user raises; TypeError where it is no outcome.
-    """
-    found: object = verdict.outcome
-    if isinstance(found, Outcome):
-        return found
-    raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
-
-
-class HandlerFailedError(HandlerSignal):
-    """Failure in a pool's process, as hooks see it: its text is the class of the exception."""
-
-    def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
-        super().__init__(reason)
-        self._outcome = outcome or Failed(reason)
-
-    @property
-    def outcome(self) -> Outcome:
-        """Failed."""
-        return self._outcome
-
-
-class Retry(HandlerSignal):
-    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
-
-    `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
-    """
-
-    def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
-        if not isinstance(code, str):
-            raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
-        self.after = _milliseconds(after)
-        self.why, self.code = _text(why) or code, code
-        super().__init__(self.why or "retry")
-
-    @property
-    def outcome(self) -> Outcome:
-        """Failed, without in-place waits."""
-        return RetryAsked(self.after, self.why or "asked to retry", self.code)
-
-
-class Pending(HandlerSignal):
-    """To PENDING of its level; counts one attempt of that state."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """PENDING asked for."""
-        return StateAsked(State.PENDING, _text(self) or "asked for pending")
-
-
-class Blocking(HandlerSignal):
-    """To BLOCKING of its level; counts one attempt of that state."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """BLOCKING asked for."""
-        return StateAsked(State.BLOCKING, _text(self) or "asked for blocking")
-
-
-class Dead(HandlerSignal):
-    """To the dead letters; `why` travels with the message: short, no secrets."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Died."""
-        return DeadLettered(_text(self) or "dead")
-
-
-class Repeat(HandlerSignal):
-    """Was done before: acknowledged, and counted as a repeat.
-    Let it pass through the transaction, which must roll back.
-    """
-
-    @property
-    def outcome(self) -> Outcome:
-        """Repeated."""
-        return Repeated()
-
-
-class InvalidPayloadError(Dead):
-    """The payload is not what the topology declares; unless the handler catches it, the message dies."""
-
-
-class Discard(HandlerSignal):
-    """Acknowledged without being handled."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Discarded."""
-        return Discarded(_text(self) or "discarded")
-
-
-class MoveTo(HandlerSignal):
-    """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
-
-    def __init__(self, level: Level | str) -> None:
-        if not isinstance(level, str):
-            raise TypeError(f'level is a name such as "L2", not {level!r}')
-        super().__init__(level)
-        self.level = level
-
-    @property
-    def outcome(self) -> Outcome:
-        """A move, or failed when there is no such level at all."""
-        if self.level not in list(Level):
-            return Failed(f"MoveTo: no level {_text(self.level)}")
-        return MoveAsked(Level(self.level))
-
-
-class Transfer(HandlerSignal):
-    """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
-
-    Payload, key and properties are the old ones unless given; `properties` go over the old ones.
-    """
-
-    def __init__(
-        self,
-        topic: str,
-        payload: bytes | None = None,
-        *,
-        key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        properties = dict(properties or {})
-        _check_transfer(topic, payload, key, properties)
-        super().__init__(topic)
-        self.asked = TransferAsked(topic, payload, properties, key)
-
-    @property
-    def outcome(self) -> Outcome:
-        """The transfer."""
-        return self.asked
-
-
-def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, Any]) -> None:
-    """Raises TypeError where the handler made it: later nobody knows whose it was."""
-    if not isinstance(topic, str) or not (key is None or isinstance(key, str)):
-        raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
-    if not (payload is None or isinstance(payload, bytes)):
-        raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
-    if wrong := [part for item in properties.items() for part in item if not isinstance(part, str)]:
-        raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
-
-
-class Unavailable(HandlerSignal):
-    """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
-
-    def __init__(self, dependency: str) -> None:
-        super().__init__(dependency)
-        self.dependency = _text(dependency)
-
-    @property
-    def outcome(self) -> Outcome:
-        """Dependency down."""
-        return DependencyUnavailable(self.dependency)
-
-
-def exception_for(outcome: Outcome) -> HandlerSignal:
-    """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
-    match outcome:
-        case RetryAsked(after, reason, code):
-            return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
-        case StateAsked(State.PENDING, reason):
-            return Pending(reason)
-        case StateAsked(_, reason):
-            return Blocking(reason)
-        case DeadLettered(reason):
-            return Dead(reason)
-        case Discarded(reason):
-            return Discard(reason)
-        case MoveAsked(level):
-            return MoveTo(level)
-        case TransferAsked(topic, payload, changes, key):
-            return Transfer(topic, payload, key=key, properties=changes)
-        case DependencyUnavailable(dependency):
-            return Unavailable(dependency)
-        case Repeated():
-            return Repeat()
-        case Failed(reason):
-            return HandlerFailedError(reason, outcome)
-        case _:
-            return HandlerFailedError(type(outcome).__name__, outcome)
-
-
-def _milliseconds(span: timedelta | str | None) -> int | None:
-    if span is None:
-        return None
-    if isinstance(span, timedelta):
-        return max(0, round(span.total_seconds() * 1000))
-    return int(Duration.parse(span))

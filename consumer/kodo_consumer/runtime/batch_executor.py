@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.outcomes import DONE, Failed, HandlerSignal, Outcome, outcome_of
+from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.threads import begin
 
 if TYPE_CHECKING:

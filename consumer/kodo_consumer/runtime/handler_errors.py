@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kodo_consumer.core.outcomes import Failed, HandlerSignal, Outcome, outcome_of
+from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
+from kodo_consumer.core.outcomes import Failed, Outcome
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kodo_consumer.core.envelope import Duration, UnitError
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
+from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
-from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
 from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
 from kodo_consumer.runtime.middleware import Hooks, is_coroutine
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:

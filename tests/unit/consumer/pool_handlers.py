@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from kodo_consumer.core.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
+from kodo_consumer.core.exceptions import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
 from kodo_consumer.message import Message
 
 _MIB = 1 << 20

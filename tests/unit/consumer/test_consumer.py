@@ -10,9 +10,10 @@ import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
+from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.settings import Settings, read_settings
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError

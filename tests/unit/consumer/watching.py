@@ -16,8 +16,8 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families

@@ -19,6 +19,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
 from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
 from kodo_consumer.core.envelope import Delivery, Headers, message_identity
+from kodo_consumer.core.exceptions import HandlerSignal
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
@@ -26,7 +27,6 @@ from kodo_consumer.core.outcomes import (
     DeadLettered,
     DependencyUnavailable,
     Failed,
-    HandlerSignal,
     Outcome,
     RejectedByTarget,
     failure_reason,

@@ -13,7 +13,7 @@ from functools import cached_property
 from io import BytesIO
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from kodo_consumer.core.outcomes import InvalidPayloadError, Unavailable
+from kodo_consumer.core.exceptions import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
 from kodo_consumer.message import Message
 from kodoctl.errors import ClusterError

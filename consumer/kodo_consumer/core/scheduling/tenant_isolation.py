@@ -19,12 +19,13 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import InFlight, LaneState, LookaheadBudget, Stage
+from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 from kodo_consumer.core.policy import IsolationPolicy, Policy
 from kodo_consumer.core.state_machine import ISOLATED_MOST
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.lookahead import LookaheadBudget
     from kodo_consumer.core.message_flow import MessageFlow
     from kodo_consumer.core.scheduling.scheduler import Scheduler
 

@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.outcomes import DONE, Failed, Outcome, exception_for
+from kodo_consumer.core.exceptions import exception_for
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 
 if TYPE_CHECKING:
     from kodo_consumer.core.handler_executor import WorkSource

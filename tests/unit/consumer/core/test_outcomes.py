@@ -7,28 +7,30 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import Envelope, Headers, Level, State
-from kodo_consumer.core.outcomes import (
+from kodo_consumer.core.exceptions import (
     Blocking,
     Dead,
-    DeadLettered,
-    DependencyUnavailable,
     Discard,
-    Discarded,
-    Failed,
     HandlerSignal,
     InvalidPayloadError,
-    MoveAsked,
     MoveTo,
-    Outcome,
     Pending,
     Repeat,
-    Repeated,
     Retry,
+    Transfer,
+    Unavailable,
+)
+from kodo_consumer.core.outcomes import (
+    DeadLettered,
+    DependencyUnavailable,
+    Discarded,
+    Failed,
+    MoveAsked,
+    Outcome,
+    Repeated,
     RetryAsked,
     StateAsked,
-    Transfer,
     TransferAsked,
-    Unavailable,
 )
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.state_machine import Reroute, decide

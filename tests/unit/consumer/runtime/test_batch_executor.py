@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, Retry
+from kodo_consumer.core.exceptions import HandlerSignal
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, HandlerSignal, Outcome, RetryAsked
+from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching
 from kodo_consumer.runtime.handler_spec import HandlerSpec
@@ -19,7 +20,7 @@ from kodo_consumer.runtime.middleware import Hooks
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer.making import policy
-from tests.unit.consumer.runtime.test_handler_executors import TestDesk
+from tests.unit.consumer.runtime.test_thread_executor import TestDesk
 
 Sync = Callable[[list[Message]], Any]
 

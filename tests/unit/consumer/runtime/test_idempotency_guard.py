@@ -7,7 +7,8 @@ import logging
 import pytest
 from kodo_consumer.adapters.stores import memory_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
-from kodo_consumer.core.outcomes import DONE, Repeat
+from kodo_consumer.core.exceptions import Repeat
+from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.message import Message

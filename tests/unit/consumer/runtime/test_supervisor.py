@@ -13,8 +13,8 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Concurrency, Policy
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import ThreadExecutor
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing_resources, summary
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.threads import EndedError
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker

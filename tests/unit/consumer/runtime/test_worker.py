@@ -15,7 +15,8 @@ import pytest
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.policy import Concurrency
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
+from kodo_consumer.runtime.async_executor import AsyncExecutor
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 

@@ -13,7 +13,7 @@ from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stal
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import AsyncExecutor
+from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker

@@ -39,7 +39,7 @@ from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
 from tests.unit.consumer.making import delivery, policy
-from tests.unit.consumer.runtime.test_handler_executors import TestDesk
+from tests.unit.consumer.runtime.test_thread_executor import TestDesk
 
 MODULE = "tests.unit.consumer.pool_handlers"
 

@@ -1,22 +1,19 @@
-"""Running handlers: plain functions on threads, coroutines on one event loop. Both fetch their work by turns."""
+"""Executor of plain handlers: threads that fetch their work by turns, as many as handlers keep busy, up to the slots."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
-from kodo_consumer.runtime.threads import begin, log_end
+from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 
@@ -25,18 +22,16 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
-_TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
-_BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
+BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
 _MOST_HANGING: Final = 8  # threads, where there are fewer slots
-_BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
-_JOIN: Final = 2.0  # seconds a stopped thread is waited for
+JOIN: Final = 2.0  # seconds a stopped thread is waited for
 _LOOK: Final = 0.001  # seconds between two looks at whether handlers are held up
 _RARE_LOOK: Final = 0.008  # the same when they are not
 _QUICK: Final = 4  # handlers a thread gets through in _LOOK when nothing holds them up
 _CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, before some step back
 
 
-def _hanging(detail: str) -> KodoctlError:
+def hanging(detail: str) -> KodoctlError:
     """Error after which only a restart helps, which the process manager does."""
     return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
@@ -128,7 +123,7 @@ class ThreadExecutor:
             too_many = self.hanging > max(self._most, _MOST_HANGING)
         if too_many and self._source is not None:
             self._source.fail(
-                _hanging(
+                hanging(
                     f"{many(self.hanging, 'thread')} of {many(self._most, 'slot')} hang, and threads cannot be ended"
                 )
             )
@@ -143,7 +138,7 @@ class ThreadExecutor:
         self._work.set()
         for thread in waiting:
             if thread is not None:
-                thread.join(_JOIN)
+                thread.join(JOIN)
 
     def _add_slot(self) -> None:
         source = self._source
@@ -199,7 +194,7 @@ class ThreadExecutor:
         if sleeps:
             self._parked.sleep()
         else:
-            time.sleep(_BREATH)
+            time.sleep(BREATH)
         return not self._stopping
 
     def _step_back(self, source: WorkSource, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
@@ -250,138 +245,3 @@ class ThreadExecutor:
         """Number of threads in their handlers, and of those that do not sleep."""
         with self._lock:
             return sum(self._in_handlers()), len(self._slots) - self._parked.count
-
-
-class AsyncExecutor:
-    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
-
-    def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
-        self._handler, self._slots = handler, slots
-        self._complaints = ExceptionReporter()
-        self._source: WorkSource | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._running: dict[Message, asyncio.Task[None]] = {}
-        self._parked: deque[asyncio.Future[None]] = deque()
-        self._wake_is_on_its_way = False
-        self._stopping = False
-        self._doubt: threading.Thread | None = None
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """Event loop of the handlers."""
-        return self._loop
-
-    def start(self, source: WorkSource) -> None:
-        """See HandlerExecutor."""
-        self._source = source
-        self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
-
-    def wake(self) -> None:
-        """See HandlerExecutor."""
-        if not self._wake_is_on_its_way and not self._stopping:
-            self._wake_is_on_its_way = True
-            with suppress(RuntimeError):  # closed between the question and the call
-                self._loop.call_soon_threadsafe(self._wake_one)
-
-    def time_out(self, message: Message) -> None:
-        """See HandlerExecutor."""
-        answered = threading.Event()
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._give_up, message)
-            self._loop.call_soon_threadsafe(answered.set)
-            if self._doubt is None or not self._doubt.is_alive():
-                self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
-
-    def stop(self) -> None:
-        """See HandlerExecutor."""
-        self._stopping = True
-        if self._thread is not None and self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-            self._thread.join(2 * _JOIN)
-        if not self._loop.is_running():
-            self._loop.close()
-
-    def _await(self, answered: threading.Event) -> None:
-        """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
-        if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
-            self._source.fail(
-                _hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
-            )
-
-    # ---- on the loop
-
-    def _wake_one(self) -> None:
-        self._wake_is_on_its_way = False
-        while self._parked:
-            sleeper = self._parked.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
-        if len(self._tasks) < self._slots and not self._stopping:
-            self._add_slot()
-
-    def _add_slot(self) -> None:
-        task = self._loop.create_task(self._slot())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _give_up(self, message: Message) -> None:
-        task = self._running.get(message)
-        if task is not None and task in self._tasks:
-            log.error("a handler hangs: it is cancelled and its slot replaced")
-            self._tasks.discard(task)
-            task.cancel()
-            self._add_slot()
-
-    async def _finish(self) -> None:
-        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        if others:
-            await asyncio.wait(others, timeout=_JOIN)
-        self._loop.stop()
-
-    async def _slot(self) -> None:
-        me, source = asyncio.current_task(), self._source
-        assert source is not None
-        assert me is not None
-        try:
-            await self._turns(me, source)
-        except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
-            source.fail(problem)
-
-    async def _turns(self, me: asyncio.Task[None], source: WorkSource) -> None:
-        finished: Message | None = None
-        outcome: Outcome | None = None
-        turns = 0
-        while not self._stopping:
-            seen = source.version
-            finished = source.next(finished, outcome)
-            turns += 1
-            if finished is None:
-                if source.version == seen:
-                    await self._park()
-                else:
-                    await asyncio.sleep(_BREATH)
-                continue
-            if (self._parked or len(self._tasks) < self._slots) and not self._wake_is_on_its_way:
-                self._wake_is_on_its_way = True
-                self._loop.call_soon(self._wake_one)
-            self._running[finished] = me
-            try:
-                await self._handler(finished)
-                outcome = DONE
-            except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
-                outcome = self._complaints.outcome(problem)
-            del self._running[finished]
-            if me not in self._tasks:
-                return
-            if turns % _TURNS_IN_A_ROW == 0:
-                await asyncio.sleep(0)
-
-    async def _park(self) -> None:
-        sleeper: asyncio.Future[None] = self._loop.create_future()
-        self._parked.append(sleeper)
-        await sleeper

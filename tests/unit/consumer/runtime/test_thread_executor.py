@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import FRESH
+from kodo_consumer.core.exceptions import Dead, HandlerSignal
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.outcomes import DONE, Dead, DeadLettered, Failed, HandlerSignal, Outcome
+from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, Outcome
 from kodo_consumer.message import Message
-from kodo_consumer.runtime.handler_executors import AsyncExecutor, ThreadExecutor
+from kodo_consumer.runtime.async_executor import AsyncExecutor
+from kodo_consumer.runtime.thread_executor import ThreadExecutor
 
 from tests.support import eventually
 from tests.unit.consumer.making import delivery, policy
@@ -336,7 +338,7 @@ def test_a_slot_that_was_told_that_there_may_be_more_comes_back_by_itself(make: 
 
 
 def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.handler_executors._MOST_HANGING", 2)
+    monkeypatch.setattr("kodo_consumer.runtime.thread_executor._MOST_HANGING", 2)
     gate = threading.Event()
     runner, desk = _started(_threads, lambda message: gate.wait() and None, slots=1)
     assert isinstance(runner, ThreadExecutor)
@@ -354,7 +356,7 @@ def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch:
 
 
 def test_a_handler_that_blocks_the_event_loop_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.handler_executors._BLOCKED", 0.05)
+    monkeypatch.setattr("kodo_consumer.runtime.async_executor._BLOCKED", 0.05)
     gate = threading.Event()
 
     async def block(message: Message) -> None:

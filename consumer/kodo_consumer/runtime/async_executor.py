@@ -1,0 +1,160 @@
+"""Executor of async handlers: one event loop on a thread of its own, as many tasks as there are slots."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.core.outcomes import DONE, Outcome
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
+from kodo_consumer.runtime.thread_executor import BREATH, JOIN, hanging
+from kodo_consumer.runtime.threads import begin, log_end
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.message import Message
+
+log = logging.getLogger("kodo.consumer")
+_TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
+_BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
+
+
+class AsyncExecutor:
+    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
+
+    def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
+        self._handler, self._slots = handler, slots
+        self._complaints = ExceptionReporter()
+        self._source: WorkSource | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[Message, asyncio.Task[None]] = {}
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._wake_is_on_its_way = False
+        self._stopping = False
+        self._doubt: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Event loop of the handlers."""
+        return self._loop
+
+    def start(self, source: WorkSource) -> None:
+        """See HandlerExecutor."""
+        self._source = source
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", source.fail, over=lambda: self._stopping)
+
+    def wake(self) -> None:
+        """See HandlerExecutor."""
+        if not self._wake_is_on_its_way and not self._stopping:
+            self._wake_is_on_its_way = True
+            with suppress(RuntimeError):  # closed between the question and the call
+                self._loop.call_soon_threadsafe(self._wake_one)
+
+    def time_out(self, message: Message) -> None:
+        """See HandlerExecutor."""
+        answered = threading.Event()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._give_up, message)
+            self._loop.call_soon_threadsafe(answered.set)
+            if self._doubt is None or not self._doubt.is_alive():
+                self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
+
+    def stop(self) -> None:
+        """See HandlerExecutor."""
+        self._stopping = True
+        if self._thread is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+            self._thread.join(2 * JOIN)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    def _await(self, answered: threading.Event) -> None:
+        """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
+        if not answered.wait(_BLOCKED) and not self._stopping and self._source is not None:
+            self._source.fail(
+                hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
+            )
+
+    # ---- on the loop
+
+    def _wake_one(self) -> None:
+        self._wake_is_on_its_way = False
+        while self._parked:
+            sleeper = self._parked.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+        if len(self._tasks) < self._slots and not self._stopping:
+            self._add_slot()
+
+    def _add_slot(self) -> None:
+        task = self._loop.create_task(self._slot())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _give_up(self, message: Message) -> None:
+        task = self._running.get(message)
+        if task is not None and task in self._tasks:
+            log.error("a handler hangs: it is cancelled and its slot replaced")
+            self._tasks.discard(task)
+            task.cancel()
+            self._add_slot()
+
+    async def _finish(self) -> None:
+        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=JOIN)
+        self._loop.stop()
+
+    async def _slot(self) -> None:
+        me, source = asyncio.current_task(), self._source
+        assert source is not None
+        assert me is not None
+        try:
+            await self._turns(me, source)
+        except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
+            source.fail(problem)
+
+    async def _turns(self, me: asyncio.Task[None], source: WorkSource) -> None:
+        finished: Message | None = None
+        outcome: Outcome | None = None
+        turns = 0
+        while not self._stopping:
+            seen = source.version
+            finished = source.next(finished, outcome)
+            turns += 1
+            if finished is None:
+                if source.version == seen:
+                    await self._park()
+                else:
+                    await asyncio.sleep(BREATH)
+                continue
+            if (self._parked or len(self._tasks) < self._slots) and not self._wake_is_on_its_way:
+                self._wake_is_on_its_way = True
+                self._loop.call_soon(self._wake_one)
+            self._running[finished] = me
+            try:
+                await self._handler(finished)
+                outcome = DONE
+            except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
+                outcome = self._complaints.outcome(problem)
+            del self._running[finished]
+            if me not in self._tasks:
+                return
+            if turns % _TURNS_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    async def _park(self) -> None:
+        sleeper: asyncio.Future[None] = self._loop.create_future()
+        self._parked.append(sleeper)
+        await sleeper
