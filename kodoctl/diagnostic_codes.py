@@ -383,7 +383,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K804": Code("not a time", "Give whole milliseconds or more with a unit, such as 10s."),
         "K805": Code("the candidate does not fit",
                      "Give --candidate another version of the topology file, or a patch made of the file as it is."),
-        "K806": Code("the lab cannot replay this", "Say with --slots or --handler-time what the tables do not know."),
+        "K806": Code("the simulation cannot replay this", "Say with --slots or --handler-time what the tables do not know."),
         "K807": Code("the replay failed", "Its last words are in the detail; report them, with both files."),
         "K811": Code("charts cannot be drawn", "Install the extra `spark`: matplotlib comes with it."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.recall_transport import Receipt
     from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 
-PATIENCE: Final = 5.0  # seconds without any receipt, after somebody said stop
+PATIENCE: Final = 5.0  # seconds without any receipt, after a stop was asked for
 SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then
 _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 

@@ -1,4 +1,4 @@
-"""The lab's pictures: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request."""
+"""Pictures of a simulation: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request."""
 
 from __future__ import annotations
 

@@ -54,15 +54,15 @@ class Cause(StrEnum):
 
     GONE = "acknowledged without a record and without a next place"
     VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
-    RELEASED = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
-    UNCONFIRMED_RECALL = "a recall sent it, says the ledger of recalls, and nothing that was read shows where"
+    RELEASED = "a dead letter was released, and neither a recall nor the recall ledger knows it"
+    UNCONFIRMED_RECALL = "a recall sent it, says the recall ledger, and nothing that was read shows where"
     NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
     NOWHERE = "the next place that its record names cannot have been stored then, or was, and was not read"
     UNRECORDED = "the next place is stored, the record of the move is missing"
     NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
     UNCOVERED = "what would prove it was not read completely"
     BEFORE = "the subscription, or what is known of its records, may have begun behind it"
-    IDENTITY_MISMATCH = "what its record calls it is not what it is called"
+    IDENTITY_MISMATCH = "record and message have different identities"
 
 
 @dataclass(frozen=True, slots=True)

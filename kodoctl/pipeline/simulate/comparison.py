@@ -74,7 +74,7 @@ def slots_of(spec: Subscription, asked: int | None, name: str) -> int:
         return asked
     if not isinstance(spec.concurrency, int):
         detail = f"{name} finds its concurrency out (`adaptive`): say with --slots how many handlers run at once, in all workers"
-        raise UsageError(error("K806", "the lab cannot replay this", detail))
+        raise UsageError(error("K806", "the simulation cannot replay this", detail))
     return spec.concurrency * spec.expected_workers
 
 

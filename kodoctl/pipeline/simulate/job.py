@@ -127,7 +127,7 @@ def build_simulations(
                 why = "no record says how long a handler takes: give --handler-time" if made else "nothing arrived"
                 notes.append(f"{topic} / {name}: {why}")
     if not found:
-        raise UsageError(error("K806", "the lab cannot replay this", "\n".join(notes)))
+        raise UsageError(error("K806", "the simulation cannot replay this", "\n".join(notes)))
     return found, notes
 
 
