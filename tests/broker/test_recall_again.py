@@ -174,7 +174,7 @@ def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace
 
     def helpers(lanes: Collection[int], without: Container[Position]) -> SendReport:
         reports = [
-            SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, 1_000).run()
+            SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None).run()
             for crew in partition_plan(plan, lanes, 2, without)
         ]
         helped.append(sum(one.sent for one in reports))
