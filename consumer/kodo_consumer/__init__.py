@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Consumer": "consumer", "Message": "message", "Producer": "producer",
-    "Retry": "core.outcomes", "Pending": "core.outcomes", "Blocking": "core.outcomes", "Dead": "core.outcomes", "Discard": "core.outcomes",
-    "MoveTo": "core.outcomes", "Transfer": "core.outcomes", "Unavailable": "core.outcomes", "Repeat": "core.outcomes",
-    "HandlerFailedError": "core.outcomes", "run_all": "multi_run",
+    "Retry": "core.exceptions", "Pending": "core.exceptions", "Blocking": "core.exceptions", "Dead": "core.exceptions", "Discard": "core.exceptions",
+    "MoveTo": "core.exceptions", "Transfer": "core.exceptions", "Unavailable": "core.exceptions", "Repeat": "core.exceptions",
+    "HandlerFailedError": "core.exceptions", "run_all": "multi_run",
 }  # fmt: skip
 __all__ = [
     "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
