@@ -11,6 +11,7 @@ from kodo_consumer.core.exceptions import (
     Blocking,
     Dead,
     Discard,
+    HandlerFailedError,
     HandlerSignal,
     InvalidPayloadError,
     MoveTo,
@@ -19,6 +20,7 @@ from kodo_consumer.core.exceptions import (
     Retry,
     Transfer,
     Unavailable,
+    exception_for,
 )
 from kodo_consumer.core.outcomes import (
     DeadLettered,
@@ -26,6 +28,7 @@ from kodo_consumer.core.outcomes import (
     Discarded,
     Failed,
     MoveAsked,
+    OtherSubscription,
     Outcome,
     Repeated,
     RetryAsked,
@@ -139,3 +142,9 @@ def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_fail
     told: list[BaseException] = []
     assert ExceptionReporter(told.append).outcome(Odd()) == Failed("TypeError")
     assert "Odd.outcome is no outcome, but 'later'" in str(told[0])
+
+
+def test_the_code_around_a_handler_sees_any_other_outcome_as_a_failure_by_its_name() -> None:
+    found = exception_for(OtherSubscription())
+    assert isinstance(found, HandlerFailedError)
+    assert str(found) == "OtherSubscription"
