@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, one_line, reading, say, tell
 
 if TYPE_CHECKING:
-    from kodoctl.documents.history_document import ApplyRow, HistoryDocument
+    from kodoctl.documents.history_document import HistoryDocument
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -49,7 +49,7 @@ def history(
     for one in found.foreign:
         tell(f"Note: {one_line(one, 300)}")
     applies = [chosen(found.applies, apply_id)] if apply_id else found.applies
-    shown = [cast("ApplyRow", to_json(one)) for one in applies]
+    shown = [to_json(one) for one in applies]
     if output is Format.JSON:
         document: HistoryDocument = {"namespace": str(space), "applies": shown}
         say(json.dumps(document, indent=2))

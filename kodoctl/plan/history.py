@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,6 +22,9 @@ from kodoctl.plan import packing, serialization
 from kodoctl.plan.changes import Change, action_of
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
+
+if TYPE_CHECKING:
+    from kodoctl.documents.history_document import ApplyRow
 
 FORMAT_VERSION: Final = 1
 MAX_PLAN: Final = 2 << 20  # bytes of a packed plan that an entry holds; a broker takes messages of 5 MiB
@@ -240,7 +243,7 @@ def step_json(change: Change, part: str) -> Json:
     return {"address": change.address, "action": action_of(change).value, "part": part}
 
 
-def to_json(one: Applied) -> Json:
+def to_json(one: Applied) -> ApplyRow:
     """An apply for machines."""
     return {
         "id": one.id,

@@ -211,9 +211,7 @@ class LaneState:
         del self.active_entries[entry.key]
         if entry.done:
             self.recent_entries[entry.key] = entry
-            if (
-                len(self.recent_entries) > _MAX_RECENT
-            ):  # a generation at a time: taking the oldest out of a dict is slow
+            if len(self.recent_entries) > _MAX_RECENT:  # a generation at a time: to take the oldest out is slow
                 self.older_entries = self.recent_entries
                 self.recent_entries = {}
 

@@ -49,9 +49,7 @@ class LookaheadBudget:
         self._staying = 0  # messages of lanes that none can be moved aside from
         self._staying_bytes = 0
         self._most_parked = max(1, policy.max_held // _PARKED_SHARE)
-        self.lanes_without_capacity: dict[
-            LaneState, None
-        ] = {}  # lanes that were given no room, in the order they asked
+        self.lanes_without_capacity: dict[LaneState, None] = {}  # that were given no room, in the order they asked
         self.parked = 0
         self.messages = 0
         self.bytes = 0
