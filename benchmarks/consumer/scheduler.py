@@ -28,6 +28,7 @@ from kodo_consumer.core.policy import Lane, Policy, Target
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead
@@ -54,9 +55,10 @@ def scheduler() -> tuple[Scheduler, list[LaneState]]:
         concurrency=16,
     )
     held = [LaneState(lane) for lane in lanes]
-    slots = SlotReservation(policy.concurrency)
+    queues = TurnQueues(policy, held)
+    slots = SlotReservation(policy.concurrency, queues)
     throttle = ConcurrencyControl(EngineContext(policy), slots, lambda _at, _who: 0)
-    return Scheduler(policy, held, SystemClock(), lambda _at, _who: 0, slots, throttle), held
+    return Scheduler(policy, queues, SystemClock(), lambda _at, _who: 0, slots, throttle), held
 
 
 def measure(tenants: int) -> dict[str, Any]:

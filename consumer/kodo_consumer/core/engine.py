@@ -25,6 +25,7 @@ from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
+from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.core.timers import TimerQueue
 
@@ -57,9 +58,10 @@ class Engine:
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.context, self._clock = EngineContext(policy, observer=observer), clock
         self.lookahead = LookaheadBudget(policy)
-        slots = SlotReservation(policy.concurrency) if policy.fair_by else None
+        queues = TurnQueues(policy, self.lanes)
+        slots = SlotReservation(policy.concurrency, queues) if policy.fair_by or len(self.lanes) > 1 else None
         throttle = ConcurrencyControl(self.context, slots, self.timers.set)
-        self.scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, slots, throttle)
+        self.scheduler = Scheduler(policy, queues, clock, self.timers.set, slots, throttle)
         self.gap_monitor = GapMonitor.of(policy, clock.wall(), self.counts)
         self.flow = MessageFlow(self.context, clock, self.lookahead, self.scheduler, self.timers, self.gap_monitor, rng)
         self.isolation = TenantIsolation(

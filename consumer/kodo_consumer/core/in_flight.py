@@ -16,6 +16,7 @@ from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiter_set import Gates
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
+    from kodo_consumer.core.scheduling.fairness import TenantQueue
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
@@ -95,10 +96,11 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "ack_token", "control", "delivery", "entry", "gates", "has_reservation", "lane", "received", "size", "stage",
-        "tenant", "waits",
+        "ack_token", "control", "delivery", "entry", "gates", "has_reservation", "lane", "queue", "received", "size",
+        "stage", "tenant", "waits",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
+    queue: TenantQueue[InFlight]  # that it waits or waited in last; set when it is queued
 
     def __init__(self, lane: LaneState, delivery: Delivery, entry: BatchEntry, tenant: str) -> None:
         self.lane = lane

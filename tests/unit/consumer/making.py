@@ -54,7 +54,7 @@ def policy(
         "waits": WAITS,
         "horizon": 3_600_000,
         "in_place": (2_000, 3_000, 5_000),
-        "concurrency": 4,
+        "concurrency": 64,
         "produces": {"other": "persistent://p/n/other"},
     }
     return Policy(**(values | changes))

@@ -54,6 +54,8 @@ class ConcurrencyControl:
             self._context.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = is_systemic(outcome)
+            if self._slots is not None and self._slots.keeps_slots:
+                running = self.adaptive.limit  # the slots that are kept free are needed as well
             if self.adaptive.ended(now - started, running, now, bad=bad):
                 more = True
         self.wants_all_outcomes = self.adaptive is not None or breaker.wants_all_outcomes

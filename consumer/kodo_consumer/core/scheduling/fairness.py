@@ -1,14 +1,15 @@
-"""Fair queueing: exact weights between lanes, deficit round robin between the tenants of a lane. No I/O, no clock.
+"""Fair queueing in slot time: weights between lanes, deficit round robin between the tenants of a lane. No I/O, no clock.
 
-Both serve at once every lane or tenant that has work: an unused share is not kept for later, and nobody pays for
-having been idle.
+The unit of both is a millisecond of one handler slot. A start costs `START_COST`; what a handler runs for longer is
+charged while it runs and at its end. Both serve at once every lane or tenant that has work: an unused share is not
+kept for later, and nobody pays for having been idle.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import chain, islice
@@ -16,29 +17,35 @@ from math import lcm
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
+START_COST: Final = 10
+"""Milliseconds of slot time that a start costs at least: below it, the worker's own work outweighs the handler's."""
 _MAX_IDLE_TENANTS: Final = 1_024
+_MAX_TENANTS: Final = 10_000  # of which slow ones are remembered without messages
 _BEHIND_ALL: Final = 1 << 256
 
 
 class StartTimeFairQueue:
-    """Start-time fair queueing with whole numbers: each lane's turns are evenly spaced tags, the lowest tag is next.
+    """Start-time fair queueing with whole numbers: each lane's turns are tags, the lowest tag is next.
 
-    A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the
-    lanes that have work throughout) serves each of them exactly its weight. A lane that had no work starts again
-    right after the present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has
-    work.
+    A start of a lane of weight w moves its tag by 1/w of a cycle. Where handlers are quick, any window of one cycle
+    (the sum of the weights of the lanes that have work throughout) serves each of them exactly its weight; where they
+    run for longer, it is slot time that the lanes have in proportion to their weights. A lane that had no work starts
+    again right after the present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other
+    has work. `waiting`: the lanes with work, the next one first; only to be read.
     """
 
-    __slots__ = ("_idle_class", "_is_active", "_keys", "_last", "_now", "_order", "_resting", "_steps", "_tags")
+    __slots__ = ("_idle_class", "_is_active", "_keys", "_last", "_now", "_resting", "_steps", "_tags", "waiting")
 
     def __init__(self, weights: Sequence[int], resting: AbstractSet[int] = frozenset()) -> None:
-        cycle = 2 * lcm(*(weight for weight in weights if weight))  # twice: there is always a tag between two turns
-        self._steps = [cycle // weight if weight else 1 for weight in weights]
+        cycle = (
+            2 * START_COST * lcm(*(weight for weight in weights if weight))
+        )  # twice: there is always a tag between two turns
+        self._steps = [cycle // (START_COST * weight) if weight else 1 for weight in weights]  # for a millisecond
         self._idle_class = [weight == 0 for weight in weights]
         self._tags = [0] * len(weights)
         self._now, self._last = 0, -1  # tag and lane of the present turn
         self._is_active = [False] * len(weights)
-        self._order: list[int] = []  # lanes with work, the next one first
+        self.waiting: list[int] = []
         self._keys: list[int] = []  # by which they stand so: class, tag and number of each as one whole number
         self._resting = resting  # lanes that get no turns
 
@@ -63,11 +70,11 @@ class StartTimeFairQueue:
 
     def order(self) -> Sequence[int]:
         """Lanes with work, the one whose turn it is first."""
-        return tuple(self._order)
+        return tuple(self.waiting)
 
     def charge(self, lane: int) -> None:
-        """The lane had its turn."""
-        order, keys, step = self._order, self._keys, self._steps[lane]
+        """The lane had its turn: a start."""
+        order, keys, step = self.waiting, self._keys, START_COST * self._steps[lane]
         if not self._idle_class[lane]:
             self._now, self._last = self._tags[lane], lane
         self._tags[lane] += step
@@ -78,57 +85,166 @@ class StartTimeFairQueue:
         order.insert(place, lane)
         keys.insert(place, key)
 
+    def charge_time(self, lane: int, milliseconds: int) -> None:
+        """A handler of the lane ran for so much longer than a start costs. It is a debt only towards lanes that have work."""
+        self._tags[lane] += milliseconds * self._steps[lane]
+        if self._is_active[lane]:
+            self._remove(lane)
+            self._insert(lane)
+        first = self.waiting[0] if self.waiting else lane
+        if not self._idle_class[first] and self._tags[first] > self._now:
+            self._now, self._last = self._tags[first], -1
+
     def _next_tag(self, lane: int) -> int:
         return max(self._tags[lane], self._now + (lane <= self._last))
 
     def _remove(self, lane: int) -> None:
-        place = self._order.index(lane)
-        del self._order[place], self._keys[place]
+        place = self.waiting.index(lane)
+        del self.waiting[place], self._keys[place]
 
     def _insert(self, lane: int) -> None:
         key = self._tags[lane] * len(self._tags) + lane + (_BEHIND_ALL if self._idle_class[lane] else 0)
         place = bisect_left(self._keys, key)
-        self._order.insert(place, lane)
+        self.waiting.insert(place, lane)
         self._keys.insert(place, key)
 
 
-class _Queue(Generic[T]):
-    """One tenant's items, while `listed` in the ring: the first, and others behind it if there are any. With many
-    tenants most have just one, and a deque of its own for each would cost more than all the rest.
+class TenantQueue(Generic[T]):
+    """One tenant's items in a lane: the first, and others behind it if there are any; and what is known of the tenant.
+    With many tenants most have just one item, and a deque of its own for each would cost more than all the rest.
+
+    `used`: slot time of the present turn. `eligible`: round from which it has a turn again. `slow`: None while none
+    of its handlers has ended. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`:
+    how often it was slow after that.
     """
 
-    __slots__ = ("deficit", "first", "listed", "others", "tenant", "weight")
+    __slots__ = (
+        "doubt", "eligible", "first", "in_slow", "listed", "others", "relapses", "slow", "tenant", "used",
+        "weight",
+    )  # fmt: skip
 
     first: T  # while listed
 
     def __init__(self, tenant: str, weight: int) -> None:
         self.tenant = tenant
         self.weight = weight
-        self.deficit = 0
+        self.used = self.eligible = 0
+        self.slow: bool | None = None
+        self.doubt = self.relapses = 0
         self.listed = False
+        self.in_slow = False  # listed among the slow ones
         self.others: deque[T] | None = None
 
     def __len__(self) -> int:
         return self.listed + len(self.others or ())
 
 
-class DeficitRoundRobin(Generic[T]):
-    """A queue for each tenant, served in turn: `weight` items a turn.
-    A tenant with 100,000 items delays others one turn.
+class _Rounds(Generic[T]):
+    """Rounds of turns: in each, a queue may start handlers until the slot time it used reaches its turn. One that used
+    more comes again so many rounds later.
     """
 
-    __slots__ = ("_queues", "_ring", "_size")
+    __slots__ = ("_later", "_next", "count", "current", "round")
 
     def __init__(self) -> None:
-        self._queues: dict[str, _Queue[T]] = {}
-        self._ring: deque[_Queue[T]] = deque()
+        self.round = 0
+        self.count = 0  # queues listed
+        self.current: deque[TenantQueue[T]] = deque()
+        self._next: deque[TenantQueue[T]] = deque()
+        self._later: dict[int, deque[TenantQueue[T]]] = {}
+
+    def __iter__(self) -> Iterator[TenantQueue[T]]:
+        return chain(self.current, self._next, *self._later.values())
+
+    def add(self, queue: TenantQueue[T]) -> None:
+        """Behind all queues whose turn is in the same round, at the earliest the next one."""
+        self.count += 1
+        if self.count == 1:
+            self.round = max(self.round, queue.eligible)
+            self.current.append(queue)
+        else:
+            self._put(queue, queue.eligible - self.round)
+
+    def remove(self, queue: TenantQueue[T]) -> None:
+        """Takes the queue out, wherever it stands."""
+        self.count -= 1
+        for bucket in (self.current, self._next, *self._later.values()):
+            with suppress(ValueError):
+                bucket.remove(queue)
+                break
+        self._advance()
+
+    def end_turn(self, *, forfeit: bool = False) -> None:
+        """The first queue's turn is over. `forfeit`: with what is left of it."""
+        queue = self.current[0]
+        rounds, queue.used = (1, 0) if forfeit else divmod(queue.used, START_COST * queue.weight)
+        if self.count == 1:
+            self.round += 1
+            queue.used = 0
+        else:
+            self._put(self.current.popleft(), rounds)
+            self._advance()
+
+    def unlist(self) -> None:
+        """The first queue has no items left."""
+        queue = self.current.popleft()
+        self.count -= 1
+        rounds = max(1, queue.used // (START_COST * queue.weight))
+        queue.eligible, queue.used = self.round + rounds, 0
+        self._advance()
+
+    def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
+        """A handler of the queue ran for so much longer than a start costs."""
+        queue.used += milliseconds
+        if not queue.listed:
+            rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
+            queue.eligible = max(queue.eligible, self.round) + rounds
+
+    def _put(self, queue: TenantQueue[T], rounds: int) -> None:
+        if rounds <= 1:
+            self._next.append(queue)
+        else:
+            self._later.setdefault(self.round + rounds, deque()).append(queue)
+
+    def _advance(self) -> None:
+        if self.current:
+            return
+        later = self._later
+        self.round += 1
+        if not self._next and later:
+            self.round = min(later)
+            self.current = later.pop(self.round)
+        else:
+            self.current, self._next = self._next, self.current
+        if self.round + 1 in later:
+            self._next = later.pop(self.round + 1)
+
+
+class DeficitRoundRobin(Generic[T]):
+    """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many.
+    A tenant with 100,000 items delays others one turn.
+
+    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start.
+    """
+
+    __slots__ = ("_queues", "_size", "new_running", "newcomers_slow", "quick", "slow")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, TenantQueue[T]] = {}
+        self.quick: _Rounds[T] = _Rounds()
+        self.slow: _Rounds[T] = _Rounds()
         self._size = 0
+        self.newcomers_slow: bool | None = None  # the last newcomer was; None: none has ended yet
+        self.new_running = 0  # handlers of newcomers at work
 
     def __len__(self) -> int:
         return self._size
 
+    def _listed(self) -> Iterator[TenantQueue[T]]:
+        return chain(self.quick, self.slow)
+
     def __iter__(self) -> Iterator[T]:
-        return (item for queue in self._ring for item in (queue.first, *(queue.others or ())))
+        return (item for queue in self._listed() for item in (queue.first, *(queue.others or ())))
 
     def queues(self) -> Iterator[tuple[str, int, T]]:
         """(tenant, items, first item) of tenants with any. May be read while others write: one item more or less."""
@@ -137,17 +253,19 @@ class DeficitRoundRobin(Generic[T]):
                 if queue.listed:
                     yield queue.tenant, len(queue), queue.first
 
-    def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> None:
-        """Behind (or `first`: before) the tenant's other items. A tenant new to the ring comes after all others."""
+    def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
+        """Behind (or `first`: before) the tenant's other items, which are returned. A tenant new to the ring comes after
+        all others.
+        """
         queue = self._queues.get(tenant)
         if queue is None:
-            queue = self._queues[tenant] = _Queue(tenant, weight)
+            queue = self._queues[tenant] = TenantQueue(tenant, weight)
         self._size += 1
         if not queue.listed:
             queue.first = item
             queue.listed = True
-            self._ring.append(queue)
-            return
+            self._list(queue, slow=bool(self.newcomers_slow if queue.slow is None else queue.slow))
+            return queue
         others = queue.others
         if others is None:
             others = queue.others = deque()
@@ -156,6 +274,14 @@ class DeficitRoundRobin(Generic[T]):
             queue.first = item
         else:
             others.append(item)
+        return queue
+
+    def clear(self) -> None:
+        """Drops all items; what is known of the tenants stays."""
+        for queue in list(self._listed()):
+            queue.listed, queue.others = False, None
+            del queue.first
+        self.quick, self.slow, self._size = _Rounds(), _Rounds(), 0
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
         """Turns of the tenants from now on; those that are not named have one."""
@@ -164,7 +290,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Tenants with items and how many each has."""
-        return ((queue.tenant, len(queue)) for queue in self._ring)
+        return ((queue.tenant, len(queue)) for queue in self._listed())
 
     def sample(self, tenant: str, count: int) -> list[T]:
         """Up to so many of a tenant's items, the latest first."""
@@ -184,39 +310,76 @@ class DeficitRoundRobin(Generic[T]):
         self._size -= len(gone)
         return gone
 
-    def take(self, passing_over: AbstractSet[str] = frozenset()) -> T | None:
-        """The next item by turns, not of the tenants passed over; None when nobody else has any."""
-        ring = self._ring
-        if not ring:
-            return None
-        queue = ring[0]
-        if passing_over and queue.tenant in passing_over:
-            for _ in range(len(ring)):
-                queue.deficit = 0
-                ring.rotate(-1)
-                queue = ring[0]
-                if queue.tenant not in passing_over:
-                    break
+    def take(
+        self,
+        passing_over: AbstractSet[str] = frozenset(),
+        now: float = 0.0,
+        *,
+        slow: bool = False,
+        may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
+    ) -> T | None:
+        """The next item by turns, of the quick or of the slow tenants, not of those passed over; None when nobody else has
+        any. Tenants of whom nothing is known go to the slow ones where they may not start as quick ones; where no
+        handler of any tenant has ended yet they wait.
+        """
+        rounds = self.slow if slow else self.quick
+        passed = 0
+        while passed < rounds.count:
+            queue = rounds.current[0]
+            if queue.used >= START_COST * queue.weight and rounds.count > 1:
+                rounds.end_turn()
+                continue
+            if passing_over and queue.tenant in passing_over:
+                rounds.end_turn(forfeit=True)
+                passed += 1
+            elif (
+                slow
+                or queue.slow is False
+                or (queue.slow is None and (may_start_newcomer is None or may_start_newcomer(self, now)))
+            ):
+                return self._start(queue, rounds)
+            elif queue.slow is None and self.newcomers_slow is None:
+                return None  # no tenant of the lane is known yet: the first ones will tell
             else:
-                return None
-        if queue.deficit < 1:
-            queue.deficit = queue.weight
-        queue.deficit -= 1
+                rounds.remove(queue)
+                self._list(queue, slow=True)
+        return None
+
+    def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
+        """A handler of the tenant ran for so much longer than a start costs."""
+        (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
+
+    def remember(self, queue: TenantQueue[T]) -> None:
+        """A tenant that is slow is known as such when it comes again, even if it was forgotten since its handler started."""
+        if len(self._queues) < _MAX_TENANTS:
+            self._queues.setdefault(queue.tenant, queue)
+
+    def recovered(self, queue: TenantQueue[T]) -> None:
+        """A tenant that was slow is so no more: its items wait among the others'."""
+        if queue.listed and queue.in_slow:
+            self.slow.remove(queue)
+            self._list(queue, slow=False)
+
+    def _list(self, queue: TenantQueue[T], *, slow: bool) -> None:
+        rounds = self.slow if slow else self.quick
+        if slow is not queue.in_slow:
+            queue.in_slow = slow
+            queue.eligible = rounds.round
+        rounds.add(queue)
+
+    def _start(self, queue: TenantQueue[T], rounds: _Rounds[T]) -> T:
         item = queue.first
         self._size -= 1
+        queue.used += START_COST
         if queue.others:
             queue.first = queue.others.popleft()
-            if queue.deficit < 1:
-                ring.rotate(-1)
-        else:
-            self._unlist(queue)
-        return item
-
-    def _unlist(self, queue: _Queue[T]) -> None:
-        self._ring.popleft()
+            if queue.used >= START_COST * queue.weight:
+                rounds.end_turn()
+            return item
+        rounds.unlist()
         queue.listed = False
         del queue.first
         queue.others = None
-        queue.deficit = 0
-        if len(self._queues) > _MAX_IDLE_TENANTS:
+        if len(self._queues) > (_MAX_TENANTS if queue.slow else _MAX_IDLE_TENANTS):
             del self._queues[queue.tenant]
+        return item

@@ -8,16 +8,16 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.in_flight import UNSTARTED, InFlight, LaneState, Stage
+from kodo_consumer.core.in_flight import UNSTARTED, InFlight, Stage
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, SlotReservation
-from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
     from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
+    from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+    from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
@@ -36,7 +36,7 @@ class Scheduler:
     def __init__(
         self,
         policy: Policy,
-        lanes: list[LaneState],
+        queues: TurnQueues,
         clock: Clock,
         set_timer: SetTimer,
         slots: SlotReservation | None,
@@ -47,10 +47,9 @@ class Scheduler:
         self.recent_starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
-        self.queues = TurnQueues(policy, lanes)
+        self.queues = queues
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
-        self._kept_back = False  # a slot stayed empty though a tenant had work
         self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
@@ -132,19 +131,30 @@ class Scheduler:
         return held
 
     def _take(self, now: float) -> InFlight | None:
-        slots = self.slots
+        slots, queues = self.slots, self.queues
         if slots is None:
-            return self.queues.next(NOBODY_BARRED, now, self._passes)
-        barred = slots.blocked_tenants(now) | self._paused if self._paused else slots.blocked_tenants(now)
-        held = self.queues.next(barred | slots.full if barred else slots.full, now, self._passes)
-        if held is None and not slots.full <= barred:
-            held = self.queues.next(barred, now, self._passes)  # nobody else has work
+            return queues.next(self._paused, now, self._passes)
+        if now >= slots.next_look:
+            slots.look(now)
+        slots.keeps_slots = False
+        held = self._take_slow(slots, now) if queues.slow.waiting else None
+        slow = held is not None
+        if held is None:
+            held = queues.next(self._paused, now, self._passes, may_start_newcomer=slots.may_start_newcomer)
+        if held is None and queues.slow.waiting:  # where newcomers may have gone just now
+            held = self._take_slow(slots, now)
+            slow = held is not None
         if held is not None:
-            slots.took(held, now)
+            slots.started(held, now, slow=slow)
             if self.recent_starts is not None:
                 self.recent_starts.append(held.tenant)
-        self._kept_back = held is None and bool(barred)
         return held
+
+    def _take_slow(self, slots: SlotReservation, now: float) -> InFlight | None:
+        if not slots.may_start_slow(now, quick_wait=bool(self.queues.quick.waiting)):
+            slots.keeps_slots = True
+            return None
+        return self.queues.next(self._paused, now, self._passes, slow=True)
 
     def freed(self, held: InFlight, now: float) -> None:
         """A message that was taken has ended."""
@@ -156,7 +166,7 @@ class Scheduler:
                 if gate.waiters and isinstance(gate, ConcurrencyLimiter):
                     self.let_through(gate, now)
         if self.slots is not None:
-            self.slots.freed(held, now)
+            self.slots.ended(held, now)
 
     # ---- gates
 
@@ -196,7 +206,7 @@ class Scheduler:
     @property
     def any_shut(self) -> bool:
         """True if messages wait at a limiter, or for a slot that is kept for others."""
-        return bool(self._shut) or self._kept_back
+        return bool(self._shut) or (self.slots is not None and self.slots.keeps_slots)
 
     @property
     def gated(self) -> int:
@@ -205,7 +215,8 @@ class Scheduler:
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
-        self.queues.version += self._kept_back  # the reserve is not for ever
+        if self.slots is not None:
+            self.queues.version += self.slots.keeps_slots  # the reserve is not for ever
         for gate in [gate for gate in self._shut if gate.free(now)]:
             self.let_through(gate, now)
 

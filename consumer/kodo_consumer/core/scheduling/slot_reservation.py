@@ -1,103 +1,232 @@
-"""Slot reservation for quiet tenants: bars other tenants from further slots. No I/O, the clock is passed in.
+"""Slot reservation: keeps handler slots free for those whose handlers are quick. No I/O, the clock is passed in.
 
-Turns share out the starts; they do not help a quiet message that comes when every slot is taken by handlers that take
-their time. So slots are kept back, from slow handlers only: where they are quick, a slot comes free soon enough by
-itself. Slow is what runs for longer than 25 ms for each slot there is: with all slots so busy, one comes free every
-25 ms or less often. A tenant is slow while such a handler of it runs, and from the end of one until a quick one ends.
-
-The law, for n tenants with slow handlers and C slots:
-- while others wait, a tenant with 75 % of the slots gets no further one;
-- it goes beyond, when nobody else waits, only after one of its handlers has ended quickly there;
-- a slow tenant gets a further slot only while it has fewer than three times the slots that would stay free. So one
-  alone comes to 3/4 of the slots, two to 3/7 each, n to 3/(3n + 1) each: C/(3n + 1) stay free for others, and the
-  last free slot is only ever for a tenant that has none;
-- none of it holds for a tenant that was alone for a minute: a reserve for nobody would be waste.
+Turns share out slot time; they do not help a quick message that comes when every slot is taken by handlers that take
+their time, as no handler can be interrupted. So those who are slow, together, never get all slots:
+- *Slow* is a tenant in a lane (without `fair_by`: a lane) whose handler runs for longer than 25 ms for each slot
+  there is, 0.4 s at most. It is so from that moment, and quick again after four handlers that ended quickly; after
+  8, 16, … 64 when it has gone back and forth.
+- *Head-room* is what the quick ones need: the least number of slots with which one of their messages in a hundred
+  waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two.
+- Slow ones start while they have fewer slots than all but the head-room. While quick ones wait, all slots being
+  taken, they start up to their fair share only: by the weights of the lanes, and in a lane by tenants.
+- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together may not
+  touch the head-room. A lane that has not shown a newcomer yet gives them half of the free slots, and a lane whose
+  last newcomer was slow treats further ones as slow: two hundred customers whose messages hang and who come at once
+  are not tried one by one in every slot.
+- When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
+- None of it holds for a tenant that was alone for a minute: a reserve for nobody would be waste.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from math import exp
 from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.scheduling.fairness import START_COST
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
+    from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
-_SHARE: Final = 0.75  # of the slots, for one tenant while others wait
-_TIMES_FREE: Final = 3  # slots of a slow tenant for each that stays free: 3/4 of all when it is the only one
+_COST: Final = START_COST / 1000  # seconds that a start costs
 _SLOW: Final = 0.025  # seconds a handler may run for each slot there is
-_REMEMBERED: Final = 4  # slow tenants for each slot
-_ALONE: Final = 60.0  # seconds without another tenant
-NOBODY_BARRED: Final[AbstractSet[str]] = frozenset()
+_SLOW_AT_MOST: Final = 0.4
+_LOOK: Final = 0.01  # seconds between two looks at what runs
+_MANY: Final = 64  # handlers at work, from which the looks are rarer
+_WINDOW: Final = 1.0  # seconds over which the load is measured
+_RISE: Final = 0.5  # part of the difference to the load measured that counts at once when it grows,
+_FALL: Final = 0.1  # and when it falls
+_WAIT: Final = 0.05  # seconds that a quick message may wait for a slot
+_LATE: Final = 0.01  # part of the messages that may wait for longer
+_MINUTE: Final = 60.0
+_PROBE_FROM: Final = 4  # slots, from which one is for newcomers
+_PROBE_FOR: Final = 10.0  # seconds after one came
+_DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
+_MOST_RELAPSES: Final = 4  # each doubles them
+_FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
+
+
+def slots_needed(load: float, duration: float, total: int) -> int:
+    """Slots with which at most one message in a hundred waits for longer than 50 ms: `load` in slots, `duration` of a
+    handler in seconds. At least one, less than `total`.
+    """
+    blocked = 1.0  # Erlang's B, slot by slot
+    for slots in range(1, total):
+        blocked = load * blocked / (slots + load * blocked)
+        if slots > load:
+            waits = blocked / (1 - load / slots * (1 - blocked))  # Erlang's C
+            if waits * exp(-(slots - load) * _WAIT / max(duration, 1e-6)) <= _LATE:
+                return slots
+    return max(1, total - 1)
 
 
 class SlotReservation:
-    """The slots of one worker. Times in seconds."""
+    """The slots of one worker. Times in seconds.
 
-    __slots__ = ("_cap", "_changed", "_counts", "_last", "_quick", "_running", "_slow", "_slow_ones", "_total", "full")
+    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `next_look`: when `look` is to be called.
+    """
 
-    def __init__(self, total: int) -> None:
+    __slots__ = (
+        "_alone_since", "_charged", "_headroom", "_last", "_load", "_newcomers", "_probe_wanted", "_queues",
+        "_quick_count", "_quick_time", "_running", "_slow", "_slow_after", "_total", "_window_end", "keeps_slots",
+        "next_look",
+    )  # fmt: skip
+
+    def __init__(self, total: int, queues: TurnQueues) -> None:
+        self._queues = queues
         self._running: dict[InFlight, float] = {}  # oldest start first
-        self._counts: dict[str, int] = {}  # of those who have any
-        self.full: set[str] = set()  # tenants that have 75 %
-        self._quick: set[str] = set()  # of these: a handler ended quickly since
-        self._slow_ones: dict[str, None] = {}  # tenants whose last handler was slow, the latest last
-        self._last: str | None = None
-        self._changed = float("-inf")  # when a slot last went to another tenant than the one before
+        self._slow: set[InFlight] = set()  # of these: of slow tenants, or at work for too long
+        self._newcomers: set[InFlight] = set()  # of these, and not slow: of tenants of whom nothing was known
+        self._charged: dict[InFlight, int] = {}  # milliseconds, of those for which more than the start was charged
+        self._last: object = None  # whose message had the last slot
+        self._alone_since = self._probe_wanted = float("-inf")
+        self._load, self._quick_time, self._quick_count = 0.0, 0.0, 0
+        self._window_end = self.next_look = float("-inf")
+        self._headroom = 0
+        self.keeps_slots = False
         self.resize(total)
 
     def resize(self, total: int) -> None:
         """So many slots from now on."""
         self._total = total
-        self._cap = max(1, int(total * _SHARE))
-        self._slow = _SLOW * total
-        self.full = {tenant for tenant, count in self._counts.items() if count >= self._cap}
+        self._slow_after = min(_SLOW * total, _SLOW_AT_MOST)
+        self._headroom = self._needed()
 
-    def took(self, held: InFlight, now: float) -> None:
-        """A message's handler starts."""
-        tenant = held.tenant
+    # ---- who may start
+
+    def may_start_slow(self, now: float, *, quick_wait: bool) -> bool:
+        """True if a slow tenant may have one more slot. `quick_wait`: quick messages wait as well."""
+        used = len(self._slow) + len(self._newcomers)
+        probe = self._total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR
+        most: float = self._total - self._headroom - probe
+        if quick_wait:
+            most = min(most, self._fair_share())
+        return used < most or now - self._alone_since > _MINUTE
+
+    def may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
+        """True if a tenant of whom nothing is known may start in the lane as if it was quick."""
+        if ring.newcomers_slow:
+            return False
+        self._probe_wanted = now
+        may = len(self._slow) + len(self._newcomers) < self._total - self._headroom
+        if may and ring.newcomers_slow is None and self._total > 1:
+            free = self._total - len(self._running)
+            may = ring.new_running < (free + ring.new_running + 1) // 2
+        may = may or now - self._alone_since > _MINUTE
+        self.keeps_slots |= not may
+        return may
+
+    def _fair_share(self) -> float:
+        """Slots of the slow ones while quick ones wait; at least one."""
+        slow = every = 0.0
+        for lane in self._queues.lanes:
+            ring = lane.ring
+            waiting = ring.quick.count + ring.slow.count
+            if waiting:
+                weight = lane.lane.weight or 0.001
+                every += weight
+                slow += weight * ring.slow.count / waiting
+        return max(1.0, self._total * slow / every if every else 0.0)
+
+    # ---- what runs
+
+    def started(self, held: InFlight, now: float, *, slow: bool) -> None:
+        """A message's handler starts. `slow`: it was taken from the slow tenants."""
         self._running[held] = now
-        count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
-        if count >= self._cap:
-            self.full.add(tenant)
-        if tenant != self._last:
-            self._last, self._changed = tenant, now
+        queue = held.queue
+        if slow:
+            self._slow.add(held)
+        elif queue.slow is None:
+            self._newcomers.add(held)
+            held.lane.ring.new_running += 1
+        if queue is not self._last:
+            self._last, self._alone_since = queue, now
 
-    def freed(self, held: InFlight, now: float) -> None:
+    def ended(self, held: InFlight, now: float) -> None:
         """It ended."""
-        tenant = held.tenant
-        quick = now - self._running.pop(held) < self._slow
-        if not quick:
-            self._slow_ones.pop(tenant, None)
-            self._slow_ones[tenant] = None
-            if len(self._slow_ones) > _REMEMBERED * self._total:
-                del self._slow_ones[next(iter(self._slow_ones))]
-        elif self._slow_ones:
-            self._slow_ones.pop(tenant, None)
-        count = self._counts.pop(tenant) - 1
-        if count:
-            self._counts[tenant] = count
-        if tenant in self.full:
-            if quick:
-                self._quick.add(tenant)
-            if count < self._cap:
-                self.full.discard(tenant)
-        if not count:
-            self._quick.discard(tenant)
+        lasted = now - self._running.pop(held)
+        queue = held.queue
+        if lasted > _COST:
+            self._charge(held, int(lasted * 1000))
+            self._charged.pop(held, None)
+        if held in self._slow:
+            self._slow.discard(held)
+        elif held in self._newcomers:
+            self._is_no_newcomer(held)
+        else:
+            self._quick_time += lasted
+            self._quick_count += 1
+        if lasted >= self._slow_after:
+            self._becomes_slow(held)
+        elif queue.slow is not False or queue.relapses:
+            self._ended_quickly(held)
 
-    def blocked_tenants(self, now: float) -> AbstractSet[str]:
-        """Tenants that get no slot, even when no other tenant has work."""
-        oldest = next(iter(self._running.values()), now)
-        slow = now - oldest >= self._slow
-        if not (slow or self.full or self._slow_ones) or now - self._changed > _ALONE:
-            return NOBODY_BARRED
-        barred = self.full - self._quick
-        most = max(1, _TIMES_FREE * (self._total - len(self._running) - 1))
-        return barred | {tenant for tenant in self._slow_tenants(now) if self._counts.get(tenant, 0) >= most}
-
-    def _slow_tenants(self, now: float) -> set[str]:
-        found = set(self._slow_ones)
+    def look(self, now: float) -> None:
+        """Charges for what runs, finds those who are slow, and measures the load."""
+        self.next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
+        slow_after = self._slow_after
         for held, started in self._running.items():
-            if now - started < self._slow:
+            lasted = now - started
+            if lasted <= _COST:
                 break
-            found.add(held.tenant)
-        return found
+            self._charge(held, int(lasted * 1000))
+            if lasted >= slow_after and held not in self._slow:
+                if held in self._newcomers:
+                    self._is_no_newcomer(held)
+                self._slow.add(held)
+                self._becomes_slow(held)
+        if now >= self._window_end:
+            self._measure(now)
+
+    def _measure(self, now: float) -> None:
+        since = self._window_end - _WINDOW
+        load = self._quick_time / max(_WINDOW, now - since) if since > float("-inf") else 0.0
+        self._load += (load - self._load) * (_RISE if load > self._load else _FALL)
+        if self._load < 1e-3:
+            self._load = 0.0
+        self._headroom = self._needed()
+        self._quick_time, self._quick_count = 0.0, 0
+        self._window_end = now + _WINDOW
+
+    def _needed(self) -> int:
+        if self._total < 2:
+            return 0
+        duration = self._quick_time / self._quick_count if self._quick_count else 0.0
+        return slots_needed(self._load, duration, self._total)
+
+    def _charge(self, held: InFlight, lasted: int) -> None:
+        more = lasted - self._charged.get(held, START_COST)
+        if more > 0:
+            queues = self._queues
+            (queues.slow if held in self._slow else queues.quick).charge_time(held.lane.lane.index, more)
+            held.lane.ring.charge(held.queue, more)
+            self._charged[held] = lasted
+
+    def _is_no_newcomer(self, held: InFlight) -> None:
+        self._newcomers.discard(held)
+        held.lane.ring.new_running -= 1
+
+    def _becomes_slow(self, held: InFlight) -> None:
+        queue, ring = held.queue, held.lane.ring
+        if queue.slow is None:
+            ring.newcomers_slow = True
+        elif not queue.slow:
+            queue.relapses = min(queue.relapses + 1, _MOST_RELAPSES)
+        queue.slow = True
+        queue.doubt = _DOUBT << queue.relapses
+        ring.remember(queue)
+
+    def _ended_quickly(self, held: InFlight) -> None:
+        queue, ring = held.queue, held.lane.ring
+        queue.doubt -= 1
+        if queue.slow is None:
+            ring.newcomers_slow = False
+        if queue.slow is False:
+            if queue.doubt <= -_FORGIVEN * _DOUBT << queue.relapses:
+                queue.relapses -= 1
+                queue.doubt = 0
+        elif queue.slow is None or queue.doubt <= 0:
+            queue.slow, queue.doubt = False, 0
+            ring.recovered(queue)
+            self._queues.recovered(held.lane)

@@ -1,4 +1,7 @@
-"""Turn queues: messages that may start when their turn comes, lanes by weight, tenants of a lane by turns. No I/O."""
+"""Turn queues: messages that may start when their turn comes, lanes by weight, tenants of a lane by turns. No I/O.
+
+Quick and slow tenants have turns of their own: who of them comes next is for the slot reservation to say.
+"""
 
 from __future__ import annotations
 
@@ -11,75 +14,106 @@ from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 
 
 class TurnQueues:
-    """The queues of all lanes. `version` grows whenever there may be more to take."""
+    """The queues of all lanes. `version` grows whenever there may be more to take. `quick`, `slow`: the lanes' shares of
+    the slot time of quick and of slow tenants.
+    """
 
     def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:
         self.version = 0
         self.lanes = lanes
         self._weights = policy.tenant_weights
-        self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
+        self._set_shares([lane.lane.weight for lane in lanes], frozenset())
 
     def apply_policy(self, policy: Policy, resting: AbstractSet[int]) -> None:
         """Weights of a policy with the same lanes count from now on; lanes that rest get no turns."""
         self._weights = policy.tenant_weights
-        self._shares = StartTimeFairQueue([lane.weight for lane in policy.lanes], resting)
+        self._set_shares([lane.weight for lane in policy.lanes], resting)
         for lane in self.lanes:
             lane.lane = policy.lanes[lane.lane.index]
             lane.ring.reweigh(policy.tenant_weights)
-            if lane.ring:
-                self._shares.activate(lane.lane.index)
+            self._activate(lane)
+
+    def _set_shares(self, weights: list[int], resting: AbstractSet[int]) -> None:
+        self.quick, self.slow = StartTimeFairQueue(weights, resting), StartTimeFairQueue(weights, resting)
+
+    def _activate(self, lane: LaneState) -> None:
+        if lane.ring.quick.count:
+            self.quick.activate(lane.lane.index)
+        if lane.ring.slow.count:
+            self.slow.activate(lane.lane.index)
 
     def enqueue(self, held: InFlight, *, first: bool = False) -> None:
         """Into its tenant's queue."""
         held.enter(Stage.QUEUED)
         lane, weights = held.lane, self._weights
-        lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
-        self._shares.activate(lane.lane.index)
+        queue = lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
+        held.queue = queue
+        (self.slow if queue.in_slow else self.quick).activate(lane.lane.index)
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
         """Takes out of the lane's queue what is no longer queued."""
         left = [held for held in lane.ring if held.stage is Stage.QUEUED]
-        lane.ring = type(lane.ring)()
-        self._shares.deactivate(lane.lane.index)
+        lane.ring.clear()
+        self.quick.deactivate(lane.lane.index)
+        self.slow.deactivate(lane.lane.index)
         for held in left:
             self.enqueue(held)
 
+    def recovered(self, lane: LaneState) -> None:
+        """A tenant of the lane that was slow may be among the quick ones now."""
+        self._activate(lane)
+        if not lane.ring.slow.count:
+            self.slow.deactivate(lane.lane.index)
+
     def next(
-        self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
+        self,
+        passing_over: AbstractSet[str],
+        now: float,
+        passes: Callable[[InFlight, float], bool] | None,
+        *,
+        slow: bool = False,
+        may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
     ) -> InFlight | None:
-        """Takes out the next message of a tenant that is not passed over. `passes`: whether the message may start, else it
-        is somewhere else by then; None: every message may.
+        """Takes out the next message of a quick (`slow`: of a slow) tenant that is not passed over. `passes`: whether the
+        message may start, else it is somewhere else by then; None: every message may. `may_start_newcomer`: see
+        DeficitRoundRobin.take.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []
-        shares = self._shares
+        shares = self.slow if slow else self.quick
         for index in shares.order():
             lane = self.lanes[index]
             ring = lane.ring
+            rounds = ring.slow if slow else ring.quick
             if lane.active is not None and not lane.active.may_start(now):
                 skipped.append(index)
                 continue
-            while (held := ring.take(passing_over)) is not None:
+            while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=may_start_newcomer)) is not None:
                 if passes is None or passes(held, now):
                     lane.started += 1
                     shares.charge(index)
-                    if not ring:
+                    if not rounds.count:
                         shares.deactivate(index)
                     for other in skipped:
                         shares.requeue(other)
+                    if not slow and ring.slow.count:
+                        self.slow.activate(index)
                     return held
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: the caller should ask again
                     return None
-            if ring:
+            if rounds.count:
                 skipped.append(index)
             else:
                 shares.deactivate(index)
+            if not slow and ring.slow.count:  # newcomers have gone there
+                self.slow.activate(index)
         return None

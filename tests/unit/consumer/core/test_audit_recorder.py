@@ -113,7 +113,7 @@ def test_hanging_records_are_sent_by_a_new_client() -> None:
 
 
 def test_numbers_have_no_hole_and_a_bundle_has_an_end() -> None:
-    on = bench(lookahead_messages=10_000, concurrency=BUNDLE + 5)
+    on = bench(lookahead_messages=10_000, concurrency=3 * BUNDLE)
     on.give(*(delivery(number) for number in range(BUNDLE + 5)))
     finish_all(on)
     [(_, full)] = on.published()

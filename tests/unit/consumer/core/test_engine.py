@@ -122,7 +122,7 @@ def test_where_one_reader_gets_all_in_order_the_broker_holds_nothing_back_and_th
 
 
 def test_a_waiting_state_is_paused_when_a_share_of_the_look_ahead_came_long_before_time() -> None:
-    bench = Bench(policy(lookahead_messages=1_000))
+    bench = Bench(policy(lookahead_messages=1_000, concurrency=1_000))
     early = [delivery(number, kodo_due=START_WALL + 30_000) for number in range(200)]
     bench.give(*early[:199], state=State.RETRYING, level=L2)
     assert set(bench.alarms()) == {"early"}
