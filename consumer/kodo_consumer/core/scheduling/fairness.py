@@ -168,10 +168,7 @@ class _Rounds(Generic[T]):
     def remove(self, queue: TenantQueue[T]) -> None:
         """Takes the queue out, wherever it stands."""
         self.count -= 1
-        for bucket in (self.current, self._next, *self._later.values()):
-            with suppress(ValueError):
-                bucket.remove(queue)
-                break
+        next(bucket for bucket in (self.current, self._next, *self._later.values()) if queue in bucket).remove(queue)
         self._advance()
 
     def end_turn(self, *, forfeit: bool = False) -> None:
@@ -351,8 +348,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def remember(self, queue: TenantQueue[T]) -> None:
         """A tenant that is slow is known as such when it comes again, even if it was forgotten since its handler started."""
-        if len(self._queues) < _MAX_TENANTS:
-            self._queues.setdefault(queue.tenant, queue)
+        self._queues.setdefault(queue.tenant, queue)
 
     def recovered(self, queue: TenantQueue[T]) -> None:
         """A tenant that was slow is so no more: its items wait among the others'."""

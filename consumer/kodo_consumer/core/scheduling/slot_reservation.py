@@ -7,8 +7,9 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   8, 16, … 64 when it has gone back and forth.
 - *Head-room* is what the quick ones need: the least number of slots with which one of their messages in a hundred
   waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two.
-- Slow ones start while they have fewer slots than all but the head-room. While quick ones wait, all slots being
-  taken, they start up to their fair share only: by the weights of the lanes, and in a lane by tenants.
+- Slow ones start while they have fewer slots than all but the head-room, at least one. Where quick ones have waited
+  without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
+  lanes, and in a lane by tenants.
 - A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together may not
   touch the head-room. A lane that has not shown a newcomer yet gives them half of the free slots, and a lane whose
   last newcomer was slow treats further ones as slow: two hundred customers whose messages hang and who come at once
@@ -19,10 +20,10 @@ their time, as no handler can be interrupted. So those who are slow, together, n
 
 from __future__ import annotations
 
-from math import exp
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.scheduling.fairness import START_COST
+from kodo_consumer.core.scheduling.quick_load import QuickLoad
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
@@ -34,31 +35,13 @@ _SLOW: Final = 0.025  # seconds a handler may run for each slot there is
 _SLOW_AT_MOST: Final = 0.4
 _LOOK: Final = 0.01  # seconds between two looks at what runs
 _MANY: Final = 64  # handlers at work, from which the looks are rarer
-_WINDOW: Final = 1.0  # seconds over which the load is measured
-_RISE: Final = 0.5  # part of the difference to the load measured that counts at once when it grows,
-_FALL: Final = 0.1  # and when it falls
-_WAIT: Final = 0.05  # seconds that a quick message may wait for a slot
-_LATE: Final = 0.01  # part of the messages that may wait for longer
 _MINUTE: Final = 60.0
+_BACKLOG: Final = 0.1  # seconds without a break in which quick messages wait, and with them more than the head-room
 _PROBE_FROM: Final = 4  # slots, from which one is for newcomers
 _PROBE_FOR: Final = 10.0  # seconds after one came
 _DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
 _MOST_RELAPSES: Final = 4  # each doubles them
 _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
-
-
-def slots_needed(load: float, duration: float, total: int) -> int:
-    """Slots with which at most one message in a hundred waits for longer than 50 ms: `load` in slots, `duration` of a
-    handler in seconds. At least one, less than `total`.
-    """
-    blocked = 1.0  # Erlang's B, slot by slot
-    for slots in range(1, total):
-        blocked = load * blocked / (slots + load * blocked)
-        if slots > load:
-            waits = blocked / (1 - load / slots * (1 - blocked))  # Erlang's C
-            if waits * exp(-(slots - load) * _WAIT / max(duration, 1e-6)) <= _LATE:
-                return slots
-    return max(1, total - 1)
 
 
 class SlotReservation:
@@ -68,9 +51,8 @@ class SlotReservation:
     """
 
     __slots__ = (
-        "_alone_since", "_charged", "_headroom", "_last", "_load", "_newcomers", "_probe_wanted", "_queues",
-        "_quick_count", "_quick_time", "_running", "_slow", "_slow_after", "_total", "_window_end", "keeps_slots",
-        "next_look",
+        "_alone_since", "_backlog_since", "_charged", "_headroom", "_last", "_load", "_newcomers", "_probe_wanted", "_queues", "_running",
+        "_slow", "_slow_after", "_total", "keeps_slots", "next_look",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
@@ -81,8 +63,9 @@ class SlotReservation:
         self._charged: dict[InFlight, int] = {}  # milliseconds, of those for which more than the start was charged
         self._last: object = None  # whose message had the last slot
         self._alone_since = self._probe_wanted = float("-inf")
-        self._load, self._quick_time, self._quick_count = 0.0, 0.0, 0
-        self._window_end = self.next_look = float("-inf")
+        self._backlog_since = float("inf")  # quick messages wait without a break
+        self._load = QuickLoad()
+        self.next_look = float("-inf")
         self._headroom = 0
         self.keeps_slots = False
         self.resize(total)
@@ -97,12 +80,16 @@ class SlotReservation:
 
     def may_start_slow(self, now: float, *, quick_wait: bool) -> bool:
         """True if a slow tenant may have one more slot. `quick_wait`: quick messages wait as well."""
+        if not quick_wait:
+            self._backlog_since = float("inf")
+        elif self._backlog_since > now:
+            self._backlog_since = now
+        if now - self._backlog_since > _BACKLOG:
+            most = min(self._fair_share(), self._total - 1)
+        else:
+            most = self._total - self._headroom - (self._total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
         used = len(self._slow) + len(self._newcomers)
-        probe = self._total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR
-        most: float = self._total - self._headroom - probe
-        if quick_wait:
-            most = min(most, self._fair_share())
-        return used < most or now - self._alone_since > _MINUTE
+        return used < max(1, most) or now - self._alone_since > _MINUTE
 
     def may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
         """True if a tenant of whom nothing is known may start in the lane as if it was quick."""
@@ -118,7 +105,7 @@ class SlotReservation:
         return may
 
     def _fair_share(self) -> float:
-        """Slots of the slow ones while quick ones wait; at least one."""
+        """Slots of the slow ones where quick ones would use every slot as well."""
         slow = every = 0.0
         for lane in self._queues.lanes:
             ring = lane.ring
@@ -127,7 +114,7 @@ class SlotReservation:
                 weight = lane.lane.weight or 0.001
                 every += weight
                 slow += weight * ring.slow.count / waiting
-        return max(1.0, self._total * slow / every if every else 0.0)
+        return self._total * slow / every
 
     # ---- what runs
 
@@ -155,8 +142,7 @@ class SlotReservation:
         elif held in self._newcomers:
             self._is_no_newcomer(held)
         else:
-            self._quick_time += lasted
-            self._quick_count += 1
+            self._load.ended(lasted)
         if lasted >= self._slow_after:
             self._becomes_slow(held)
         elif queue.slow is not False or queue.relapses:
@@ -176,24 +162,11 @@ class SlotReservation:
                     self._is_no_newcomer(held)
                 self._slow.add(held)
                 self._becomes_slow(held)
-        if now >= self._window_end:
-            self._measure(now)
-
-    def _measure(self, now: float) -> None:
-        since = self._window_end - _WINDOW
-        load = self._quick_time / max(_WINDOW, now - since) if since > float("-inf") else 0.0
-        self._load += (load - self._load) * (_RISE if load > self._load else _FALL)
-        if self._load < 1e-3:
-            self._load = 0.0
-        self._headroom = self._needed()
-        self._quick_time, self._quick_count = 0.0, 0
-        self._window_end = now + _WINDOW
+        if self._load.measure(now):
+            self._headroom = self._needed()
 
     def _needed(self) -> int:
-        if self._total < 2:
-            return 0
-        duration = self._quick_time / self._quick_count if self._quick_count else 0.0
-        return slots_needed(self._load, duration, self._total)
+        return self._load.slots_needed(self._total) if self._total > 1 else 0
 
     def _charge(self, held: InFlight, lasted: int) -> None:
         more = lasted - self._charged.get(held, START_COST)

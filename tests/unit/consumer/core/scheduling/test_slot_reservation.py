@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.slot_reservation import slots_needed
+from kodo_consumer.core.scheduling.quick_load import slots_needed
 
 from benchmarks.consumer.outage import PLACES, Case, outage
 from tests.unit.consumer.making import L1, policy
@@ -83,6 +83,20 @@ def test_while_quick_ones_wait_the_slow_ones_start_up_to_their_share_only() -> N
     shop.run(30)
     assert shop.most["slow"] <= 3
     assert sum(1 for one in shop.started if one.tenant == "slow") >= 5
+
+
+@pytest.mark.parametrize(("weights", "share"), [((50, 30, 15, 5), 6.0), ((20, 80, 15, 5), 12.8), ((100, 5, 5, 5), 1.0)])
+def test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight(
+    weights: tuple[int, int, int, int], share: float
+) -> None:
+    shop = Shop(Case(1, RETRYING, 1.0, weights=weights).policy(), lambda m: 2.0 if m.state == "retrying" else 0.02)
+    for number in range(30_000):
+        shop.comes(number / 1_000, f"q{number % 30}", 0, customer=f"q{number % 30}")
+    for number in range(400):
+        shop.comes(2.0, f"s{number % 7}", 1, customer=f"s{number % 7}")
+    shop.run(30)
+    used = shop.engine.lanes[1].started * 2.0 / 28
+    assert 0.8 * share <= used <= 1.25 * share + 0.5
 
 
 def test_slow_tenants_share_slot_time_and_not_starts() -> None:
@@ -171,8 +185,10 @@ def test_relapses_are_forgotten_in_time() -> None:
     for at, slow in ((0.0, ""), (1.0, "yes"), (3.0, ""), (4.0, ""), (5.0, ""), (6.0, "")):
         for _ in range(1 if slow or at == 0 else 4):
             shop.comes(at, "flaps", slow=slow)
-    shop.run(8)
+    shop.run(3.5)
     queue = shop.engine.lanes[0].ring._queues["flaps"]
+    assert queue.slow, "four quick ends are not enough after a relapse"
+    shop.run(8)
     assert (queue.slow, queue.relapses) == (False, 1)
     for number in range(200):
         shop.comes(10 + number / 50, "flaps", slow="")

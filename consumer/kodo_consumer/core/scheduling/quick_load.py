@@ -1,0 +1,59 @@
+"""Load of quick handlers, and the slots it needs by Erlang's formula. No I/O, the clock is passed in."""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Final
+
+_WINDOW: Final = 1.0  # seconds over which the load is measured
+_RISE: Final = 0.5  # part of the difference to the load measured that counts at once when it grows,
+_FALL: Final = 0.1  # and when it falls
+_WAIT: Final = 0.05  # seconds that a quick message may wait for a slot
+_LATE: Final = 0.01  # part of the messages that may wait for longer
+
+
+class QuickLoad:
+    """Slots that are busy with quick handlers, as a mean, and how long one takes. Times in seconds."""
+
+    __slots__ = ("_begin", "_count", "_duration", "_load", "_time")
+
+    def __init__(self) -> None:
+        self._load = self._duration = self._time = 0.0
+        self._count = 0
+        self._begin: float | None = None  # of the window
+
+    def ended(self, lasted: float) -> None:
+        """A quick handler ended."""
+        self._time += lasted
+        self._count += 1
+
+    def measure(self, now: float) -> bool:
+        """True if a window is over, and with it the load is another one."""
+        if self._begin is None:
+            self._begin = now
+        if now - self._begin < _WINDOW:
+            return False
+        load = self._time / (now - self._begin)
+        self._load += (load - self._load) * (_RISE if load > self._load else _FALL)
+        if self._count:
+            self._duration = self._time / self._count
+        self._time, self._count, self._begin = 0.0, 0, now
+        return True
+
+    def slots_needed(self, total: int) -> int:
+        """Slots that the load needs, of so many."""
+        return slots_needed(self._load, self._duration, total)
+
+
+def slots_needed(load: float, duration: float, total: int) -> int:
+    """Slots with which at most one message in a hundred waits for longer than 50 ms: `load` in slots, `duration` of a
+    handler in seconds. At least one, less than `total`.
+    """
+    blocked = 1.0  # Erlang's B, slot by slot
+    for slots in range(1, total):
+        blocked = load * blocked / (slots + load * blocked)
+        if slots > load:
+            waits = blocked / (1 - load / slots * (1 - blocked))  # Erlang's C
+            if waits * exp(-(slots - load) * _WAIT / max(duration, 1e-6)) <= _LATE:
+                return slots
+    return max(1, total - 1)
