@@ -11,6 +11,7 @@ from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.scheduling.bulkheads import Bulkheads
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 
@@ -18,8 +19,9 @@ _MAX_TRIES: Final = 64  # messages turned back in one call before others get a w
 class TurnQueues:
     """The queues of all lanes. `version` grows whenever there may be more to take."""
 
-    def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:
+    def __init__(self, policy: Policy, lanes: list[LaneState], bulkheads: Bulkheads) -> None:
         self.version = 0
+        self._bulkheads = bulkheads
         self.lanes = lanes
         self._weights = policy.tenant_weights
         self._shares = StartTimeFairQueue([lane.lane.weight for lane in lanes])
@@ -59,10 +61,12 @@ class TurnQueues:
         tries = _MAX_TRIES
         skipped: list[int] = []
         shares = self._shares
+        bulkheads = self._bulkheads if self._bulkheads.groups else None
         for index in shares.order():
             lane = self.lanes[index]
             ring = lane.ring
-            if lane.active is not None and not lane.active.may_start(now):
+            may_run = bulkheads is None or bulkheads.may_start(index)
+            if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
             while (held := ring.take(passing_over)) is not None:
