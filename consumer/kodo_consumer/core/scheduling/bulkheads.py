@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import Lane
 
 
-class _Group:
-    """One bulkhead at work. `running`: handlers of its lanes; `kept`: slots that are for them alone now; `used`: how many of
-    these they have, by lane in `users`.
+class BulkheadSlots:
+    """One bulkhead at work. `running`: handlers of its lanes; `most`: as many may; `kept`: slots that are for them alone now;
+    `used`: how many of these they have, by lane in `users`.
     """
 
     __slots__ = ("declared", "kept", "most", "running", "used", "users")
@@ -56,7 +56,7 @@ class Bulkheads:
     def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane]) -> None:
         """These count from now on, for the same lanes; what runs goes on. A bulkhead without a lane here keeps nothing."""
         chosen = [(one, [lane.index for lane in lanes if one.lanes.has(lane.level, lane.state)]) for one in bulkheads]
-        self.groups = [_Group(one, indices) for one, indices in chosen if indices]
+        self.groups = [BulkheadSlots(one, indices) for one, indices in chosen if indices]
         self._by_lane = [[group for group in self.groups if lane in group.users] for lane in range(len(self._running))]
         self._settle()
 
