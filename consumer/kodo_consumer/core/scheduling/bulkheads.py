@@ -48,13 +48,15 @@ class Bulkheads:
     __slots__ = ("_by_lane", "_common", "_common_users", "_declared", "_refused", "_running", "_total", "groups")
 
     def __init__(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], total: int) -> None:
-        self._running = [0] * len(lanes)
         self._total = self._declared = total
         self._refused = False
-        self.apply(bulkheads, lanes)
+        self.apply(bulkheads, lanes, [0] * len(lanes))
 
-    def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane]) -> None:
-        """These count from now on, for the same lanes; what runs goes on. A bulkhead without a lane here keeps nothing."""
+    def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], running: Sequence[int]) -> None:
+        """These count from now on, for the same lanes; what runs, so many of each lane, goes on. A bulkhead without a lane
+        here keeps nothing. Without `groups` nobody needs to ask or to count.
+        """
+        self._running = list(running)
         chosen = [(one, [lane.index for lane in lanes if one.lanes.has(lane.level, lane.state)]) for one in bulkheads]
         self.groups = [BulkheadSlots(one, indices) for one, indices in chosen if indices]
         self._by_lane = [[group for group in self.groups if lane in group.users] for lane in range(len(self._running))]
@@ -82,14 +84,11 @@ class Bulkheads:
     def started(self, lane: int) -> None:
         """A message of this lane has taken a slot."""
         self._running[lane] += 1
-        if self.groups:
-            self._seat(lane)
+        self._seat(lane)
 
     def ended(self, lane: int) -> bool:
         """Its slot is returned. True: a lane was refused since the last one, and may start now."""
         self._running[lane] -= 1
-        if not self.groups:
-            return False
         for group in self._by_lane[lane]:
             group.running -= 1
         if self._common_users[lane]:

@@ -62,7 +62,8 @@ class Scheduler:
         """
         limits_differ = policy.limits != self._policy.limits
         if policy.bulkheads != self._policy.bulkheads:
-            self.bulkheads.apply(policy.bulkheads, policy.lanes)
+            running = [sum(held.stage is Stage.RUNNING for held in lane) for lane in self.queues.lanes]
+            self.bulkheads.apply(policy.bulkheads, policy.lanes, running)
         self._policy, self._paused = policy, paused
         self._passes = self._pass if policy.limits else None
         self.queues.apply_policy(policy, resting)
@@ -137,7 +138,8 @@ class Scheduler:
             throttle.started()
         if held is not None:
             self.running += 1
-            self.bulkheads.started(held.lane.lane.index)
+            if self.bulkheads.groups:
+                self.bulkheads.started(held.lane.lane.index)
         return held
 
     def _take(self, now: float) -> InFlight | None:
@@ -158,7 +160,8 @@ class Scheduler:
     def freed(self, held: InFlight, now: float) -> None:
         """A message that was taken has ended."""
         self.running -= 1
-        self.queues.version += self.bulkheads.ended(held.lane.lane.index)
+        if self.bulkheads.groups:
+            self.queues.version += self.bulkheads.ended(held.lane.lane.index)
         if held.gates is not None:
             held.has_reservation = False
             for gate in held.gates:

@@ -51,10 +51,12 @@ def test_a_selection_has_its_lanes_and_a_name() -> None:
     assert all(ALL_LANES.has(lane.level, lane.state) for lane in SHAPE.lanes)
 
 
-def test_without_bulkheads_everything_may_start() -> None:
+def test_without_bulkheads_the_total_alone_counts() -> None:
     of = slots(2)
-    assert take(of, READY, 5) == 5  # the total is kept by those who run handlers
-    assert not of.ended(READY)
+    assert not of.groups, "nobody asks it then"
+    assert take(of, READY) == 2
+    assert of.ended(READY)
+    assert take(of, FAILING) == 1
 
 
 def test_a_maximum_holds_over_all_lanes_of_a_state() -> None:
@@ -110,7 +112,8 @@ def test_a_bulkhead_whose_lanes_this_worker_does_not_read_keeps_nothing() -> Non
 def test_other_bulkheads_count_at_once_for_what_runs() -> None:
     of = slots(8)
     assert take(of, FAILING, 6) == 6
-    of.apply((Bulkhead(RETRYING, 4), Bulkhead(OF_L2, least=2)), SHAPE.lanes)
+    running = [6 * (lane.index == FAILING) for lane in SHAPE.lanes]
+    of.apply((Bulkhead(RETRYING, 4), Bulkhead(OF_L2, least=2)), SHAPE.lanes, running)
     assert not of.may_start(FAILING)
     assert take(of, READY) == 0, "six of six slots that are for all are taken"
     assert take(of, READY_2) == 2
