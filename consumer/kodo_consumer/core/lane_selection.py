@@ -47,6 +47,11 @@ class Bulkhead:
     most: int | None = None
     least: int = 0
 
+    def __str__(self) -> str:
+        """`retrying max 8`."""
+        bounds = [*([f"max {self.most}"] if self.most else []), *([f"min {self.least}"] if self.least else [])]
+        return f"{self.lanes} {' '.join(bounds)}"
+
 
 def in_proportion(bulkheads: Sequence[Bulkhead], slots: int, declared: int) -> tuple[Bulkhead, ...]:
     """The bulkheads of a worker with so many slots in place of those declared: rounded down, but a maximum is at least 1."""
