@@ -125,8 +125,8 @@ def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
                 first, other = quotas[0]
                 if lanes != other:
                     detail = (
-                        f"quota {index + 1} holds in other lanes than quota {first + 1}, and a message that one of them has counted"
-                        " passes all: write the same `in` for both"
+                        f"this quota holds in other lanes than that of limit {first + 1}, and a message that one of them has"
+                        " counted passes both: write the same `in` for both"
                     )
                     yield RuleMatch(where(*at), detail)
             if isinstance(limit, ConcurrencyLimit) and limit.by is None:
