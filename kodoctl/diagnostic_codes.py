@@ -106,6 +106,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Raise the limit, expect fewer workers, or give the consumers a store: it lends what there is."),
         "K216": Code("topics that come by themselves in production",
                      "Write `auto_topic_creation: false` under `namespace_policies`; allow it where another file does."),
+        "K217": Code("limits or slots that cannot hold together",
+                     "Make the numbers fit: slots that are kept are part of the total and of every maximum around them."),
+        "K218": Code("a limit or slots that change nothing",
+                     "Take it out, or write the number that should count; the detail names what counts before it."),
     },
     "Flow and payloads": {
         "K301": Code("cycle in the message flow", "Break the cycle it shows: a flow is a tree or a DAG."),

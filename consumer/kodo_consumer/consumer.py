@@ -34,7 +34,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.broker import Broker, Cluster
-    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.core.policy import Lane, Policy
     from kodo_consumer.message import Check
 
 log = logging.getLogger("kodo.consumer")
@@ -233,7 +233,7 @@ class Consumer:
         return function
 
     def lanes(self) -> list[str]:
-        """The topics read, one line each, with their share of the handler starts."""
+        """The topics read, one line each, with their share of the handler starts and the slots they may take or keep."""
         return _lane_lines(self.policy)
 
     def start(self) -> None:
@@ -316,7 +316,17 @@ def _declared(function: Callable[..., Any]) -> _Declared | None:
 
 def _lane_lines(policy: Policy) -> list[str]:
     width = max(len(lane.topic) for lane in policy.lanes)
-    return [f"{lane.topic:<{width}}  {lane.share:6.1%}{'  draining' if lane.draining else ''}" for lane in policy.lanes]
+    return [
+        "  ".join(
+            [f"{lane.topic:<{width}}", f"{lane.share:6.1%}", *["draining"] * lane.draining, *_slots(policy, lane)]
+        )
+        for lane in policy.lanes
+    ]
+
+
+def _slots(policy: Policy, lane: Lane) -> list[str]:
+    """Bulkheads of a lane, in the order of the file."""
+    return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
 @lru_cache(maxsize=1_000)

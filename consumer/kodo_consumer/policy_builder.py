@@ -8,6 +8,7 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
 from kodo_consumer.core.payloads.avro_safety import empty_items
 from kodo_consumer.core.policy import (
     AuditTo,
@@ -24,15 +25,15 @@ from kodo_consumer.core.policy import (
     RouteRule,
     Target,
 )
-from kodo_consumer.core.scheduling.adaptive_concurrency import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
-from kodoctl.topology.model.subscription import ConcurrencyLimit, QuotaLimit, RateLimit
+from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, produced_topic, state_name
 from kodoctl.topology.route_conditions import holds
+from kodoctl.topology.slot_ranges import ADAPTIVE_SLOTS, declared_slots, lanes_of, total_slots
 
 if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -103,8 +104,9 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         in_place=tuple(int(wait) for wait in spec.in_place),
         horizon=int(defaults.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
-        concurrency=spec.concurrency if isinstance(spec.concurrency, int) else MOST,
-        adaptive=spec.concurrency == "adaptive",
+        concurrency=total_slots(spec) or ADAPTIVE_SLOTS,
+        adaptive=total_slots(spec) is None,
+        bulkheads=tuple(_bulkheads(ground, spec)),
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
         fair_by=ground.fair_by,
@@ -163,11 +165,8 @@ class _Family:
 
     def _places(self) -> Iterator[tuple[Level, State, bool]]:
         """(level, state, draining) of every lane, highest level first."""
-        for level in defaults.read_levels(self.ground):
-            yield level, State.READY, level not in self.written
-            if not level.is_backup:
-                for state in defaults.read_states(self.spec):
-                    yield level, state, level not in self.written or state in self.spec.draining
+        for level, state in lanes_of(self.ground, self.spec):
+            yield level, state, level not in self.written or state in self.spec.draining
 
     def lanes(self) -> tuple[Lane, ...]:
         places = list(self._places())
@@ -240,17 +239,32 @@ def _isolate(ground: GroundTopic, spec: Subscription) -> IsolationPolicy | None:
     return IsolationPolicy(float(found.share.rstrip("%")) / 100, found.min, found.to)
 
 
+def _bulkheads(ground: GroundTopic, spec: Subscription) -> Iterator[Bulkhead]:
+    for one in declared_slots(ground, spec):
+        if one.lanes:
+            states, levels = (one.state,) if one.state else (), (one.level,) if one.level else ()
+            yield Bulkhead(LaneSelection(states, levels), one.slots.max, one.slots.min or 0)
+
+
+def _selection(chosen: LimitLanes | None) -> LaneSelection:
+    """In the order of the types, however the file has it: equal selections are one limit."""
+    states, levels = (chosen.states or (), chosen.levels or ()) if chosen is not None else ((), ())
+    return LaneSelection(
+        tuple(state for state in State if state in states), tuple(level for level in Level if level in levels)
+    )
+
+
 def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
-    shared = limit.scope == "subscription"
+    shared, within = limit.scope == "subscription", _selection(limit.in_)
     match limit:
         case RateLimit():
             overrides = {value: _pace(rate, limit.burst) for value, rate in limit.overrides.items()}
-            return Rate(limit.by, _pace(limit.limit, limit.burst), shared, overrides)
+            return Rate(limit.by, _pace(limit.limit, limit.burst), shared, overrides, within)
         case ConcurrencyLimit():
-            return Concurrency(limit.by, limit.limit, shared, dict(limit.overrides))
+            return Concurrency(limit.by, limit.limit, shared, dict(limit.overrides), within)
         case QuotaLimit():
             counts = {value: (rate.amount, int(rate.period)) for value, rate in limit.overrides.items()}
-            return Quota(limit.by, limit.limit.amount, int(limit.limit.period), shared, counts)
+            return Quota(limit.by, limit.limit.amount, int(limit.limit.period), shared, counts, within)
         case _:
             assert_never(limit)
 

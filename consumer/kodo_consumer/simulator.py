@@ -23,6 +23,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
+from kodo_consumer.core.lane_selection import in_proportion
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.policy_builder import policy_of
@@ -88,10 +89,13 @@ class _Payload(bytes):
 def one_worker(policy: Policy, slots: int | None = None) -> Policy:
     """One worker with what all have together. It neither records nor signs, and knows no schema: that costs no turns."""
     workers = policy.expected_workers
+    total = slots or policy.concurrency * workers
+    ratio = (workers, 1) if policy.adaptive else (total, policy.concurrency)
     return replace(
         policy,
         expected_workers=1,
-        concurrency=slots or policy.concurrency * workers,
+        concurrency=total,
+        bulkheads=in_proportion(policy.bulkheads, *ratio),
         adaptive=False,
         limits=tuple(limit if limit.shared else _times(limit, workers) for limit in policy.limits),
         lookahead_messages=policy.lookahead_messages * workers,

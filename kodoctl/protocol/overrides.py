@@ -39,8 +39,8 @@ class Override:
     """A live order. `since` and `until` are ms since the epoch.
 
     pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
-    limit: the limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is
-    `to` for one `value`, or ("") for all that have no other.
+    limit: the limit of this kind (`limit`: rate, concurrency, quota), property (`by`, "": one limit for all) and lanes
+    (`within`, such as `L2/retrying`; "": of all lanes) is `to` for one `value`, or ("") for all that have no other.
     """
 
     what: OverrideKind
@@ -54,11 +54,12 @@ class Override:
     by: str = ""
     value: str = ""
     to: str = ""
+    within: str = ""
 
     @property
     def concerns(self) -> tuple[str, ...]:
         """Subject of the override: a later override with the same subject takes its place."""
-        return (self.what, self.lane, self.tenant, self.limit, self.by, self.value)
+        return (self.what, self.lane, self.tenant, self.limit, self.by, self.within, self.value)
 
     def __str__(self) -> str:
         match self.what:
@@ -68,7 +69,8 @@ class Override:
                 return f"tenant {self.tenant} weighs {self.to}"
             case OverrideKind.LIMIT:
                 of = f" of {self.by} {self.value}".rstrip() if self.by else ""
-                return f"{self.limit} limit{of} {self.to}"
+                where = f" in {self.within}" if self.within else ""
+                return f"{self.limit} limit{of}{where} {self.to}"
             case _:
                 assert_never(self.what)
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from kodoctl.topology import defaults
-from kodoctl.topology.model.subscription import QuotaLimit, RateLimit
+from kodoctl.topology.model.subscription import Limit, QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, produced_topic
 from kodoctl.topology.route_conditions import in_words
+from kodoctl.topology.slot_ranges import limited_lanes
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
@@ -151,8 +152,9 @@ class _Family:
     def limits(self, level: Level) -> Iterator[Edge]:
         if level.is_backup:
             return
-        ready, kinds = self.lanes[level, State.READY], {type(limit) for limit in self.subscription.limits}
+        ready = self.lanes[level, State.READY]
         pending, blocking = self.open(level, State.PENDING), self.open(level, State.BLOCKING)
+        kinds = set(self.limits_that_move(ready, pending, blocking))
         over_rate = MoveReason.OVER_RATE.value if RateLimit in kinds else "Pending raised"
         over_quota = MoveReason.OVER_QUOTA.value if QuotaLimit in kinds else "Blocking raised"
         yield from self.move(ready, pending, MoveReason.OVER_RATE, over_rate)
@@ -162,6 +164,16 @@ class _Family:
         if isolation is not None:
             to_backup = self.open(Level.B1, State.READY) if level.rank < Level.B1.rank else None
             yield from self.move(ready, to_backup if isolation.to == "B1" else pending, MoveReason.ISOLATED)
+
+    def limits_that_move(
+        self, ready: GraphNode, pending: GraphNode | None, blocking: GraphNode | None
+    ) -> Iterator[type[Limit]]:
+        """Kinds of limits over which messages of a ready lane wait elsewhere. One that does not hold there keeps them."""
+        for limit in self.subscription.limits:
+            lanes = limited_lanes(self.ground, self.subscription, limit.in_)
+            met = (ready, pending) if isinstance(limit, RateLimit) else (ready, pending, blocking)
+            if {(lane.level, lane.state) for lane in met if lane is not None} <= lanes:
+                yield type(limit)
 
     def exhausted(self, level: Level) -> Iterator[Edge]:
         """Out of the waiting states, draining ones included: their messages go on to what remains."""

@@ -91,6 +91,7 @@ def limit(
     topology: Topology, topic: Topic, subscription: Subscription,
     kind: Annotated[str, typer.Option("--kind", help="rate, concurrency or quota.", metavar="KIND")],
     by: Annotated[str, typer.Option("--by", help="The limit's `by` in the file.", metavar="PROPERTY")] = "",
+    within: Annotated[str, typer.Option("--in", help="The limit's `in`, such as L2/retrying.", metavar="LANES")] = "",
     value: Annotated[str, typer.Option("--value", help="Only for this value; else for all.", metavar="VALUE")] = "",
     to: Annotated[
         str | None, typer.Option("--to", help="Such as 10/s, or 8 for a concurrency.", metavar="LIMIT")
@@ -100,7 +101,7 @@ def limit(
     """Change one of the file's limits for a while: for one value of its property, or for all."""
     with _book(topology, topic, subscription, place) as (policy, book):
         wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
-        order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, value=value, to=wanted)
+        order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
 
 

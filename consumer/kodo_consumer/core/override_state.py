@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of
+from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of, title_of
 from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
@@ -29,8 +29,8 @@ def why_not_followed(order: Override, policy: Policy) -> str:
         return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
     count = sum(_meant(limit, order) for limit in policy.limits)
     if count != 1:
-        there = ", ".join(f"{kind_of(limit)} by {limit.by or 'none'}" for limit in policy.limits) or "none"
-        return f"{count or 'no'} limits of this kind and property; there is {there}"
+        there = ", ".join(map(title_of, policy.limits)) or "none"
+        return f"{count or 'no'} limits of this kind and property{order.within and f' in {order.within}'}; there is {there}"
     return "a limit without a property has no values" if order.value and not order.by else ""
 
 
@@ -53,7 +53,8 @@ def paused_tenants(orders: Sequence[Override]) -> frozenset[str]:
 
 
 def _meant(limit: Limit, order: Override) -> bool:
-    return order.what is OverrideKind.LIMIT and kind_of(limit) == order.limit and (limit.by or "") == order.by
+    named = kind_of(limit), limit.by or "", str(limit.within)
+    return order.what is OverrideKind.LIMIT and named == (order.limit, order.by, order.within)
 
 
 def _ordered(limit: Limit, orders: Sequence[Override]) -> Limit:

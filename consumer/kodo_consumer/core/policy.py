@@ -6,12 +6,14 @@ amount per period.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.lane_selection import ALL_LANES, Bulkhead, LaneSelection
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -86,12 +88,15 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all."""
+    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all. `within`:
+    lanes whose messages it is about.
+    """
 
     by: str | None
     pace: Pace
     shared: bool
     overrides: Mapping[str, Pace] = field(default_factory=dict)
+    within: LaneSelection = ALL_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,7 @@ class Concurrency:
     limit: int
     shared: bool
     overrides: Mapping[str, int] = field(default_factory=dict)
+    within: LaneSelection = ALL_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +119,25 @@ class Quota:
     period: int
     shared: bool
     overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
+    within: LaneSelection = ALL_LANES
 
 
 Limit = Rate | Concurrency | Quota
+_WAITS_OF: Final[Mapping[type[Limit], Sequence[State]]] = {
+    Rate: (State.PENDING,),
+    Concurrency: (),
+    Quota: (State.BLOCKING, State.PENDING),
+}
 
 
 def kind_of(limit: Limit) -> str:
     """`rate`, `concurrency` or `quota`."""
     return type(limit).__name__.lower()
+
+
+def title_of(limit: Limit) -> str:
+    """`rate by uid in L2/retrying`."""
+    return f"{kind_of(limit)} by {limit.by or 'none'}{f' in {limit.within}' if limit.within else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +202,7 @@ class Policy:
     handler_timeout: int = 30_000
     concurrency: int = 32
     adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
+    bulkheads: tuple[Bulkhead, ...] = ()
     limits: tuple[Limit, ...] = ()
     routes: tuple[RouteRule, ...] = ()
     fair_by: str | None = None
@@ -275,6 +293,24 @@ class Policy:
     def is_draining(self, level: Level) -> bool:
         """True if a level is read but no longer written."""
         return (level, State.READY) not in self.targets
+
+    def limit_targets(self, level: Level, state: State, kind: type[Limit]) -> Sequence[Target]:
+        """Where messages of a lane may wait that are over a limit of this kind, the first choice first; none: they stay. None
+        also where a limit of the kind, which they meet in this lane, does not hold: they would come back past it.
+        """
+        return self._limit_targets[level, state, kind]
+
+    @cached_property
+    def _limit_targets(self) -> Mapping[tuple[Level, State, type[Limit]], Sequence[Target]]:
+        found: dict[tuple[Level, State, type[Limit]], Sequence[Target]] = {}
+        for lane, kind in product(self.lanes, (Rate, Concurrency, Quota)):
+            targets = [target for at in _WAITS_OF[kind] if (target := self.target(lane.level, at)) is not None]
+            met = [
+                one.within for one in self.limits if isinstance(one, kind) and one.within.has(lane.level, lane.state)
+            ]
+            holds = all(within.has(target.level, target.state) for within in met for target in targets)
+            found[lane.level, lane.state, kind] = targets if holds else ()
+        return found
 
     def isolation_target(self, level: Level) -> Target | None:
         """Topic to which the messages of an isolated tenant go from the ready lane of a level; None: they stay."""

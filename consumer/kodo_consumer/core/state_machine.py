@@ -34,7 +34,7 @@ from kodo_consumer.core.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Limit, Policy, Quota, Rate, Target
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000
@@ -129,9 +129,9 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
         case StateAsked(state, reason):
             return _state_asked(envelope, state, reason, policy, now)
         case OverRate(slot):
-            return _refused_by_limit(envelope, (State.PENDING,), slot, policy, now, most=MAX_RATE_DUE)
+            return _refused_by_limit(envelope, Rate, slot, policy, now, most=MAX_RATE_DUE)
         case OverQuota(slot):
-            return _refused_by_limit(envelope, (State.BLOCKING, State.PENDING), slot, policy, now, most=policy.horizon)
+            return _refused_by_limit(envelope, Quota, slot, policy, now, most=policy.horizon)
         case Isolated(due):
             return _isolated(envelope, due, policy, now)
         case DeadLettered(reason) | CorruptHeaders(reason) | RejectedByTarget(reason):
@@ -227,14 +227,14 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
 
 
 def _refused_by_limit(
-    envelope: Envelope, states: tuple[State, ...], slot: int, policy: Policy, now: int, *, most: int
+    envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
     """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
     stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.control)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay
-    declared = {state: target for state in states if (target := policy.target(envelope.level, state)) is not None}
-    if not declared:
+    targets = policy.limit_targets(envelope.level, envelope.state, kind)
+    if not targets:
         return stay
     reserved = envelope.control.reserved
     counts = 1 if reserved is not None and now >= reserved else 0
@@ -243,9 +243,9 @@ def _refused_by_limit(
     if due < slot and not counts:
         hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
     control = envelope.control._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
-    for state, target in declared.items():
-        if control.attempts(state) + counts <= policy.waits[state].attempts:
-            return _move(envelope, target, control.with_attempt(state, counts), policy, limited=True)
+    for target in targets:
+        if control.attempts(target.state) + counts <= policy.waits[target.state].attempts:
+            return _move(envelope, target, control.with_attempt(target.state, counts), policy, limited=True)
     used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Duration, UnitError
+from kodo_consumer.core.lane_selection import in_proportion
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor
@@ -114,14 +115,18 @@ class HandlerSpec:
             timeout = _NO_TIMEOUT
             if hooks.any_around_handling:  # they may hang: longer than its runs can take no message is waited for
                 timeout = MAX_CRASHES * (policy.handler_timeout + _RESTART)
-            return replace(policy, concurrency=self.processes, handler_timeout=timeout)
+            declared = self.processes if policy.adaptive else policy.concurrency
+            bulkheads = in_proportion(policy.bulkheads, self.processes, declared)
+            return replace(policy, concurrency=self.processes, bulkheads=bulkheads, handler_timeout=timeout)
         if self.batching:
             if 2 * self.batching.wait * 1000 > policy.handler_timeout:
                 detail = (
                     f"wait {self.batching.wait:g} s is more than half of handler_timeout {policy.handler_timeout} ms"
                 )
                 raise KodoctlError(error("K754", "invalid batch settings", detail))
-            return replace(policy, concurrency=policy.concurrency * self.batching.most)
+            most = self.batching.most
+            bulkheads = in_proportion(policy.bulkheads, most, 1)
+            return replace(policy, concurrency=policy.concurrency * most, bulkheads=bulkheads)
         return policy
 
     def runner(

@@ -19,7 +19,7 @@ log = logging.getLogger("kodo.consumer")
 _WATCHER: Final = logging.getLogger("watchfiles.main")
 LIVE: Final = frozenset(
     {
-        "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
+        "bulkheads", "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
     }
 )  # fmt: skip
 """Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
+from kodoctl.topology.slot_ranges import total_slots
 
 if TYPE_CHECKING:
     from kodoctl.documents.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
@@ -72,10 +73,11 @@ def slots_of(spec: Subscription, asked: int | None, name: str) -> int:
     """Handlers at once, of all workers. Raises UsageError where only the workers know."""
     if asked is not None:
         return asked
-    if not isinstance(spec.concurrency, int):
+    slots = total_slots(spec)
+    if slots is None:
         detail = f"{name} finds its concurrency out (`adaptive`): say with --slots how many handlers run at once, in all workers"
         raise UsageError(error("K806", "the simulation cannot replay this", detail))
-    return spec.concurrency * spec.expected_workers
+    return slots * spec.expected_workers
 
 
 def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Discriminator, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, WithJsonSchema
 
 from kodoctl.topology.model.field_types import (
     DurationField,
@@ -17,11 +17,30 @@ from kodoctl.topology.model.field_types import (
     SizeField,
     Text,
     optional_like,
+    wrong_value,
 )
-from kodoctl.topology.names import Level
+from kodoctl.topology.names import Level, State
 from kodoctl.topology.units import Size
 
 Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
+Word = TypeVar("Word")
+WordOrNumber = Annotated[
+    Annotated[PositiveInt, Tag("value")] | Annotated[Word, Tag("word")],
+    Discriminator(lambda raw: "word" if isinstance(raw, str) else "value"),
+]
+
+
+def _worked_state(raw: Any) -> Any:
+    if raw == "dead":
+        raise wrong_value("'dead' has no place here: no worker receives dead letters; a recall sends them")
+    return raw
+
+
+WorkedState = Annotated[
+    State,
+    BeforeValidator(_worked_state),
+    WithJsonSchema({"type": "string", "enum": ["ready", "retrying", "pending", "blocking"]}),
+]
 RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
 
 
@@ -74,6 +93,50 @@ class RetryingWaits(Waits):
     """Delays for handlers that say why: `raise Retry(code="bank-busy")`. One an attempt; the last one repeats."""
 
 
+class LimitLanes(FileModel):
+    """Lanes whose messages a limit is about, by state and level of the topic a worker receives them from."""
+
+    states: NotEmpty[WorkedState] | None = optional_like(["retrying"])
+    """Of these states: ready, retrying, pending, blocking; left out: of all."""
+    levels: NotEmpty[Level] | None = optional_like(["L2"])
+    """Of these levels; left out: of all."""
+
+
+class SlotRange(FileModel):
+    """Handlers of some lanes that run at once in one worker."""
+
+    max: PositiveInt | None = optional_like(8)
+    """At most so many slots run messages of these lanes; left out: as many as there are."""
+    min: PositiveInt | None = optional_like(4)
+    """So many slots are kept for messages of these lanes, and never used by others; left out: none."""
+
+
+class StateSlots(FileModel):
+    """Slots of the states, in all levels together."""
+
+    ready: SlotRange | None = optional_like({"min": 4})
+    """Slots of new messages."""
+    retrying: SlotRange | None = optional_like({"max": 8})
+    """Slots of messages that failed."""
+    pending: SlotRange | None = optional_like({"max": 8})
+    """Slots of messages over a rate."""
+    blocking: SlotRange | None = optional_like({"max": 4})
+    """Slots of messages over a quota."""
+
+
+class HandlerSlots(FileModel):
+    """Handlers at once in one worker, with bulkheads between states, levels and single lanes."""
+
+    total: WordOrNumber[Literal["adaptive"]] = Field(default=32, examples=[32])
+    """Handlers at once in all, or adaptive."""
+    states: StateSlots = Field(default_factory=StateSlots, examples=[{"retrying": {"max": 8}}])
+    """Bulkheads of states."""
+    levels: dict[Level, SlotRange] = Field(default_factory=dict, examples=[{"L2": {"min": 4}}])
+    """Bulkheads of levels, all states of a level together."""
+    lanes: dict[Text, SlotRange] = Field(default_factory=dict, examples=[{"L2/retrying": {"max": 2}}])
+    """Bulkheads of single lanes, by LEVEL/STATE."""
+
+
 class RateLimit(FileModel):
     """At most so many handler starts per period; over it, messages go to pending."""
 
@@ -81,6 +144,8 @@ class RateLimit(FileModel):
     """rate"""
     by: Text | None = optional_like("uid")
     """The message property (or `key`) each value of which has a limit of its own; left out: one limit for all."""
+    in_: LimitLanes | None = Field(default=None, alias="in", examples=[{"states": ["retrying"]}])
+    """The lanes whose messages the limit is about; left out: all of them."""
     limit: RateField = Field(examples=["100/s"])
     """The rate."""
     burst: PositiveInt | None = optional_like(200)
@@ -98,6 +163,8 @@ class ConcurrencyLimit(FileModel):
     """concurrency"""
     by: Text | None = optional_like("uid")
     """As for a rate."""
+    in_: LimitLanes | None = Field(default=None, alias="in", examples=[{"states": ["retrying"]}])
+    """As for a rate."""
     limit: PositiveInt = Field(examples=[8])
     """Handlers at once."""
     scope: Literal["subscription", "worker"] = "subscription"
@@ -112,6 +179,8 @@ class QuotaLimit(FileModel):
     kind: Literal["quota"]
     """quota"""
     by: Text | None = optional_like("bucket")
+    """As for a rate."""
+    in_: LimitLanes | None = Field(default=None, alias="in", examples=[{"states": ["retrying"]}])
     """As for a rate."""
     limit: RateField = Field(examples=["5000/h"])
     """Messages per window: s, m, h or d."""

@@ -30,6 +30,7 @@ from kodoctl.topology.model.field_types import (
 )
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.subscription import (
+    HandlerSlots,
     Isolate,
     Limit,
     Lookahead,
@@ -104,6 +105,12 @@ WordOrMap = Annotated[
 ]
 
 
+def _form_of_concurrency(raw: Any) -> str:
+    if isinstance(raw, str):
+        return "word"
+    return "map" if isinstance(raw, dict | FileModel) else "value"
+
+
 class Subscription(FileModel):
     """One subscription of a ground topic: its states, its consumers' behaviour, its roles."""
 
@@ -130,10 +137,14 @@ class Subscription(FileModel):
     expected_workers: PositiveInt = Field(default=1, examples=[2])
     """How many workers will run: for limits and unacknowledged budgets."""
     concurrency: Annotated[
-        Annotated[PositiveInt, Tag("map")] | Annotated[Literal["adaptive"], Tag("word")],
-        Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
-    ] = Field(default=32, examples=[32])
-    """Handlers at once in one worker, or adaptive."""
+        Annotated[PositiveInt, Tag("value")]
+        | Annotated[Literal["adaptive"], Tag("word")]
+        | Annotated[HandlerSlots, Tag("map")],
+        Discriminator(_form_of_concurrency),
+    ] = Field(
+        default=32, examples=[32, {"total": 32, "states": {"retrying": {"max": 8}}, "levels": {"L2": {"min": 4}}}]
+    )
+    """Handlers at once in one worker, adaptive, or a map with bulkheads: slots that states and levels may take, or keep."""
     handler_timeout: PositiveDuration = Field(default=Duration(30_000), examples=["30s"])
     """A handler that runs longer has failed."""
     on_failure: Literal["park", "block", "leave"] | None = optional_like("park")

@@ -97,6 +97,19 @@ def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:
     ]
 
 
+def test_lanes_are_shown_with_the_slots_they_may_take_or_keep(tmp_path: Path) -> None:
+    slots = "{total: 8, states: {retrying: {max: 4}}, levels: {L2: {min: 2}}, lanes: {L2/ready: {max: 6, min: 1}}}"
+    path = write(
+        tmp_path, f"  J: {{levels: double, subscriptions: {{s: {{states: [retrying], concurrency: {slots}}}}}}}\n"
+    )
+    assert Consumer.load(path, topic="J", subscription="s", environ={}).lanes() == [
+        "persistent://p/n/J-L2              41.7%  L2 min 2  L2/ready max 6 min 1",
+        "persistent://p/n/J-L2-s-RETRYING   25.0%  retrying max 4  L2 min 2",
+        "persistent://p/n/J                 20.8%",
+        "persistent://p/n/J-s-RETRYING      12.5%  retrying max 4",
+    ]
+
+
 def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) -> None:
     loaded = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing", environ={})
 

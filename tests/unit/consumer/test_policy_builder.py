@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolicy, Pace, Policy, Quota, Rate
@@ -231,3 +232,35 @@ def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
 def test_an_avro_payload_is_encoded_by_its_form() -> None:
     form = MessageValidator(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
     assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)
+
+
+def test_limits_of_some_lanes_and_slots_of_states_and_levels_are_read(tmp_path: Path) -> None:
+    topics = """
+  J:
+    levels: double
+    subscriptions:
+      s:
+        concurrency:
+          total: 16
+          states: {retrying: {max: 8}}
+          levels: {L2: {min: 4}}
+          lanes: {L2/retrying: {max: 2, min: 1}, L3/ready: {max: 1}}
+        limits:
+          - {kind: rate, limit: 100/s, in: {states: [pending, retrying], levels: [L1, L2]}}
+          - {kind: concurrency, limit: 8, in: {states: [retrying]}}
+          - {kind: quota, limit: 5/h, in: {levels: [L2]}}
+      a: {concurrency: {total: adaptive, levels: {L2: {min: 4}}}}
+      m: {concurrency: {}}
+"""
+    policy = _policy(tmp_path, topics)
+    assert (policy.concurrency, policy.adaptive) == (16, False)
+    assert policy.bulkheads == (
+        Bulkhead(LaneSelection((State.RETRYING,)), 8),
+        Bulkhead(LaneSelection(levels=(Level.L2,)), None, 4),
+        Bulkhead(LaneSelection((State.RETRYING,), (Level.L2,)), 2, 1),
+    )
+    assert [str(limit.within) for limit in policy.limits] == ["L2,L1/retrying,pending", "retrying", "L2"]
+    found_out = _policy(tmp_path, topics, subscription="a")
+    assert (found_out.concurrency, found_out.adaptive, len(found_out.bulkheads)) == (128, True, 1)
+    plain = _policy(tmp_path, topics, subscription="m")
+    assert (plain.concurrency, plain.adaptive, plain.bulkheads) == (32, False, ())

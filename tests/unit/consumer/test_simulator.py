@@ -160,6 +160,16 @@ def test_limits_of_each_worker_are_those_of_all():
     assert (made.concurrency, made.expected_workers, made.lookahead_messages) == (24, 1, 150_000)
 
 
+def test_bulkheads_of_each_worker_are_those_of_all():
+    slots = "{total: %s, states: {retrying: {max: 4, min: 1}}}\n        expected_workers: 3"
+    (fixed,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8))).bulkheads
+    assert (fixed.most, fixed.least) == (12, 3)
+    (asked_for,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8)), 16).bulkheads
+    assert (asked_for.most, asked_for.least) == (8, 2), "in proportion to the slots that were asked for"
+    (adaptive,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % "adaptive")), 16).bulkheads
+    assert (adaptive.most, adaptive.least) == (12, 3)
+
+
 def test_what_speaks_against_it_is_told_and_a_broken_engine_ends():
     assert [code for code, *_ in asked(FILE, [], subscription="shipping")["findings"]] == ["K703"]
     assert "K001" in [code for code, *_ in asked("a: [", [])["findings"]]

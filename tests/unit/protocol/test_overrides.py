@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ TENANT = Override(OverrideKind.PAUSE, NOW, NOW + 2 * HOUR, "bob@desk", tenant="u
 WEIGHT = Override(OverrideKind.WEIGHT, NOW, NOW + HOUR, "bob@desk", tenant="u1", to="3")
 LIMIT = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", by="uid", value="u1", to="10/s")
 CAP = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
+WITHIN = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8", within="L2/retrying")
 ALL = (LANE, TENANT, WEIGHT, LIMIT, CAP)
 
 
@@ -151,3 +153,10 @@ def test_times_beyond_every_calendar_are_no_order(since: int, until: int) -> Non
     order = {"what": "pause", "since": since, "until": until, "who": "x", "tenant": "u"}
     told = steered_text(json.dumps({"format": 1, "orders": [order]}), NOW)
     assert "no calendar has" in str(told)
+
+
+def test_an_order_about_a_limit_of_some_lanes_is_one_of_its_own() -> None:
+    assert str(WITHIN) == "concurrency limit in L2/retrying 8"
+    assert parse(printed([CAP, WITHIN])) == (CAP, WITHIN)
+    assert with_override((CAP, WITHIN), replace(CAP, to="9")) == (WITHIN, replace(CAP, to="9"))
+    assert "within" not in printed([CAP]), "older workers read what older orders say"

@@ -167,3 +167,11 @@ def names(text: str) -> dict[TopicName, list[TopicName]]:
 )
 def test_every_ring_is_found_once_from_its_smallest_topic(flows: str, rings: list[str]) -> None:
     assert ["".join(topic.local for topic in ring) for ring in find_rings(names(flows))] == rings
+
+
+def test_a_limit_moves_messages_only_where_it_holds_as_well() -> None:
+    limits = "limits: [{kind: rate, limit: 1/s, in: {states: [%s]}}, {kind: quota, limit: 1/h, in: {states: [%s]}}]"
+    both = {"J → J-s-PENDING: over rate", "J → J-s-BLOCKING: over quota"}
+    assert both < one("", limits % ("ready, pending", "ready, pending, blocking"))
+    assert not both & one("", limits % ("ready", "ready, blocking"))
+    assert both < one("", "states: [pending, blocking], " + limits % ("ready, pending", "ready, pending, blocking"))

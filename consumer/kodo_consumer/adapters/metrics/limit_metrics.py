@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
@@ -13,6 +13,7 @@ from kodoctl.protocol.overrides import OverrideKind
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
+    from kodo_consumer.core.scheduling.bulkheads import BulkheadSlots
 
 
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
@@ -33,6 +34,16 @@ def _may_run(sight: WorkerView) -> float:
             return min(most, float(throttle.breaker.starts))
         case _:
             return most
+
+
+def _bulkheads(amount: Callable[[BulkheadSlots], int | None]) -> Read:
+    """An amount of each bulkhead, by the lanes it is about; none where it has none."""
+
+    def read(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+        found = [(group, amount(group)) for group in sight.engine.scheduler.bulkheads.groups]
+        return (((str(group.declared.lanes),), float(value)) for group, value in found if value is not None)
+
+    return read
 
 
 def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
@@ -79,6 +90,12 @@ RESTRAINTS: Final = (
     counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
     gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
           plain(_may_run)),
+    gauge("bulkhead_running", "Handlers at work for the lanes of a bulkhead: a state, a level, or LEVEL/STATE.", ("lanes",),
+          _bulkheads(lambda group: group.running)),
+    gauge("bulkhead_max", "Slots that the lanes of a bulkhead may take just now, where it has a maximum.", ("lanes",),
+          _bulkheads(lambda group: group.most)),
+    gauge("bulkhead_min", "Slots that are kept just now for the lanes of a bulkhead.", ("lanes",),
+          _bulkheads(lambda group: group.kept)),
     gauge("isolated_tenants", "Tenants that fill the look-ahead: what they have beyond their part is moved aside.", (),
           plain(lambda sight: float(len(sight.engine.isolation.tenants)))),
     counter("isolations", "Times a tenant was isolated; its moved messages are rerouted by the rule isolated.", (),

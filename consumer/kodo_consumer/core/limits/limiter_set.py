@@ -14,6 +14,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, TypeVar, assert_never
 
+from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.limits.lease_client import LeaseClient, LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, QuotaSpec, RateSpec
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
@@ -28,6 +29,7 @@ from kodo_consumer.core.policy import (
     Quota,
     Rate,
     kind_of,
+    title_of,
     value_of,
 )
 
@@ -81,6 +83,7 @@ class LimiterSet:
         self._limits = limits
         self._workers = workers
         self._gates = [Values() for _ in limits]
+        self._met: dict[tuple[Level, State], list[tuple[Limit, Values]]] = {}  # limits that messages of a lane meet
         self._settle_in()
         self.borrower: LeaseClient | None = None
 
@@ -97,13 +100,15 @@ class LimiterSet:
         self.borrower = LeaseClient(ring)
         return self.borrower
 
-    def gates_of(self, properties: Mapping[str, str], key: str) -> Gates:
-        """The gates a message has to pass."""
-        found = []
-        for limit, gates in zip(self._limits, self._gates, strict=True):
-            value = value_of(limit.by, properties, key) if limit.by else NOBODY
-            found.append(gates.gate(value))
-        return tuple(found)
+    def gates_of(
+        self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
+    ) -> Gates:
+        """The gates that a message of this lane has to pass."""
+        met = self._met.get((level, state))
+        if met is None:
+            pairs = zip(self._limits, self._gates, strict=True)
+            met = self._met[level, state] = [pair for pair in pairs if pair[0].within.has(level, state)]
+        return tuple([gates.gate(value_of(limit.by, properties, key) if limit.by else NOBODY) for limit, gates in met])
 
     def reserve(self, gates: Gates, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
         """Sets a moment aside in all rates and quotas together. Later than 5 s, and where the message may leave its lane:
@@ -174,6 +179,7 @@ class LimiterSet:
 
     def _settle_in(self) -> None:
         """Every limit's gates are made as the limit at their place says."""
+        self._met.clear()
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             gates.configure(limit.overrides, partial(self._make, index))
 
@@ -185,7 +191,7 @@ class LimiterSet:
         if self.borrower is None:
             return _make(limit, value, self._workers)
         twins = sum(_same(other, limit) for other in self._limits[:index])
-        kind = f"{kind_of(limit)}{twins or ''}"
+        kind = f"{kind_of(limit)}{f'@{limit.within}' if limit.within else ''}{twins or ''}"
         name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
         return _make_leased(limit, value, name, self._workers, self.borrower)
 
@@ -199,8 +205,7 @@ class LimiterSet:
         for gates in self._gates:
             gates.forget(now)
         return [
-            f"{kind_of(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
-            " allowed to one"
+            f"{title_of(limit)}: more than {MOST:,} values in a window; all further ones share what is allowed to one"
             for limit in self.crowded
         ]
 
@@ -249,7 +254,8 @@ def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borro
 
 def _same(one: Limit, other: Limit) -> bool:
     """True if they are one limit, perhaps with another size."""
-    return type(one) is type(other) and one.by == other.by and one.shared == other.shared
+    alike = one.by == other.by and one.shared == other.shared and one.within == other.within
+    return alike and type(one) is type(other)
 
 
 def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:

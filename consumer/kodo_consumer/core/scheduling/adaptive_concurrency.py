@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-MOST: Final = 128  # handlers at once
 _FIRST: Final = 8
 _LEAST: Final = 1
 _ROUND: Final = 0.25  # seconds, at least

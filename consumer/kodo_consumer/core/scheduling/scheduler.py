@@ -11,7 +11,7 @@ from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import UNSTARTED, InFlight, Stage
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy, Quota, Rate
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
@@ -47,7 +47,7 @@ class Scheduler:
         self.recent_starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
-        self.queues = queues
+        self.queues, self.bulkheads = queues, queues.bulkheads
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
         self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
         self._passes = self._pass if policy.limits else None
@@ -58,6 +58,9 @@ class Scheduler:
         get no turns.
         """
         limits_differ = policy.limits != self._policy.limits
+        if policy.bulkheads != self._policy.bulkheads:
+            running = [sum(held.stage is Stage.RUNNING for held in lane) for lane in self.queues.lanes]
+            self.bulkheads.apply(policy.bulkheads, policy.lanes, running)
         self._policy, self._paused = policy, paused
         self._passes = self._pass if policy.limits else None
         self.queues.apply_policy(policy, resting)
@@ -103,7 +106,8 @@ class Scheduler:
     def _has_moment(self, held: InFlight, now: float) -> bool:
         """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
         if held.gates is None or any(gate.forgotten for gate in held.gates):
-            held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
+            lane = held.lane.lane
+            held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key, lane.level, lane.state)
         if not self._is_entitled(held) and self._refuse(held, now):
             return False
         held.has_reservation = True
@@ -121,13 +125,18 @@ class Scheduler:
     def take(self, now: float) -> InFlight | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
         throttle = self.throttle
+        if throttle.adaptive is not None:
+            self.bulkheads.resize(throttle.adaptive.limit)
         if not throttle.must_ask:
             held = self._take(now)
         elif not throttle.may_start(self.running, now):
             return None
         elif (held := self._take(now)) is not None:
             throttle.started()
-        self.running += held is not None
+        if held is not None:
+            self.running += 1
+            if self.bulkheads.groups:
+                self.bulkheads.started(held.lane.lane.index)
         return held
 
     def _take(self, now: float) -> InFlight | None:
@@ -159,6 +168,8 @@ class Scheduler:
     def freed(self, held: InFlight, now: float) -> None:
         """A message that was taken has ended."""
         self.running -= 1
+        if self.bulkheads.groups:
+            self.queues.version += self.bulkheads.ended(held.lane.lane.index)
         if held.gates is not None:
             held.has_reservation = False
             for gate in held.gates:
@@ -253,11 +264,11 @@ class Scheduler:
         lane, policy = held.lane.lane, self._policy
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()
-        pending = policy.target(lane.level, State.PENDING) is not None
+        pending = bool(policy.limit_targets(lane.level, lane.state, Rate))
         after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
-        blocking = policy.target(lane.level, State.BLOCKING) is not None
+        quota = bool(policy.limit_targets(lane.level, lane.state, Quota))
         horizon = policy.horizon / 1000
-        return RerouteOptions(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
+        return RerouteOptions(rate_after=after if pending else None, quota=quota, horizon=horizon)
 
     def _wait_at(self, gate: Limiter, held: InFlight, now: float) -> None:
         held.enter(Stage.LIMITED)

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
+from kodo_consumer.core.scheduling.bulkheads import Bulkheads
 from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class TurnQueues:
 
     def __init__(self, policy: Policy, lanes: list[LaneState]) -> None:
         self.version = 0
+        self.bulkheads = Bulkheads(policy.bulkheads, policy.lanes, policy.concurrency)
         self.lanes = lanes
         self._weights = policy.tenant_weights
         self._set_shares([lane.lane.weight for lane in lanes], frozenset())
@@ -88,11 +90,13 @@ class TurnQueues:
         tries = _MAX_TRIES
         skipped: list[int] = []
         shares = self.slow if slow else self.quick
+        bulkheads = self.bulkheads if self.bulkheads.groups else None
         for index in shares.order():
             lane = self.lanes[index]
             ring = lane.ring
             rounds = ring.slow if slow else ring.quick
-            if lane.active is not None and not lane.active.may_start(now):
+            may_run = bulkheads is None or bulkheads.may_start(index)
+            if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
             while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=may_start_newcomer)) is not None:

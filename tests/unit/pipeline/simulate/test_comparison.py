@@ -44,6 +44,12 @@ def test_a_handler_takes_what_the_quickest_tenth_took_and_no_more_than_the_slots
 def test_slots_are_the_files_or_those_that_were_asked_for():
     spec = ground(concurrency=4, expected_workers=3).subscriptions["billing"]
     assert (slots_of(spec, None, "orders / billing"), slots_of(spec, 7, "")) == (12, 7)
+    with_bulkheads = {"total": 4, "states": {"retrying": {"max": 2}}}
+    spec = ground(concurrency=with_bulkheads, expected_workers=2).subscriptions["billing"]
+    assert slots_of(spec, None, "") == 8
+    adaptive = ground(concurrency={"total": "adaptive"}).subscriptions["billing"]
+    with pytest.raises(UsageError, match="--slots"):
+        slots_of(adaptive, None, "")
     adaptive = ground(concurrency="adaptive").subscriptions["billing"]
     with pytest.raises(UsageError, match=r"orders / billing.*--slots"):
         slots_of(adaptive, None, "orders / billing")

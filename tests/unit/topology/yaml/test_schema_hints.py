@@ -44,7 +44,11 @@ def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
         (SUB, "dlq", "did you mean 'dead_letter'?"),
         ((*SUB, "retrying"), "backoff", "did you mean 'delays'?"),
         ((*SUB, "lookahead"), "quite_something", "known here: messages, size"),
-        ((*SUB, "limits", 0, VariantStep("concurrency")), "quantity", "known here: by, kind, limit, overrides, scope"),
+        (
+            (*SUB, "limits", 0, VariantStep("concurrency")),
+            "quantity",
+            "known here: by, in, kind, limit, overrides, scope",
+        ),
     ],
 )
 def test_an_unknown_key_is_mended_by_spelling_by_place_or_by_another_word(path: Path, key: str, advice: str) -> None:

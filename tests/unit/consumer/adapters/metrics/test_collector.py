@@ -12,6 +12,8 @@ from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
 from kodo_consumer.core.policy import AuditTo, Concurrency, IsolationPolicy, Pace, Quota, Rate
@@ -23,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kodoctl.errors import UsageError
 from kodoctl.protocol.overrides import Override, OverrideKind
 from tests.support import eventually
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.making import L1, L2, lane_of, policy
 from tests.unit.consumer.watching import Watched, get, series, watched
 
 ROOT = Path(__file__).parents[5]
@@ -278,6 +280,24 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
             gate.accept(loan, 0.0, 0.0)
         found = {kind: place.value("kodo_consumer_limits_lent", kind=kind) for kind in ("rate", "quota", "concurrency")}
         assert found == {"rate": 3, "quota": 3, "concurrency": 2}
+
+
+def test_bulkheads_are_told_by_the_lanes_they_are_about() -> None:
+    retrying, of_l2 = LaneSelection((State.RETRYING,)), LaneSelection((State.RETRYING,), (L2,))
+    slots = (Bulkhead(retrying, 8), Bulkhead(of_l2, None, 2))
+    with watched(policy(levels=(L2, L1), concurrency=16, bulkheads=slots)) as place:
+        bulkheads = place.worker.engine.scheduler.bulkheads
+        lane = lane_of(place.worker.policy, L2, State.RETRYING)
+        bulkheads.started(lane)
+        names = ("running", "max", "min")
+        found = {
+            lanes: [place.value(f"kodo_consumer_bulkhead_{name}", lanes=lanes) for name in names]
+            for lanes in ("retrying", "L2/retrying")
+        }
+        assert found == {"retrying": [1, 8, 0], "L2/retrying": [1, None, 2]}
+        bulkheads.ended(lane)
+    with watched(policy(levels=(L1,))) as place:
+        assert place.value("kodo_consumer_bulkhead_running", lanes="retrying") is None
 
 
 def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are_any() -> None:

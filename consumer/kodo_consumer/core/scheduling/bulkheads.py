@@ -1,0 +1,141 @@
+"""Bulkheads: how many handler slots of a worker the lanes of a state or level may take, and how many are kept for them.
+No I/O, no clock.
+
+The law, for a worker with `total` slots:
+- of the lanes of a bulkhead at most `most` messages run at once;
+- `least` slots are for the lanes of a bulkhead alone, and others never take them: while fewer than `least` of its
+  messages run, one more may start at once. A run takes a slot of one bulkhead, where its lane is in several that keep
+  some.
+
+Where there are fewer slots than declared (adaptive concurrency), a maximum leaves at least one slot to others while
+there are two, and minimums that would take every slot shrink in proportion until one is left for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kodo_consumer.core.lane_selection import Bulkhead
+    from kodo_consumer.core.policy import Lane
+
+
+class BulkheadSlots:
+    """One bulkhead at work. `running`: handlers of its lanes; `most`: as many may; `kept`: slots that are for them alone now;
+    `used`: how many of these they have, by lane in `users`.
+    """
+
+    __slots__ = ("declared", "kept", "most", "running", "used", "users")
+
+    def __init__(self, declared: Bulkhead, lanes: Sequence[int]) -> None:
+        self.declared = declared
+        self.most: int | None = None
+        self.running = self.used = self.kept = 0
+        self.users = dict.fromkeys(lanes, 0)
+
+    def reset(self, most: int | None, kept: int) -> None:
+        """Nothing runs."""
+        self.most, self.kept = most, kept
+        self.running = self.used = 0
+        self.users = dict.fromkeys(self.users, 0)
+
+
+class Bulkheads:
+    """The slots of one worker. Lanes are named by their index."""
+
+    __slots__ = ("_by_lane", "_common", "_common_users", "_declared", "_refused", "_running", "_total", "groups")
+
+    def __init__(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], total: int) -> None:
+        self._total = self._declared = total
+        self._refused = False
+        self.apply(bulkheads, lanes, [0] * len(lanes))
+
+    def apply(self, bulkheads: Sequence[Bulkhead], lanes: Sequence[Lane], running: Sequence[int]) -> None:
+        """These count from now on, for the same lanes; what runs, so many of each lane, goes on. A bulkhead without a lane
+        here keeps nothing. Without `groups` nobody needs to ask or to count.
+        """
+        self._running = list(running)
+        chosen = [(one, [lane.index for lane in lanes if one.lanes.has(lane.level, lane.state)]) for one in bulkheads]
+        self.groups = [BulkheadSlots(one, indices) for one, indices in chosen if indices]
+        self._by_lane = [[group for group in self.groups if lane in group.users] for lane in range(len(self._running))]
+        self._settle()
+
+    def resize(self, total: int) -> None:
+        """So many slots from now on."""
+        if total != self._total:
+            self._total = total
+            self._settle()
+
+    def may_start(self, lane: int) -> bool:
+        """True if a message of this lane may take a slot now, as far as bulkheads go."""
+        keeps = False
+        for group in self._by_lane[lane]:
+            if group.most is not None and group.running >= group.most:
+                break
+            keeps = keeps or group.used < group.kept
+        else:
+            if keeps or self._common > 0:
+                return True
+        self._refused = True
+        return False
+
+    def started(self, lane: int) -> None:
+        """A message of this lane has taken a slot."""
+        self._running[lane] += 1
+        self._seat(lane)
+
+    def ended(self, lane: int) -> bool:
+        """Its slot is returned. True: a lane was refused since the last one, and may start now."""
+        self._running[lane] -= 1
+        for group in self._by_lane[lane]:
+            group.running -= 1
+        if self._common_users[lane]:
+            self._common_users[lane] -= 1
+            self._common += 1
+        else:
+            self._vacate(lane)
+        refused, self._refused = self._refused, False
+        return refused
+
+    def _seat(self, lane: int) -> None:
+        """Into a slot that is kept for it, if one is free, else into one of all."""
+        groups = self._by_lane[lane]
+        for group in groups:
+            group.running += 1
+        seat = next((group for group in groups if group.used < group.kept), None)
+        if seat is None:
+            self._common_users[lane] += 1
+            self._common -= 1
+        else:
+            seat.used += 1
+            seat.users[lane] += 1
+
+    def _vacate(self, lane: int) -> None:
+        """Frees a slot that was kept for the lane; a message that has one of all, and for which this one is kept, takes it."""
+        group = next(group for group in self._by_lane[lane] if group.users[lane])
+        group.users[lane] -= 1
+        other = next((one for one in group.users if self._common_users[one]), None)
+        if other is None:
+            group.used -= 1
+        else:
+            self._common_users[other] -= 1
+            self._common += 1
+            group.users[other] += 1
+
+    def _settle(self) -> None:
+        """Everything anew from what runs: lanes of few bulkheads first, as others have a choice."""
+        total, fewer = self._total, self._total < self._declared
+        least = sum(group.declared.least for group in self.groups)
+        shrinks = least > total - fewer
+        for group in self.groups:
+            most, kept = group.declared.most, group.declared.least
+            if fewer and most is not None:
+                most = max(1, min(most, total - 1))
+            group.reset(most, kept * (total - 1) // least if shrinks else kept)
+        self._common = total - sum(group.kept for group in self.groups)
+        self._common_users = [0] * len(self._running)
+        for lane in sorted(range(len(self._running)), key=lambda lane: len(self._by_lane[lane])):
+            for _ in range(self._running[lane]):
+                self._seat(lane)

@@ -1,0 +1,84 @@
+"""Lanes and slots that limits and `concurrency` of a subscription are about, with defaults filled in.
+
+Used by lint, the consumer and the drawings, so that what `in`, a state, a level or a lane stands for is said once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.topology.defaults import read_levels, read_states
+from kodoctl.topology.model.subscription import HandlerSlots, LimitLanes, SlotRange
+from kodoctl.topology.names import Level, State
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.topology import GroundTopic, Subscription
+
+LaneName = tuple[Level, State]
+ADAPTIVE_SLOTS: Final = 128
+"""The most handlers at once in a worker that finds their number out."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSlots:
+    """Slots that the file declares below `concurrency` at `path`, for the lanes of a state, a level, or both."""
+
+    path: tuple[str, ...]
+    level: Level | None
+    state: State | None
+    slots: SlotRange
+    lanes: frozenset[LaneName]
+
+    @property
+    def name(self) -> str:
+        """`states.retrying`."""
+        return ".".join(self.path)
+
+
+def lanes_of(ground: GroundTopic, subscription: Subscription) -> tuple[LaneName, ...]:
+    """Every lane that a worker reads, highest level first; a backup level has its ready lane alone."""
+    states = (State.READY, *read_states(subscription))
+    return tuple(
+        (level, state)
+        for level in read_levels(ground)
+        for state in states
+        if state is State.READY or not level.is_backup
+    )
+
+
+def limited_lanes(ground: GroundTopic, subscription: Subscription, chosen: LimitLanes | None) -> frozenset[LaneName]:
+    """Lanes that a limit is about; without `in` all of them."""
+    states, levels = (chosen.states, chosen.levels) if chosen is not None else (None, None)
+    return frozenset(
+        (level, state)
+        for level, state in lanes_of(ground, subscription)
+        if (states is None or state in states) and (levels is None or level in levels)
+    )
+
+
+def total_slots(subscription: Subscription) -> int | None:
+    """Handlers at once in one worker; None: adaptive."""
+    total = subscription.concurrency
+    total = total.total if isinstance(total, HandlerSlots) else total
+    return None if total == "adaptive" else total
+
+
+def declared_slots(ground: GroundTopic, subscription: Subscription) -> Iterator[DeclaredSlots]:
+    """Slots of states, of levels and of single lanes; what is not there has no lanes."""
+    slots = subscription.concurrency
+    if not isinstance(slots, HandlerSlots):
+        return
+    there = lanes_of(ground, subscription)
+    for name, of_state in slots.states:
+        if of_state is not None:
+            lanes = frozenset(lane for lane in there if lane[1] == name)
+            yield DeclaredSlots(("states", name), None, State(name), of_state, lanes)
+    for level, of_level in slots.levels.items():
+        lanes = frozenset(lane for lane in there if lane[0] is level)
+        yield DeclaredSlots(("levels", level.value), level, None, of_level, lanes)
+    for name, of_lane in slots.lanes.items():
+        lanes = frozenset(lane for lane in there if "/".join(lane) == name)
+        lane = next(iter(lanes), None)
+        yield DeclaredSlots(("lanes", name), lane and lane[0], lane and lane[1], of_lane, lanes)
