@@ -8,7 +8,7 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.payloads.avro_safety import empty_items
 from kodo_consumer.core.policy import (
     AuditTo,
@@ -243,13 +243,13 @@ def _bulkheads(ground: GroundTopic, spec: Subscription) -> Iterator[Bulkhead]:
     for one in declared_slots(ground, spec):
         if one.lanes:
             states, levels = (one.state,) if one.state else (), (one.level,) if one.level else ()
-            yield Bulkhead(LaneSelection(states, levels), one.slots.max, one.slots.min or 0)
+            yield Bulkhead(LaneSet(states, levels), one.slots.max, one.slots.min or 0)
 
 
-def _selection(chosen: LimitLanes | None) -> LaneSelection:
+def _selection(chosen: LimitLanes | None) -> LaneSet:
     """In the order of the types, however the file has it: equal selections are one limit."""
     states, levels = (chosen.states or (), chosen.levels or ()) if chosen is not None else ((), ())
-    return LaneSelection(
+    return LaneSet(
         tuple(state for state in State if state in states), tuple(level for level in Level if level in levels)
     )
 

@@ -23,7 +23,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
-from kodo_consumer.core.lane_selection import in_proportion
+from kodo_consumer.core.lane_set import in_proportion
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.policy_builder import policy_of

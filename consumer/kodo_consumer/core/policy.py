@@ -13,7 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_selection import ALL_LANES, Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -96,7 +96,7 @@ class Rate:
     pace: Pace
     shared: bool
     overrides: Mapping[str, Pace] = field(default_factory=dict)
-    within: LaneSelection = ALL_LANES
+    within: LaneSet = ALL_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Concurrency:
     limit: int
     shared: bool
     overrides: Mapping[str, int] = field(default_factory=dict)
-    within: LaneSelection = ALL_LANES
+    within: LaneSet = ALL_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Quota:
     period: int
     shared: bool
     overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
-    within: LaneSelection = ALL_LANES
+    within: LaneSet = ALL_LANES
 
 
 Limit = Rate | Concurrency | Quota

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Duration, UnitError
-from kodo_consumer.core.lane_selection import in_proportion
+from kodo_consumer.core.lane_set import in_proportion
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor

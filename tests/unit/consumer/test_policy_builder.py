@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolicy, Pace, Policy, Quota, Rate
@@ -255,9 +255,9 @@ def test_limits_of_some_lanes_and_slots_of_states_and_levels_are_read(tmp_path: 
     policy = _policy(tmp_path, topics)
     assert (policy.concurrency, policy.adaptive) == (16, False)
     assert policy.bulkheads == (
-        Bulkhead(LaneSelection((State.RETRYING,)), 8),
-        Bulkhead(LaneSelection(levels=(Level.L2,)), None, 4),
-        Bulkhead(LaneSelection((State.RETRYING,), (Level.L2,)), 2, 1),
+        Bulkhead(LaneSet((State.RETRYING,)), 8),
+        Bulkhead(LaneSet(levels=(Level.L2,)), None, 4),
+        Bulkhead(LaneSet((State.RETRYING,), (Level.L2,)), 2, 1),
     )
     assert [str(limit.within) for limit in policy.limits] == ["L2,L1/retrying,pending", "retrying", "L2"]
     found_out = _policy(tmp_path, topics, subscription="a")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kodo_consumer.core.lane_selection import Bulkhead
+    from kodo_consumer.core.lane_set import Bulkhead
     from kodo_consumer.core.policy import Lane
 
 

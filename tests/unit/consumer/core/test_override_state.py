@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_selection import LaneSelection
+from kodo_consumer.core.lane_set import LaneSet
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.override_state import OverrideListener, paused_lanes, paused_tenants, steered, why_not_followed
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
@@ -168,7 +168,7 @@ def test_orders_change_weights_and_the_limit_they_name() -> None:
     by_uid = replace(FAIR, limits=(Concurrency("uid", 2, shared=False),))
     [cap] = steered(by_uid, [order(OverrideKind.LIMIT, limit="concurrency", by="uid", value="u1", to="1")]).limits
     assert cap == Concurrency("uid", 2, shared=False, overrides={"u1": 1})
-    lanes = LaneSelection((State.RETRYING,), (L2,))
+    lanes = LaneSet((State.RETRYING,), (L2,))
     several = replace(FAIR, limits=(CAP, replace(CAP, within=lanes)))
     within = order(OverrideKind.LIMIT, limit="concurrency", within="L2/retrying", to="8")
     assert why_not_followed(within, several) == ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kodo_consumer.core.envelope import Envelope, Headers, Level, State
-from kodo_consumer.core.lane_selection import LaneSelection
+from kodo_consumer.core.lane_set import LaneSet
 from kodo_consumer.core.outcomes import (
     DONE,
     CorruptHeaders,
@@ -381,21 +381,21 @@ def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
 
 def test_what_a_limit_refuses_waits_only_where_the_limit_holds_as_well() -> None:
     """Else it would come back past the limit."""
-    ready = LaneSelection((State.READY,))
+    ready = LaneSet((State.READY,))
     rate, quota = Rate(None, Pace(1, 1_000, 1), shared=False), Quota(None, 1, 60_000, shared=False)
     for limit, outcome, to in (
         (rate, OverRate(NOW + 60_000), State.PENDING), (quota, OverQuota(NOW + 60_000), State.BLOCKING)
     ):  # fmt: skip
         for within, place in (
             (ready, None),
-            (LaneSelection((State.READY, State.PENDING, State.BLOCKING)), to),
-            (LaneSelection(levels=(Level.L1,)), to),
-            (LaneSelection((State.RETRYING,)), to),  # not met on the ready lane
+            (LaneSet((State.READY, State.PENDING, State.BLOCKING)), to),
+            (LaneSet(levels=(Level.L1,)), to),
+            (LaneSet((State.RETRYING,)), to),  # not met on the ready lane
         ):
             of = policy(limits=(replace(limit, within=within),))
             decision = decide(READY, outcome, of, NOW)
             assert (_place(decision)[1] if place else _wait(decision).delay) == (place or 60_000)
-    within = (replace(quota, within=LaneSelection((State.READY, State.BLOCKING))),)
+    within = (replace(quota, within=LaneSet((State.READY, State.BLOCKING))),)
     assert _wait(decide(READY, OverQuota(NOW + 60_000), policy(limits=within), NOW)).delay == 60_000, "pending is next"
     without = policy(states=(State.RETRYING, State.BLOCKING), limits=within)
     assert _place(decide(READY, OverQuota(NOW + 60_000), without, NOW)) == (Level.L1, State.BLOCKING)

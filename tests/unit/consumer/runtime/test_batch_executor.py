@@ -12,7 +12,7 @@ from kodo_consumer import Dead, Retry
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.exceptions import HandlerSignal
 from kodo_consumer.core.handler_executor import HandlerExecutor
-from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.outcomes import DONE, DeadLettered, Failed, Outcome, RetryAsked
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching
@@ -176,7 +176,7 @@ def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
     handling = HandlerSpec(lambda messages: None, batching=Batching(2, 16.0)).check()
     with pytest.raises(KodoctlError, match="K754"):
         handling.scheduled(policy(), Hooks())
-    slots = (Bulkhead(LaneSelection((State.RETRYING,)), 3, 1),)
+    slots = (Bulkhead(LaneSet((State.RETRYING,)), 3, 1),)
     found = HandlerSpec(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4, bulkheads=slots), Hooks())
     assert found.concurrency == 200
-    assert found.bulkheads == (Bulkhead(LaneSelection((State.RETRYING,)), 150, 50),), "a message takes a slot"
+    assert found.bulkheads == (Bulkhead(LaneSet((State.RETRYING,)), 150, 50),), "a message takes a slot"

@@ -13,7 +13,7 @@ from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
 from kodo_consumer.core.policy import AuditTo, Concurrency, IsolationPolicy, Pace, Quota, Rate
@@ -283,7 +283,7 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
 
 
 def test_bulkheads_are_told_by_the_lanes_they_are_about() -> None:
-    retrying, of_l2 = LaneSelection((State.RETRYING,)), LaneSelection((State.RETRYING,), (L2,))
+    retrying, of_l2 = LaneSet((State.RETRYING,)), LaneSet((State.RETRYING,), (L2,))
     slots = (Bulkhead(retrying, 8), Bulkhead(of_l2, None, 2))
     with watched(policy(levels=(L2, L1), concurrency=16, bulkheads=slots)) as place:
         bulkheads = place.worker.engine.scheduler.bulkheads

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import State
-from kodo_consumer.core.lane_selection import ALL_LANES, Bulkhead, LaneSelection, in_proportion
+from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet, in_proportion
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.bulkheads import Bulkheads
@@ -19,8 +19,8 @@ from kodo_consumer.message import Message
 from tests.unit.consumer.making import B1, L1, L2, Bench, delivery, lane_of, policy
 from tests.unit.consumer.shop import Shop
 
-RETRYING, PENDING = LaneSelection((State.RETRYING,)), LaneSelection((State.PENDING,))
-OF_L2 = LaneSelection(levels=(L2,))
+RETRYING, PENDING = LaneSet((State.RETRYING,)), LaneSet((State.PENDING,))
+OF_L2 = LaneSet(levels=(L2,))
 SHAPE = policy()  # nine lanes: four of L2, four of L1, one of B1
 READY, FAILING = lane_of(SHAPE, L1, State.READY), lane_of(SHAPE, L1, State.RETRYING)
 READY_2, FAILING_2 = lane_of(SHAPE, L2, State.READY), lane_of(SHAPE, L2, State.RETRYING)
@@ -41,7 +41,7 @@ def take(of: Bulkheads, lane: int, most: int = 100) -> int:
 
 def test_a_selection_has_its_lanes_and_a_name() -> None:
     assert (str(RETRYING), str(OF_L2), str(ALL_LANES)) == ("retrying", "L2", "")
-    both = LaneSelection((State.RETRYING, State.PENDING), (L2, L1))
+    both = LaneSet((State.RETRYING, State.PENDING), (L2, L1))
     assert str(both) == "L2,L1/retrying,pending"
     assert both.has(L1, State.PENDING)
     assert not both.has(B1, State.PENDING)
@@ -173,8 +173,8 @@ def drawn(rng: Random) -> tuple[int, tuple[Bulkhead, ...]]:
     total, left = rng.randint(2, 12), 0
     left = total - 1
     found = []
-    states = [LaneSelection((state,)) for state in (State.READY, State.RETRYING, State.PENDING)]
-    several = [*states, OF_L2, LaneSelection(levels=(B1,)), LaneSelection((State.RETRYING,), (L2,))]
+    states = [LaneSet((state,)) for state in (State.READY, State.RETRYING, State.PENDING)]
+    several = [*states, OF_L2, LaneSet(levels=(B1,)), LaneSet((State.RETRYING,), (L2,))]
     for lanes in rng.sample(several, rng.randint(1, 4)):
         least = rng.randint(0, min(3, left))
         left -= least

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import Stage
-from kodo_consumer.core.lane_selection import LaneSelection
+from kodo_consumer.core.lane_set import LaneSet
 from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 
 from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
 from tests.unit.consumer.shop import Shop
 
-RETRYING = LaneSelection((State.RETRYING,))
-BOTH = LaneSelection((State.RETRYING, State.PENDING))
+RETRYING = LaneSet((State.RETRYING,))
+BOTH = LaneSet((State.RETRYING, State.PENDING))
 RATE = Rate(None, Pace(10, 1_000, 1), shared=False, within=RETRYING)
 
 
@@ -37,11 +37,9 @@ def test_a_rate_of_retrying_holds_over_its_lanes_and_no_others() -> None:
     assert not shop.engine.context.effects.publish, "nothing went where the rate does not hold"
 
 
-@pytest.mark.parametrize(("within", "leaves"), [(RETRYING, False), (BOTH, True), (LaneSelection(levels=(L1,)), True)])
+@pytest.mark.parametrize(("within", "leaves"), [(RETRYING, False), (BOTH, True), (LaneSet(levels=(L1,)), True)])
 @pytest.mark.parametrize("kind", ["rate", "quota"])
-def test_what_is_refused_leaves_only_for_a_lane_where_the_limit_holds(
-    kind: str, within: LaneSelection, leaves: bool
-) -> None:
+def test_what_is_refused_leaves_only_for_a_lane_where_the_limit_holds(kind: str, within: LaneSet, leaves: bool) -> None:
     if kind == "quota" and within is BOTH:
         within = replace(BOTH, states=(*BOTH.states, State.BLOCKING))
     limits: dict[str, Any] = {
@@ -71,7 +69,7 @@ def test_what_waits_in_memory_for_a_quota_starts_when_its_window_has_room() -> N
 
 
 def test_a_concurrency_of_a_level_passes_over_its_messages_alone() -> None:
-    limit = Concurrency("u", 2, shared=False, within=LaneSelection(levels=(L2,)))
+    limit = Concurrency("u", 2, shared=False, within=LaneSet(levels=(L2,)))
     bench = Bench(policy((L2, L1), concurrency=8, limits=(limit,)))
     for level in (L2, L1):
         bench.give(*(delivery(10 * (level is L1) + number, u="a") for number in range(4)), level=level)

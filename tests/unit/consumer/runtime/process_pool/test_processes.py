@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.core.envelope import FRESH, Headers, Level, State
-from kodo_consumer.core.lane_selection import Bulkhead, LaneSelection
+from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
@@ -279,9 +279,9 @@ def test_a_declared_handler_becomes_a_pool() -> None:
     of = policy()
     handling = HandlerSpec(pool_handlers.handle, 2).check()
     assert handling.scheduled(of, Hooks()).concurrency == 2
-    slots = (Bulkhead(LaneSelection((State.RETRYING,)), 8, 4),)
+    slots = (Bulkhead(LaneSet((State.RETRYING,)), 8, 4),)
     fewer = handling.scheduled(policy(concurrency=32, bulkheads=slots), Hooks())
-    assert fewer.bulkheads == (Bulkhead(LaneSelection((State.RETRYING,)), 1, 0),), "in proportion to processes"
+    assert fewer.bulkheads == (Bulkhead(LaneSet((State.RETRYING,)), 1, 0),), "in proportion to processes"
     adaptive = policy(concurrency=128, adaptive=True, bulkheads=slots)
     assert handling.scheduled(adaptive, Hooks()).bulkheads == slots, "there is no total to be in proportion to"
     runner = handling.runner(of, None, Hooks())

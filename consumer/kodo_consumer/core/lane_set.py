@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneSelection:
+class LaneSet:
     """Lanes of any of these states and any of these levels; none named: of all of them. In the order of the types, so that
     equal selections are equal.
     """
@@ -34,7 +34,7 @@ class LaneSelection:
         return "/".join(",".join(names) for names in (self.levels, self.states) if names)
 
 
-ALL_LANES: Final = LaneSelection()
+ALL_LANES: Final = LaneSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Bulkhead:
     are kept for them.
     """
 
-    lanes: LaneSelection
+    lanes: LaneSet
     most: int | None = None
     least: int = 0
 
