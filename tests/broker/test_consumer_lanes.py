@@ -202,6 +202,9 @@ def test_a_lane_that_no_live_worker_reads_is_seen_by_the_worker_of_another(setti
         found = re.search(rf"kodo_consumer_{name}\{{.*\}} (\S+)", setting.get("fast", "/metrics"))
         return float(found[1]) if found else 0.0
 
+    check = setting.command("check", str(setting.file), "--lanes", "!ready")
+    told = ["jobs work: complete", "  reads: L1/retrying, L1/pending", "  leaves to other workers: L1/ready"]
+    assert subprocess.run(check, capture_output=True, text=True, check=True).stdout.splitlines() == told
     with setting.worker("fast", "ready"):
         eventually(lambda: workers() == {"ready": 1.0, "retrying": 0.0, "pending": 0.0}, within=90)
         assert setting.health("fast")["ok"], "its own lane is connected"

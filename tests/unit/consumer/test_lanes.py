@@ -10,7 +10,11 @@ import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Pending, Retry
 from kodo_consumer.cli.main import main
 from kodo_consumer.cli.worker_commands import _consumers
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.override_state import paused_lanes, why_not_followed
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.runtime.topology_reload import structural
 from kodo_consumer.settings import read_settings
 from kodo_consumer.testing import Harness
@@ -18,6 +22,7 @@ from kodo_consumer.testing import Harness
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.protocol.overrides import Override, OverrideKind
 from tests.cluster import this_process_goes_on
+from tests.unit.consumer.making import policy
 from tests.unit.consumer.topologies import write
 
 SHOP = """
@@ -148,6 +153,46 @@ def test_a_file_with_other_lanes_is_structure_also_where_others_read_them(tmp_pa
     weights = SHOP.replace("in_place: []", "in_place: []\n        level_weights: {L2: 9, L1: 1, B1: 1}")
     assert structural(before, read(weights).policy) == []
     assert "levels or states" in structural(before, read(SHOP.replace("levels: double", "levels: single")).policy)
+
+
+def test_a_file_that_changes_is_followed_with_the_lanes_of_the_worker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path, SHOP.replace("TYPE", "shared"))
+    consumer = Consumer.load(path, topic="orders", subscription="billing", lanes="retrying", environ={})
+    consumer.handler(lambda message: None)
+
+    class Service:
+        def __init__(self) -> None:
+            self.followed: list[Policy] = []
+
+        def apply_policy(self, policy: Policy) -> None:
+            self.followed.append(policy)
+
+    service = Service()
+    reloader = consumer._reloader(service)  # type: ignore[arg-type]
+    assert reloader is not None
+    write(tmp_path, SHOP.replace("TYPE", "shared").replace("10s", "20s"))
+    reloader.look()
+    assert [lane.name for lane in service.followed[0].lanes] == ["L2/retrying", "L1/retrying"]
+    assert service.followed[0].waits[State.RETRYING].delays == (20_000,)
+    write(tmp_path, "  orders: {subscriptions: {billing: {states: [pending]}}}\n")
+    reloader.look()
+    assert len(service.followed) == 1
+    assert "no level, state or lane is named 'retrying'" in caplog.text
+
+
+def test_avro_versions_are_those_of_every_ready_topic_also_of_lanes_of_others() -> None:
+    asked: list[tuple[str, int]] = []
+
+    class Versions:
+        def schema(self, topic: str, version: int) -> dict[str, object]:
+            asked.append((topic, version))
+            return {}
+
+    of = select_lanes(policy(), LaneSelection.parse("L1/retrying"))
+    assert SchemaVersions(of, Versions()).definition("L2:3") == {}  # type: ignore[arg-type]
+    assert asked == [("persistent://p/n/t-L2-ready", 3)]
 
 
 def test_lanes_come_from_the_call_else_the_variable_else_the_file(
