@@ -34,10 +34,9 @@ class LaneWorkers:
         self._by_lane: dict[int, frozenset[str]] = {}  # names by index of the lane, as last known
         self._policy, self._clock, self._share, self._alarm = policy, clock, share, alarm
         self._sharers = LiveWorkerCount(policy.expected_workers, clock.now())
-        self._of_ground: frozenset[str] = (
-            frozenset()
-        )  # names that the ground topic's lane had, and another lane may have
-        self._without: dict[int, tuple[Lane, float]] = {}  # lanes of others that have no worker, and since when
+        # Names that the ground topic's lane has, or had while another lane has them still.
+        self._of_ground: frozenset[str] = frozenset()
+        self._without: dict[int, tuple[Lane, float]] = {}  # lanes of others known to have no worker, and since when
         self._reported: tuple[tuple[int, ...], float] = ((), float("-inf"))  # lanes, and when
 
     @property
@@ -51,14 +50,15 @@ class LaneWorkers:
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
         """Takes the present stats of a lane; None: not known. Those of a part of it may lack workers."""
         now, is_ground = self._clock.now(), lane.index == self._policy.ground_lane.index
-        if stats is not None and (stats.whole or stats.workers):
+        known = stats is not None and (stats.whole or bool(stats.workers))
+        if stats is not None and known:
             self._by_lane[lane.index] = stats.workers
             if is_ground:
                 self._of_ground = stats.workers | (self._of_ground & self._names)
-            if stats.workers or lane.index < len(self._policy.lanes):
-                self._without.pop(lane.index, None)
-            else:
-                self._without.setdefault(lane.index, (lane, now))
+        if not known or self._by_lane[lane.index] or lane.index < len(self._policy.lanes):
+            self._without.pop(lane.index, None)
+        else:
+            self._without.setdefault(lane.index, (lane, now))
         if is_ground:
             self._share(self._sharers.count(self.count if stats else None, now))
             self._report(now)
@@ -79,7 +79,9 @@ class LaneWorkers:
             if indexes != reported or now - at >= REPEAT:
                 self._reported = indexes, now
                 self._alarm(Alarm("unread", self._text(indexes)))
-        elif reported and not indexes:
+        elif reported and all(
+            self._by_lane[index] for index in reported
+        ):  # what cannot be read is not known to have one
             self._reported = (), now
             self._alarm(Alarm("unread", "every lane has a worker again", good=True))
 

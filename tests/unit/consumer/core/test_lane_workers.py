@@ -90,6 +90,21 @@ def test_lanes_without_workers_are_one_alarm_after_a_minute_that_ends_when_all_h
     assert len(fleet.alarms) == 4
 
 
+def test_what_cannot_be_read_any_more_is_neither_without_workers_nor_known_to_have_some() -> None:
+    fleet = Fleet()
+    fleet.read(ready="a", retrying="", pending="b")
+    fleet.read(PATIENCE, ready="a", retrying=None)
+    assert fleet.alarms == []
+    fleet.read(ready="a", retrying="")
+    fleet.read(PATIENCE, ready="a", retrying="")
+    assert len(fleet.alarms) == 1
+    fleet.read(ready="a", retrying=None)
+    fleet.read(ready="a")
+    assert len(fleet.alarms) == 1
+    fleet.read(ready="a", retrying="c")
+    assert [alarm.good for alarm in fleet.alarms] == [False, True]
+
+
 def test_a_lane_of_its_own_is_no_alarm_although_the_broker_lists_nobody() -> None:
     fleet = Fleet("all")
     fleet.read(ready="", retrying="", pending="", blocking="")
