@@ -30,6 +30,16 @@ class LaneStatus:
     blocked: int = 0
     steered: str | None = None
 
+    @property
+    def reader(self) -> tuple[str, str]:
+        """Ground topic and subscription."""
+        return self.ground, self.subscription
+
+    @property
+    def is_read(self) -> bool:
+        """True if workers read such a lane; nobody but people and a recall reads dead letters."""
+        return self.state != "dead"
+
 
 @dataclass(frozen=True, slots=True)
 class OtherReaders:
@@ -66,3 +76,8 @@ class TopologyStatus:
     def missing(self) -> int:
         """Lanes without their topic or subscription."""
         return sum(not lane.there for lane in self.lanes)
+
+    def is_unread(self, lane: LaneStatus) -> bool:
+        """True for a lane that no live worker reads although workers of its subscription live: they read other lanes."""
+        alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
+        return lane.is_read and lane.there and not lane.consumers and alive

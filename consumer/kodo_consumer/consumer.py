@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.lane_selection import given_selection, limit_warnings, select_lanes
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
@@ -34,6 +35,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.lane_selection import LaneSelection
     from kodo_consumer.core.policy import Lane, Policy
     from kodo_consumer.message import Check
 
@@ -59,44 +61,45 @@ class Consumer:
         connect: Callable[[], tuple[Broker, Cluster]],
         *,
         settings: Settings | None = None,
+        lanes: LaneSelection | None = None,
         source: tuple[Path, Callable[[], Policy], bytes | None] | None = None,
         warnings: Sequence[Diagnostic] = (),
     ) -> None:
-        self.policy = policy
+        self.settings = settings or Settings()
+        self._all_lanes, self._lanes = policy, lanes  # the selection comes before that of the settings
+        self.policy = select_lanes(policy, lanes or self.settings.lanes)
         self._warnings = warnings  # of the file, told when it starts
         self._source = source  # the file, how it is read again, and what it held
-        self.settings = settings or Settings()
         self._connect = connect
         self._handling: HandlerSpec | None = None
         self._hooks = Hooks()
         self._running: RunningWorker | None = None
 
     @classmethod
-    def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[ConnectionOptions]) -> Consumer:
-        """A consumer as the topology file declares it. Nothing is connected before `start`.
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        topic: str,
+        subscription: str,
+        lanes: str | None = None,
+        **place: Unpack[ConnectionOptions],
+    ) -> Consumer:
+        """A consumer as the topology file declares it. Nothing is connected before `start`. `lanes`: levels, states and
+        lanes that its worker reads, such as `retrying,pending`, `L1/ready` or `!B1`; other workers have to read the
+        others. None: what the settings say, else all.
 
         Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it
-        has no such topic or subscription, or names a payload schema that cannot be read. Environment and connection
-        are found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a
-        context.
+        has no such topic, subscription or lanes, or a payload schema cannot be read. Environment and connection are
+        found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a context.
         """
         surroundings = Environment.of(**place)
-
-        def read() -> tuple[Policy, list[Diagnostic]]:
-            keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
-            loaded = surroundings.topology(path)
-            warnings = judged(loaded)
-            return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
-
+        read = partial(_read, surroundings, path, topic, subscription)  # with all lanes
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy, warnings = read()
-        return cls(
-            policy,
-            lambda: reach(surroundings.connection(), policy),
-            settings=read_settings(surroundings.environ, surroundings.folder),
-            source=(Path(path), lambda: read()[0], text),
-            warnings=warnings,
-        )
+        settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
+        source, connect = (Path(path), lambda: read()[0], text), lambda: reach(surroundings.connection(), policy)
+        return cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
 
     @overload
     def handler(self, function: H, /) -> H: ...
@@ -175,30 +178,25 @@ class Consumer:
 
     def take_handler(self, function: Callable[..., Any]) -> None:
         """A function that was declared elsewhere: as it was declared there, with the middleware and settings of the consumer
-        that it was declared on; else as a plain handler. Raises UsageError, also where that consumer is of another
-        subscription.
+        that it was declared on, and its lanes where this one names none; else as a plain handler. Raises UsageError,
+        also where that consumer is of another subscription.
         """
         declared = _declared(function)
         if declared is None:
             self._handling = HandlerSpec(function).check()
             return
-        ours, theirs = (f"{one.policy.ground} {one.policy.subscription}" for one in (self, declared.owner))
-        if ours != theirs:
-            detail = (
-                f"{declared.handling.name} is the handler of {theirs}, not of {ours}: name what it is for, or name a function"
-                " without @consumer.handler"
-            )
-            raise UsageError(error("K763", "handler of another subscription", detail))
+        owner = _owner(declared, self.policy)
         self._handling = declared.handling.check()
-        self._hooks, self.settings = declared.owner._hooks, declared.owner.settings  # noqa: SLF001  # of its own class
+        self._hooks, self.settings, theirs = owner._hooks, owner.settings, owner._lanes  # noqa: SLF001  # of its own class
+        self._lanes = self._lanes or theirs
+        self.policy = select_lanes(self._all_lanes, self._lanes or self.settings.lanes)
 
     @property
     def handling(self) -> HandlerSpec:
         """The handler as declared. Raises UsageError without one."""
         if self._handling is None:
-            raise UsageError(
-                error("K707", "no handler", "decorate one with @consumer.handler before the consumer starts")
-            )
+            detail = "decorate one with @consumer.handler before the consumer starts"
+            raise UsageError(error("K707", "no handler", detail))
         return self._handling
 
     @property
@@ -233,7 +231,9 @@ class Consumer:
         return function
 
     def lanes(self) -> list[str]:
-        """The topics read, one line each, with their share of the handler starts and the slots they may take or keep."""
+        """The topics of its lanes, one line each: with their share of the handler starts and the slots they may take or
+        keep, or left to other workers.
+        """
         return _lane_lines(self.policy)
 
     def start(self) -> None:
@@ -242,7 +242,7 @@ class Consumer:
         """
         handling, check, traces = self.handling, self.payload_check, self._traces
         self._hooks.check(is_async=handling.is_async)
-        for finding in self._warnings:
+        for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))
         policy = handling.scheduled(self.policy, self._hooks)
         with ExitStack() as on_failure:
@@ -257,6 +257,7 @@ class Consumer:
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             self._running = started(worker, runner, connections, self.settings, traces, self._reloader)
             on_failure.pop_all()
+        _log_lanes(policy)
 
     @property
     def address(self) -> str | None:
@@ -268,7 +269,9 @@ class Consumer:
             return None
         file, read, text = self._source
         scheduled = partial(self.handling.scheduled, hooks=self._hooks)
-        return Reloader(file, read, self.policy, lambda policy: service.apply_policy(scheduled(policy)), text)
+        selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
+        follow: Callable[[Policy], None] = lambda policy: service.apply_policy(scheduled(policy))  # noqa: E731
+        return Reloader(file, lambda: selected(read()), self.policy, follow, text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
@@ -314,19 +317,49 @@ def _declared(function: Callable[..., Any]) -> _Declared | None:
     return _Declared(*owners[0]) if owners else None
 
 
+def _owner(declared: _Declared, policy: Policy) -> Consumer:
+    """The consumer that a handler was declared on, for the same subscription. Raises UsageError."""
+    theirs, ours = (f"{one.ground} {one.subscription}" for one in (declared.owner.policy, policy))
+    if ours != theirs:
+        detail = (
+            f"{declared.handling.name} is the handler of {theirs}, not of {ours}: name what it is for, or name a function"
+            " without @consumer.handler"
+        )
+        raise UsageError(error("K763", "handler of another subscription", detail))
+    return declared.owner
+
+
+def _read(
+    surroundings: Environment, path: str | Path, topic: str, subscription: str
+) -> tuple[Policy, list[Diagnostic]]:
+    """The policy with all lanes, as the file and the signing keys are now, and warnings. Raises KodoctlError."""
+    keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
+    loaded = surroundings.topology(path)
+    warnings = judged(loaded)
+    return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
+
+
 def _lane_lines(policy: Policy) -> list[str]:
-    width = max(len(lane.topic) for lane in policy.lanes)
-    return [
+    width = max(len(lane.topic) for lane in policy.every_lane)
+    read = [
         "  ".join(
             [f"{lane.topic:<{width}}", f"{lane.share:6.1%}", *["draining"] * lane.draining, *_slots(policy, lane)]
         )
         for lane in policy.lanes
     ]
+    return [*read, *(f"{lane.topic:<{width}}  not read here" for lane in policy.unread)]
 
 
 def _slots(policy: Policy, lane: Lane) -> list[str]:
     """Bulkheads of a lane, in the order of the file."""
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
+
+
+def _log_lanes(policy: Policy) -> None:
+    """Where a worker reads some of the lanes: which, and which it leaves to others."""
+    if policy.unread:
+        texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
+        log.info("ready: reads %s; other workers have to read %s", *texts)
 
 
 @lru_cache(maxsize=1_000)

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
 from kodo_consumer.core.envelope import Duration, UnitError
+from kodo_consumer.core.lane_selection import LaneSelection
 from kodo_consumer.core.store import KEEP_S
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.protocol.signing import Signer
@@ -78,8 +79,14 @@ def _host(value: Any) -> str:
     return str(value)
 
 
+def _lanes(value: Any) -> LaneSelection:
+    """`"retrying,pending"`, or in the file a list of such names."""
+    return LaneSelection.parse(",".join(map(str, value)) if isinstance(value, list) else str(value))
+
+
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "drain_timeout": _duration,
+    "lanes": _lanes,
     "signing_keys": Signer.parse,
     "outbox_url": lambda value: Secret(str(value)),
     "outbox_backoff": _backoff,
@@ -102,7 +109,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where
-    control properties are not signed.
+    control properties are not signed. `lanes`: those that this worker reads, None: all of its subscription.
 
     `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
     where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on
@@ -118,6 +125,7 @@ class Settings:
     """
 
     drain_timeout: int = 30_000
+    lanes: LaneSelection | None = None
     signing_keys: Signer | None = None
     outbox_url: Secret | None = None
     outbox_backoff: Mapping[str, tuple[int, ...]] | None = None

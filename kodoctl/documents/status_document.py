@@ -6,7 +6,9 @@ from typing import TypedDict
 
 
 class LaneRow(TypedDict):
-    """A level and state of a subscription. `level`: empty for dead letters; `messages`: null unless they were counted."""
+    """A level and state of a subscription. `level`: empty for dead letters; `messages`: null unless they were counted;
+    `unread`: no live worker reads it, and those that live read other lanes.
+    """
 
     ground: str
     subscription: str
@@ -24,6 +26,7 @@ class LaneRow(TypedDict):
     consumers: int
     blocked: int
     steered: str | None
+    unread: bool
 
 
 class OtherReadersRow(TypedDict):

@@ -21,7 +21,14 @@ _HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "c
 
 def status_json(statuses: list[TopologyStatus], now: int) -> StatusDocument:
     """All topologies; `now` is ms since the epoch, for ages."""
-    topologies = [{**asdict(status), "missing": status.missing} for status in statuses]
+    topologies = [
+        {
+            **asdict(status),
+            "lanes": [{**asdict(lane), "unread": status.is_unread(lane)} for lane in status.lanes],
+            "missing": status.missing,
+        }
+        for status in statuses
+    ]
     return cast("StatusDocument", {"format_version": FORMAT_VERSION, "now": now, "topologies": topologies})
 
 
@@ -71,8 +78,10 @@ def _table(lanes: list[LaneRow], now: int) -> Iterator[Line]:
 
 
 def _notes(lanes: list[LaneRow], now: int) -> Iterator[Line]:
-    """Facts that a number does not show: consumers held back, and overrides in force."""
+    """Facts that a number does not show: lanes without workers, consumers held back, and overrides in force."""
     for lane in lanes:
+        if lane["unread"]:
+            yield Line(f"  {_name(lane)}: NO LIVE WORKER READS IT, only other lanes", "bold red", hang=4)
         if lane["blocked"]:
             get = "gets" if lane["blocked"] == 1 else "get"
             of = f"{lane['blocked']:,} of {many(lane['consumers'], 'consumer')}"

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from kodo_consumer import Consumer, Message
+from kodo_consumer import Consumer, Message, Producer
 
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
@@ -89,6 +89,34 @@ def test_across_hand_overs_a_key_overlaps_for_one_run_at_most_and_its_order_stay
     assert book.most <= 2
     assert book.overlaps <= 3 * keys, "one run for each key and hand-over"
     assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
+
+
+@pytest.mark.parametrize("kind", ["key_shared", "failover"])
+def test_workers_of_different_lanes_keep_the_order_of_each_lane(setting: Setting, kind: str) -> None:
+    """Two workers read L1, one L2, one only what waits: it is never the active consumer of a ready lane."""
+    setting.declare(
+        f"type: {kind}, concurrency: 4, in_place: [], states: [retrying], expected_workers: 4",
+        "levels: double\n    partitions: 2",
+    )
+    book, count, keys = Book(), 320, 8
+    levels = {"k": "L1", "m": "L2"}  # a key has one level: between lanes there is no order
+    for prefix, level in levels.items():
+        with Producer.load(setting.file, topic="J", level=level, **setting.place) as producer:
+            for number in range(count):
+                producer.post(b"%d" % number, key=f"{prefix}{number % keys}")
+    with ExitStack() as stack:
+        for name, lanes in (("a", "L1"), ("b", "L1/ready"), ("c", "L2/ready"), ("d", "retrying")):
+            consumer = Consumer.load(setting.file, topic="J", subscription="s", lanes=lanes, **setting.place)
+            consumer.handler(book.handler(name, 0.02))
+            consumer.start()
+            stack.callback(consumer.stop)
+        for topic in (setting.topic(), setting.topic("-L2")):
+            eventually(lambda topic=topic: not backlog(setting.broker, topic, "s"), within=90)
+    print(f"{book.handled() - 2 * count} repeats, {book.overlaps} overlapping runs")  # noqa: T201
+    assert book.overlaps == 0 or kind == "key_shared", "those of a hand-over"
+    assert book.twice_in_one == 0
+    expected = [list(range(key, count, keys)) for key in range(keys)]
+    assert book.firsts() == {f"{prefix}{key}": expected[key] for prefix in levels for key in range(keys)}
 
 
 def test_failover_workers_that_come_and_go_never_handle_a_key_together(setting: Setting) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -14,11 +15,14 @@ import typer
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.runtime.handler_import import load_handler
-from kodoctl.console import command, judging, report, say
+from kodoctl.console import columns, command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
+    from kodo_consumer.core.lane_selection import LaneSelection
+    from kodo_consumer.core.policy import Lane, Policy
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 T = TypeVar("T")
 
@@ -38,6 +42,14 @@ def run(
     ],
     subscription: Annotated[list[str], typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
     handler: Annotated[list[str], typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
+    lanes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lanes",
+            help="Read only these levels, states or lanes: 'L2', 'retrying,pending', 'L1/ready', '!B1'; one for all, or one for each handler.",
+            metavar="LANES",
+        ),
+    ] = None,
     port: Port = None,
     *,
     place: ConnectionOptions,
@@ -45,11 +57,12 @@ def run(
     """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once.
 
     Several in one process: repeat --subscription and --handler, in the same order; the next handler has the next
-    --port. They drain together; when one cannot go on, all end.
+    --port. They drain together; when one cannot go on, all end. Lanes that --lanes leaves out need workers of their
+    own: messages are still moved there.
     """
     from kodo_consumer.multi_run import run_all
 
-    consumers = _consumers(topology, _together(topic, subscription, handler), place)
+    consumers = _consumers(topology, _together(topic, subscription, handler), place, lanes or ())
     for number, consumer in enumerate(consumers):
         first = consumer.settings.port if port is None else port
         consumer.settings = replace(consumer.settings, port=first + number if first else first)
@@ -70,14 +83,22 @@ def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) 
     return list(zip(topics, subscriptions, handlers, strict=True))
 
 
-def _consumers(topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions) -> list[Consumer]:
-    """Loaded, with their handlers. Raises with everything that is wrong with any of them."""
+def _consumers(
+    topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions, lanes: Sequence[str] = ()
+) -> list[Consumer]:
+    """Loaded, with their handlers. `lanes`: of all, or of each. Raises with everything that is wrong with any of them."""
     from kodo_consumer.consumer import Consumer
 
+    if len(lanes) not in (0, 1, len(wanted)):
+        detail = f"{len(lanes)} --lanes, {len(wanted)} --handler: one --lanes for all, or one for each handler"
+        raise UsageError(error("K759", "options do not match", detail))
+    given: list[str | None] = [*lanes] or [None]
+    selections = given if len(given) == len(wanted) else given * len(wanted)
     found: list[Consumer] = []
     problems: list[KodoctlError] = []
-    for ground, name, handler in wanted:
-        consumer = _tried(problems, partial(Consumer.load, topology, topic=ground, subscription=name, **place))
+    for (ground, name, handler), selection in zip(wanted, selections, strict=True):
+        load = partial(Consumer.load, topology, topic=ground, subscription=name, lanes=selection, **place)
+        consumer = _tried(problems, load)
         function = _tried(problems, partial(load_handler, handler))
         if consumer is not None and function is not None:
             _tried(problems, partial(consumer.take_handler, function))
@@ -105,6 +126,9 @@ def check(
     subscription: Annotated[
         str | None, typer.Option("--subscription", help="Only this subscription.", metavar="NAME")
     ] = None,
+    lanes: Annotated[
+        str | None, typer.Option("--lanes", help="As a worker that reads only these, as in `run`.", metavar="LANES")
+    ] = None,
     *,
     place: ConnectionOptions,
 ) -> None:
@@ -116,26 +140,51 @@ def check(
     from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.core.broker_limits import limit_findings, read_broker_limits
     from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
-    from kodo_consumer.policy_builder import policy_of
+    from kodo_consumer.core.lane_selection import given_selection, limit_warnings
     from kodo_consumer.runtime.supervisor import missing_resources
+    from kodo_consumer.settings import read_settings
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
+    selection = given_selection(lanes) or read_settings(surroundings.environ, surroundings.folder).lanes
+    policies = _policies(loaded, _subscriptions(loaded, topic, subscription), selection)
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
-        for ground, name in _subscriptions(loaded, topic, subscription):
-            policy = policy_of(loaded, ground, name)
+        for policy in policies:
             findings = missing_resources(policy, cluster)
             found += findings
             report(
                 [
                     *lookahead_findings(policy, unacked_limits(policy, cluster)),
+                    *limit_warnings(policy),
                     *limit_findings(policy, read_broker_limits(policy, cluster)),
                 ]
             )
-            say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
+            say(f"{policy.ground} {policy.subscription}: {f'{len(findings)} missing' if findings else 'complete'}")
+            if selection is not None:
+                _say_lanes("reads", policy.lanes)
+                _say_lanes("leaves to other workers", policy.unread)
     if found:
         raise KodoctlError(*dict.fromkeys(found))
+
+
+def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: LaneSelection | None) -> list[Policy]:
+    """Policies of these subscriptions with the selected lanes. Raises with everything that is wrong with any of them."""
+    from kodo_consumer.core.lane_selection import select_lanes
+    from kodo_consumer.policy_builder import policy_of
+
+    problems: list[KodoctlError] = []
+    whole = [policy_of(loaded, ground, name) for ground, name in pairs]
+    found = [_tried(problems, partial(select_lanes, policy, selection)) for policy in whole]
+    if problems:
+        raise UsageError(*(finding for problem in problems for finding in problem.diagnostics))
+    return [policy for policy in found if policy is not None]
+
+
+def _say_lanes(what: str, lanes: Sequence[Lane]) -> None:
+    text = f"{what}: {', '.join(lane.name for lane in lanes) or 'none'}"
+    for line in textwrap.wrap(text, max(20, columns()), initial_indent="  ", subsequent_indent="    "):
+        say(line)
 
 
 def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:

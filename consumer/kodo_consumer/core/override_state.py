@@ -23,7 +23,7 @@ log = logging.getLogger("kodo.consumer")
 def why_not_followed(order: Override, policy: Policy) -> str:
     """Reason why this subscription cannot follow an order, in words; "" if it can."""
     if order.lane:
-        names = [lane.name for lane in policy.lanes]
+        names = [lane.name for lane in policy.every_lane]
         return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
     if order.what is not OverrideKind.LIMIT:
         return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"

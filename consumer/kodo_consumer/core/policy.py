@@ -186,7 +186,9 @@ class Outlet:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels."""
+    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels. `lanes`: those that
+    this worker reads, by their index. `unread`: those that other workers read; their indexes go on from there.
+    """
 
     ground: str
     subscription: str
@@ -223,6 +225,12 @@ class Policy:
     compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
     signer: Signer | None = None  # signs and verifies control properties; None: they are believed
+    unread: tuple[Lane, ...] = ()
+
+    @cached_property
+    def every_lane(self) -> tuple[Lane, ...]:
+        """All lanes of the subscription, by their index, whichever worker reads them."""
+        return self.lanes + self.unread
 
     @cached_property
     def max_hops(self) -> int:
@@ -241,7 +249,7 @@ class Policy:
     @cached_property
     def ground_lane(self) -> Lane:
         """The ready lane of the ground topic itself, whose subscription has what concerns all lanes."""
-        return next(lane for lane in self.lanes if (lane.level, lane.state) == (Level.L1, State.READY))
+        return next(lane for lane in self.every_lane if (lane.level, lane.state) == (Level.L1, State.READY))
 
     @cached_property
     def is_plain(self) -> bool:

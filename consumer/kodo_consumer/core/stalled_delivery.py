@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.effects import Alarm
@@ -33,14 +34,22 @@ Reconnect = Callable[[Lane, float, float], None]
 
 
 class StalledDeliveryDetector:
-    """A listener of stats. `lanes`: indices of those that stand still; `closely`: those to be read at every look."""
+    """A listener of stats. `lanes`: indices of those that stand still; `closely`: those to be read at every look.
+    `unread`: those that only other workers read, and can connect anew.
+    """
 
     def __init__(
-        self, clock: Clock, dues: DueTimes, closely: set[int], reconnect: Reconnect, alarm: Callable[[Alarm], None]
+        self,
+        clock: Clock,
+        dues: DueTimes,
+        closely: set[int],
+        reconnect: Reconnect,
+        alarm: Callable[[Alarm], None],
+        unread: AbstractSet[int] = frozenset(),
     ) -> None:
         self.lanes: set[int] = set()
         self._clock, self._dues, self._closely = clock, dues, closely
-        self._reconnect, self._alarm = reconnect, alarm
+        self._reconnect, self._alarm, self._unread = reconnect, alarm, unread
         self._before: dict[int, LaneStats] = {}
         self._since: dict[int, float] = {}  # by the clock: nothing was seen to come from then on
         self._in_a_row: Counter[int] = Counter()
@@ -79,16 +88,19 @@ class StalledDeliveryDetector:
         self.lanes.add(lane.index)
         self._in_a_row[lane.index] = 0  # time to see what comes of it
         self._since[lane.index] = wall + _PATIENCE
+        is_unread = lane.index in self._unread
+        remedy = "unload the topic, its lane is another worker's" if is_unread else "the lane is connected anew"
         why = (
-            f", with {stats.delayed} delayed ones; the lane is connected anew. Equal delays of more than 50,000 messages, or a"
+            f", with {stats.delayed} delayed ones; {remedy}. Equal delays of more than 50,000 messages, or a"
             " delayed-delivery policy of the topic, do this"
             if stats.delayed
-            else "; the lane is connected anew. A part of a chunked message without its first part does this: `pulsar-admin"
+            else f"; {remedy}. A part of a chunked message without its first part does this: `pulsar-admin"
             " topics peek-messages` shows the oldest unacknowledged entries, `skip` passes over them"
         )
         text = f"{lane.topic}: messages are due and the broker delivers none{why}"
         self._alarm(Alarm("standstill", text))
-        self._reconnect(lane, _ROUND - wall % _ROUND, _AWAY)
+        if not is_unread:
+            self._reconnect(lane, _ROUND - wall % _ROUND, _AWAY)
 
 
 def _waits(lane: Lane, stats: LaneStats) -> bool:

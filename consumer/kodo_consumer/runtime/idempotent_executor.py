@@ -111,18 +111,20 @@ class IdempotentExecutor:
 
 def guarded(inner: HandlerExecutor, policy: Policy, settings: Settings, clock: Clock) -> HandlerExecutor:
     """The runner with a guard before it, or itself where neither a store nor a folder for marks is set. Raises KodoctlError."""
-    store = _open(policy.lanes[0].subscription, settings)
+    store = _open(policy, settings)
     if store is None:
         return inner
     go_on, keep = settings.on_store_down == "go_on", settings.store_keep / 1000
     return IdempotentExecutor(inner, IdempotencyGuard(store, policy, clock, go_on=go_on, keep=keep), store)
 
 
-def _open(subscription: str, settings: Settings) -> Store | None:
+def _open(policy: Policy, settings: Settings) -> Store | None:
+    subscription = policy.lanes[0].subscription
     if settings.store is not None:
         return settings.store.open(subscription)
     if settings.crash_marks is not None:
         from kodo_consumer.adapters.stores.mmap_marks import open_file_store
 
-        return open_file_store(settings.crash_marks, subscription)
+        names = f" {','.join(lane.name for lane in policy.lanes)}" if policy.unread else ""
+        return open_file_store(settings.crash_marks, subscription + names)  # adopted by workers of the same lanes only
     return None

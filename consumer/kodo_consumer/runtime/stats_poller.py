@@ -1,4 +1,4 @@
-"""Stats poller: reads the topic stats of the lanes of a worker, at one place for all who need them.
+"""Stats poller: reads the topic stats of the lanes of a subscription, at one place for all who need them.
 
 It sends one request or a few every five seconds.
 """
@@ -22,7 +22,7 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 class StatsReader:
     """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent
-    of a core.
+    of a core. Every lane of the subscription is, also those that other workers read.
 
     `listeners` are called with every reading, on the thread that looks; None: it could not be read. `last` has by lane
     index what was read last, and nothing of a lane that could not be read. `closely`: indices of lanes that are
@@ -36,7 +36,7 @@ class StatsReader:
         self.all_next = False  # the next look reads every lane
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane
-        self._others = tuple(lane for lane in policy.lanes if lane is not self._first)
+        self._others = tuple(lane for lane in policy.every_lane if lane is not self._first)
         self._at = 0
         self._ended = False
 

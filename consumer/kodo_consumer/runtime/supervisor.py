@@ -13,7 +13,7 @@ from kodo_consumer.core.broker_limits import BrokerLimits, clamp_policy, limit_f
 from kodo_consumer.core.broker_window import UNLIMITED, lookahead_findings, unacked_limits
 from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
-from kodo_consumer.core.limits.live_workers import LiveWorkerCount
+from kodo_consumer.core.lane_workers import LaneWorkers
 from kodo_consumer.core.override_state import OverrideListener
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
@@ -40,8 +40,8 @@ def missing_resources(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
     found: list[Diagnostic] = []
-    read = {lane.topic for lane in policy.lanes}
-    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
+    read = {lane.topic for lane in policy.every_lane}  # also of other workers: a move there would keep no message
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.every_lane), *policy.written]):
         if cluster.partitions(topic) is None:
             found.append(error("K710", "topic not found", f"{topic}: `kodoctl apply` creates it"))
             continue
@@ -64,7 +64,7 @@ class WorkerSupervisor:
         self._wake_event = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._sharers = LiveWorkerCount(worker.policy.expected_workers, worker.clock.now())
+        self.lane_workers: LaneWorkers | None = None
         self.stats: StatsReader | None = None
         self.still: StalledDeliveryDetector | None = None
         self.skew: ClockSkewDetector | None = None
@@ -72,13 +72,15 @@ class WorkerSupervisor:
         if cluster is not None:
             closely: set[int] = set()
             self._orders = OverrideListener(lambda: worker.policy, worker.clock, worker.set_overrides)
+            unread = frozenset(lane.index for lane in worker.policy.unread)
             self.still = StalledDeliveryDetector(
-                worker.clock, worker.engine.flow.due_times, closely, self._reconnect, worker.alarms.write
+                worker.clock, worker.engine.flow.due_times, closely, self._reconnect, worker.alarms.write, unread
             )
+            self.lane_workers = LaneWorkers(worker.policy, worker.clock, self._share_limits, worker.alarms.write)
             self.skew = ClockSkewDetector(worker.clock, worker.alarms.write)
             listeners: list[Listener] = [
                 self.skew,
-                self._share_limits,
+                self.lane_workers,
                 self._notice_unknown,
                 self._say_blocked,
                 self._orders,
@@ -190,11 +192,9 @@ class WorkerSupervisor:
         _warn(lookahead_findings(policy, limits))
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
 
-    def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Limits of the subscription are shared by the workers that live."""
-        if lane.index == self._worker.policy.ground_lane.index:
-            live = len(stats.workers) if stats else None
-            self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
+    def _share_limits(self, workers: int) -> None:
+        """Limits of the subscription are shared by the workers that live, whichever lanes they read."""
+        self._worker.share_limits(workers)
 
     def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
         reader = self._worker.reader(lane.index)

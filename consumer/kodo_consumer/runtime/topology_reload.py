@@ -25,7 +25,12 @@ LIVE: Final = frozenset(
 """Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""
 _SETTLED: Final = 200  # ms without a further change: editors write in several steps
 _LOOK: Final = 1_000  # ms between two looks at whether to end
-_WORDS: Final = {"lanes": "levels or states", "targets": "draining or levels", "signer": "signing_keys"}
+_WORDS: Final = {
+    "lanes": "levels or states",
+    "unread": "levels or states",
+    "targets": "draining or levels",
+    "signer": "signing_keys",
+}
 
 
 def structural(old: Policy, new: Policy) -> list[str]:
@@ -33,7 +38,7 @@ def structural(old: Policy, new: Policy) -> list[str]:
     found = []
     for field in fields(Policy):
         before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name == "lanes":
+        if field.name in ("lanes", "unread"):
             before, after = _bare(before), _bare(after)
         if field.name not in LIVE and before != after:
             found.append(_WORDS.get(field.name, field.name))

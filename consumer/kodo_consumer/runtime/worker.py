@@ -89,8 +89,8 @@ class Worker:
             reader.resume()
 
     def reader(self, index: int) -> LaneReader | None:
-        """Of a lane, once all are open."""
-        return self._connections.readers[index] if self.opened else None
+        """Of a lane that this worker reads, once all are open."""
+        return self._connections.readers[index] if self.opened and index < len(self.policy.lanes) else None
 
     def drain(self) -> None:
         """Receives and starts nothing more."""

@@ -152,7 +152,7 @@ class _Life:
 
     def _left(self) -> dict[str, int]:
         policy = self._harness.policy
-        counts = {lane.topic: self._broker.left(lane.topic, policy.subscription) for lane in policy.lanes}
+        counts = {lane.topic: self._broker.left(lane.topic, policy.subscription) for lane in policy.every_lane}
         return {topic: left for topic, left in counts.items() if left}
 
     @property

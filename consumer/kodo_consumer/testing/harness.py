@@ -130,7 +130,7 @@ class Harness:
         event_time: int = 0,
     ) -> StoredMessage:
         """A message as a producer would send it; a payload that is no bytes is sent as JSON."""
-        topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state is State.READY)
+        topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state is State.READY)
         data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
         return self.broker.send(Outgoing(topic, data, dict(properties or {}), key=key, event_time=event_time))
 
@@ -163,7 +163,7 @@ class Harness:
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
         """Messages of a lane that this subscription has not acknowledged."""
-        topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state == state)
+        topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state == state)
         return self.broker.backlog(topic, self.policy.subscription)
 
     @property

@@ -45,7 +45,7 @@ class MemoryBroker:
 
     def create_for(self, policy: Policy) -> None:
         """Every topic and subscription that a subscription's worker needs."""
-        for lane in policy.lanes:
+        for lane in policy.every_lane:
             self.create(lane.topic, [policy.subscription], partitions=lane.partitions)
         for topic in policy.written:
             self.create(topic)

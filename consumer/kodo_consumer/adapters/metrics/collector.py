@@ -39,7 +39,7 @@ def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
 
 def _read(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
     last = dict(sight.service.stats.last) if sight.service.stats else {}
-    return [(lane, last[lane.index]) for lane, _ in sight.lanes if lane.index in last]
+    return [(lane, last[lane.index]) for lane in sight.policy.every_lane if lane.index in last]
 
 
 def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
@@ -77,15 +77,29 @@ def _age(moment: int | None) -> float:
 
 
 def _lag(sight: WorkerView) -> float | None:
-    """Due and not acknowledged, in all lanes; None until each was read once."""
-    stats = _stats(sight)
+    """Due and not acknowledged, in all lanes that this worker reads; None until each was asked for once."""
+    stats = [one for lane, one in _stats(sight) if lane.index < len(sight.lanes)]
     if len(stats) < len(sight.lanes):
         return None
-    return float(sum(max(0, one.backlog - one.delayed) for _, one in stats))
+    return float(sum(max(0, one.backlog - one.delayed) for one in stats))
 
 
 def _workers(sight: WorkerView) -> float | None:
-    return next((float(len(one.workers)) for lane, one in _read(sight) if lane.index == 0), None)
+    """Of all lanes together; None while the ground topic's cannot be read."""
+    ground = next((stats for lane, stats in _read(sight) if lane is sight.policy.ground_lane), None)
+    others = sight.service.lane_workers.elsewhere if sight.service.lane_workers else frozenset()
+    return None if ground is None else float(len(ground.workers | others))
+
+
+def _lane_workers(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    for lane, stats in _read(sight):
+        if stats.whole or stats.workers:
+            yield (lane.level.value, lane.state.value), float(len(stats.workers))
+
+
+def _lane_ready(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    ready = float(not sight.not_ready())
+    return (((lane.level.value, lane.state.value), ready) for lane, _ in sight.lanes)
 
 
 def _fairness(read: Callable[[Any], float]) -> Read:
@@ -135,15 +149,18 @@ EXPORTED: Final = (
            _of_stats(lambda stats: _age(stats.oldest))),
     gauge("published_per_second", "Messages published to a lane's topic, by the broker's last minute.", LANE,
            _of_stats(lambda stats: stats.rate_in)),
-    gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes together.", (),
+    gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes that this worker reads.", (),
            plain(_lag)),
-    gauge("workers", "Workers connected to the subscription.", (), plain(_workers)),
+    gauge("workers", "Workers connected to the subscription, whichever lanes they read.", (), plain(_workers)),
+    gauge("lane_workers", "Workers connected to a lane of the subscription, also to one that this worker does not read.", LANE,
+           _lane_workers),
+    gauge("lane_ready", "Only for lanes that this worker reads: 1 while it is ready, as /readyz says, else 0.", LANE, _lane_ready),
     gauge("held_back", "1 while the broker sends this worker nothing more of a lane: too much is unacknowledged.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane.topic in sight.held_back))
                           for lane, _ in sight.lanes]),
     gauge("standing_still", "1 while delayed messages of a lane are due and the broker delivers none.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane in sight.standing_still))
-                          for lane, _ in sight.lanes]),
+                          for lane in sight.policy.every_lane]),
     gauge("clock_ahead_seconds", "Seconds that this worker's clock is certainly ahead of the broker's; negative: behind.", (),
            lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
     # what came and what became of it

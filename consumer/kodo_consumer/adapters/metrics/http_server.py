@@ -113,6 +113,7 @@ def _health(
             "topic": labels[1],
             "subscription": labels[2],
             "worker": labels[3],
+            "lanes": [lane.name for lane, _ in sight.lanes],
             "problems": ask(sight),
             "parked": sight.worker.counts.parked,
         }

@@ -85,7 +85,8 @@ class WorkerView:
         problems += [
             f"{lane.topic} is paused: too many messages are parked" for lane, held in self.lanes if held.blocked
         ]
-        problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in self.standing_still]
+        still = [lane for lane in self.standing_still if lane not in self.policy.unread]
+        problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in still]
         return problems + [
             f"{topic}: the broker sends nothing more, too much is unacknowledged" for topic in self.held_back
         ]
@@ -97,9 +98,9 @@ class WorkerView:
 
     @property
     def standing_still(self) -> list[Lane]:
-        """Lanes of which messages are due that the broker does not deliver."""
+        """Lanes of the subscription of which messages are due that the broker does not deliver."""
         still = self.service.still
-        return [lane for lane, _ in self.lanes if still is not None and lane.index in still.lanes]
+        return [lane for lane in self.policy.every_lane if still is not None and lane.index in still.lanes]
 
     @property
     def clock_ahead(self) -> float | None:

@@ -20,7 +20,7 @@ class SchemaVersions:
     """Definitions by version, each asked for once. Thread-safe."""
 
     def __init__(self, policy: Policy, cluster: Cluster) -> None:
-        self._topics = {lane.level.value: lane.topic for lane in policy.lanes if lane.state is State.READY}
+        self._topics = {lane.level.value: lane.topic for lane in policy.every_lane if lane.state is State.READY}
         self._cluster = cluster
         self._lock = threading.Lock()
         self._known: dict[str, Mapping[str, Any] | None] = {}

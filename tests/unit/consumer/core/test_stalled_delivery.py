@@ -22,7 +22,7 @@ PAUSED = LaneStats(backlog=51_002, delayed=50_068, permits=1_000, dispatched=7) 
 class Watch:
     """One lane whose stats are read each five seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, unread: frozenset[int] = frozenset()) -> None:
         self.clock, self.dues, self.closely = ManualClock(), DueTimes(), set[int]()
         self.lane = policy((L1,), ()).lanes[0]
         self.left: list[tuple[float, float]] = []
@@ -33,6 +33,7 @@ class Watch:
             self.closely,
             lambda _lane, wait, away: self.left.append((wait, away)),
             self.alarms.append,
+            unread,
         )
 
     def reads(self, *readings: LaneStats | None) -> None:
@@ -59,6 +60,16 @@ def test_due_messages_that_nobody_is_sent_are_a_stand_still_at_the_second_look(w
     assert [alarm.kind for alarm in watch.alarms] == ["standstill"]
     assert "50068 delayed ones" in watch.alarms[0].text
     assert watch.left == [(5.0, 2.0)], "at the next full ten seconds of the clock, as every other worker"
+
+
+@pytest.mark.parametrize("stats", [PAUSED, LaneStats(backlog=9, permits=5)], ids=["delayed", "not delayed"])
+def test_of_a_lane_that_only_others_read_it_is_told_what_a_person_can_do(stats: LaneStats) -> None:
+    watch = Watch(frozenset({0}))
+    watch.reads(*[stats] * 8)
+    assert watch.still.lanes == {0}
+    assert watch.left == [], "nobody here can leave it"
+    assert "unload the topic, its lane is another worker's" in watch.alarms[0].text
+    assert "connected anew" not in watch.alarms[0].text
 
 
 def test_it_is_tried_again_as_long_as_it_lasts_and_over_when_anything_comes(watch: Watch) -> None:

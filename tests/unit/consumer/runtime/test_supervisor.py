@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from kodo_consumer.core import lane_workers
 from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
+from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.policy import Concurrency, Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing_resources, summary
@@ -32,8 +34,8 @@ class MemoryCluster:
     """What a test says the cluster has."""
 
     def __init__(self, of: Policy) -> None:
-        self.topics = {lane.topic for lane in of.lanes} | set(of.written)
-        self.subscribed = {lane.topic for lane in of.lanes}
+        self.topics = {lane.topic for lane in of.every_lane} | set(of.written)
+        self.subscribed = {lane.topic for lane in of.every_lane}
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()
         self.limits: UnackedLimits | None = None
@@ -361,3 +363,43 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     place.service.stop()
     place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))
     assert anew == ["1"]
+
+
+def test_a_lane_without_a_worker_is_an_alarm_of_a_worker_of_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_workers, "PATIENCE", 0.0)
+    place = Place(select_lanes(policy(levels=(Level.L1,)), LaneSelection.parse("ready,retrying")))
+    place.cluster.live = 0
+    try:
+        place.service.start()
+        assert place.service.stats is not None
+        for _ in range(7):
+            place.service.stats.look()
+        assert place.worker.alarms.counts["unread"] >= 1
+    finally:
+        place.service.stop()
+        place.pump.stop()
+
+
+def test_a_worker_with_lanes_of_its_own_connects_those_and_needs_all_others_in_the_cluster() -> None:
+    of = select_lanes(policy(levels=(Level.L1,), in_place=()), LaneSelection.parse("ready"))
+    place = Place(of)
+    try:
+        retrying = topic(Level.L1, State.RETRYING)
+        place.cluster.subscribed = {topic(Level.L1, State.READY)}
+        with pytest.raises(KodoctlError, match="K711") as refused:
+            place.service.start()
+        assert len(refused.value.diagnostics) == 3, "what is moved there would be kept for nobody"
+        place.cluster.subscribed |= {lane.topic for lane in of.every_lane}
+        place.service.start()
+        place.send(b"fail")
+        eventually(lambda: len(place.broker.messages(retrying)) == 1)
+        assert place.service.stats is not None
+        for _ in range(6):
+            place.service.stats.look()  # also of lanes whose reader is another worker
+        assert set(place.service.stats.last) == {0, 1, 2, 3}
+        assert place.worker.reader(0) is not None
+        assert place.worker.reader(1) is None
+        assert not place.seen[1:], "it is another worker's"
+    finally:
+        place.service.stop()
+        place.pump.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 import urllib.error
@@ -13,6 +14,7 @@ from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
@@ -85,6 +87,40 @@ def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
         place.service.stats.last.clear()
         assert place.value("kodo_consumer_backlog_entries") is None
         assert place.value("kodo_consumer_lag_entries") is None
+
+
+def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -> None:
+    of = select_lanes(policy(levels=(L1,)), LaneSelection.parse("ready,retrying"))
+    with watched(of) as place:
+        stats = place.service.stats
+        assert stats is not None
+        eventually(lambda: place.health("/readyz") == (200, [[]]))
+        assert json.loads(place.get("/readyz")[1])["workers"][0]["lanes"] == ["L1/ready", "L1/retrying"]
+        assert place.value("kodo_consumer_lane_ready", level="L1", state="ready") == 1
+        assert place.value("kodo_consumer_lane_ready", state="pending") is None
+        for _ in range(6):
+            stats.look()
+        stats.last[0] = LaneStats(frozenset({"w0"}), backlog=3)
+        stats.last[1] = LaneStats(frozenset({"w0"}), backlog=4)
+        stats.last[2] = LaneStats(frozenset({"other"}), backlog=50)
+        stats.last[3] = LaneStats(backlog=7)
+        workers = {
+            state: place.value("kodo_consumer_lane_workers", state=state) for state in ("ready", "pending", "blocking")
+        }
+        assert workers == {"ready": 1, "pending": 1, "blocking": 0}
+        assert place.value("kodo_consumer_backlog_entries", state="blocking") == 7
+        assert place.value("kodo_consumer_lag_entries") == 7, (
+            "what this worker's like could take: autoscaling goes by it"
+        )
+        stats.last[3] = LaneStats(whole=False)
+        assert place.value("kodo_consumer_lane_workers", state="blocking") is None, "a part says nothing of the lane"
+        assert place.service.still is not None
+        place.service.still.lanes.add(3)
+        assert place.health("/readyz") == (200, [[]]), "it is ready when its own lanes are"
+        assert place.value("kodo_consumer_standing_still", state="blocking") == 1
+        place.service.still.lanes.add(1)
+        assert place.health("/readyz")[0] == 503
+        assert place.value("kodo_consumer_lane_ready") == 0
 
 
 def test_ready_means_connected_and_neither_draining_nor_blocked() -> None:

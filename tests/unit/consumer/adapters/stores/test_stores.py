@@ -11,9 +11,11 @@ import pytest
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore
 from kodo_consumer.adapters.stores.mmap_marks import FileStore, open_file_store
+from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.poison import CrashMark
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.store import Exchange, StoreDownError
-from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, guarded
+from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, _open, guarded
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.harness import InlineExecutor
@@ -163,3 +165,19 @@ def test_a_broken_mark_is_none(tmp_path: Path) -> None:
     store = FileStore(tmp_path, "p/n/t:s", "b")
     assert [path.name for path in tmp_path.iterdir()] == [f"{file.name.split('.')[0]}.b.marks"]
     store.close()
+
+
+def test_marks_of_a_crash_are_for_workers_of_the_same_lanes(tmp_path: Path) -> None:
+    """Else one that never gets the message would adopt the marks, and the one that gets it know of no crash."""
+
+    def group(of: Policy) -> str:
+        store = _open(of, Settings(crash_marks=tmp_path))
+        assert store is not None
+        (path,) = tmp_path.iterdir()
+        store.leave()
+        store.close()
+        return path.name.partition(".")[0]
+
+    ready, others = (select_lanes(policy(), LaneSelection.parse(text)) for text in ("ready", "!ready"))
+    assert group(ready) == group(ready)
+    assert len({group(ready), group(others), group(policy())}) == 3
