@@ -106,6 +106,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Raise the limit, expect fewer workers, or give the consumers a store: it lends what there is."),
         "K216": Code("topics that come by themselves in production",
                      "Write `auto_topic_creation: false` under `namespace_policies`; allow it where another file does."),
+        "K221": Code("error texts that nobody would get",
+                     "Declare what the detail names, or remove the key: nothing is kept until then."),
     },
     "Flow and payloads": {
         "K301": Code("cycle in the message flow", "Break the cycle it shows: a flow is a tree or a DAG."),
