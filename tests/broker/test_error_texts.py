@@ -24,7 +24,7 @@ orders:
     billing:
       in_place: []
       audit: true
-      error_text: {keep: 200B, audit: true, redact: ['[0-9]{16}']}
+      error_text: {keep: 2KiB, audit: true, redact: ['[0-9]{16}']}
       retrying: {delays: [1s], attempts: 1}
 """
 LIMIT = 65_536
@@ -45,7 +45,8 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     @consumer.handler
     def handle(message: Message) -> None:
         if message.text().startswith("bank"):
-            raise ConnectionError(f"{message.text()[:60]} for card {CANARY}")
+            more = " and so on" * 200 if message.id == "large" else ""
+            raise ConnectionError(f"{message.text()[:60].rstrip()} for card {CANARY}{more}")
         raise KeyError("amount")
 
     dead = workspace.full("orders-billing-DLQ")
@@ -55,7 +56,7 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
         for number in range(20):
             text = f"bank {number} answered 503" if number % 2 else "order"
             producer.post(text.encode(), id=f"order-{number}", properties={"uid": "u"})
-        producer.post(b"bank 99 is large" + b" " * (LIMIT - 700), id="large", properties={"uid": "u"})
+        producer.post(b"bank 99 is large" + b" " * (LIMIT - 1_500), id="large", properties={"uid": "u"})
     consumer.start()
     try:
         eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 21)
@@ -70,6 +71,7 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     assert letters["order-3"]["kodo-error-stack"].rpartition(":")[0].endswith("<locals>.handle")
     assert letters["order-4"]["kodo-error"] == "'amount'"
     assert letters["large"]["kodo-reason"] == "ConnectionError"
+    assert "kodo-error" not in letters["large"], "with it, it would be larger than its topic takes"
 
     peeked = workspace.run("peek", dead, "--where", "id = 'order-3'").out
     assert "kodo-error = bank 3 answered 503 for card [redacted]" in " ".join(peeked.split())
