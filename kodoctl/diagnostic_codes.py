@@ -110,6 +110,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Make the numbers fit: slots that are kept are part of the total and of every maximum around them."),
         "K218": Code("a limit or slots that change nothing",
                      "Take it out, or write the number that should count; the detail names what counts before it."),
+        "K221": Code("error texts that nobody would get",
+                     "Declare what the detail names, or remove the key: nothing is kept until then."),
     },
     "Flow and payloads": {
         "K301": Code("cycle in the message flow", "Break the cycle it shows: a flow is a tree or a DAG."),

@@ -35,6 +35,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.lane_selection import LaneSelection
     from kodo_consumer.core.policy import Lane, Policy
     from kodo_consumer.message import Check
@@ -156,12 +157,13 @@ class Consumer:
     def middleware(self, around: Around, /) -> Callable[[H], H]: ...
 
     def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
-        """Takes a hook, given as a decorator: around "handle" (the default), "receive" or "decide".
+        """Takes a hook, given as a decorator: around "handle" (the default), "receive", "decide" or "redact".
 
         handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it
         raises counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
         `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception
-        in its place. Of a batch handler handle and decide get the list.
+        in its place. Of a batch handler handle and decide get the list. redact: where the topology has `error_text`,
+        `hook(text)` returns an error's text, or its stack, without what must not travel; if it raises, nothing is kept.
         """
         if not isinstance(around, str):
             self._hooks.add("handle", around)
@@ -203,7 +205,7 @@ class Consumer:
     def handler_function(self) -> Callable[[Any], Any]:
         """The handler with its middleware, called with each message or each batch. Raises UsageError without one."""
         self._hooks.check(is_async=self.handling.is_async)
-        return self.handling.called(self._hooks, self._traces)
+        return self.handling.called(self._hooks, self._traces, texts=self.error_texts)
 
     @cached_property
     def payload_check(self) -> Check | None:
@@ -212,6 +214,11 @@ class Consumer:
         if policy.payload_schema is None and model is None:
             return None
         return Payloads(policy.payload_type, policy.payload_schema, model)
+
+    @property
+    def error_texts(self) -> ErrorTextReader | None:
+        """Reader of the error texts that travel with messages; None where the topology keeps none."""
+        return self._hooks.error_texts(self.policy)
 
     @cached_property
     def _traces(self) -> HandlerSpans | None:

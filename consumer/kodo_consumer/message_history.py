@@ -50,6 +50,8 @@ class Hop:
     at: int
     hop: int
     reason: str = ""
+    error: str = ""
+    error_stack: str = ""
     attempts: Mapping[str, int] = field(default_factory=dict)
     due: int | None = None
     recall: str = ""
@@ -57,6 +59,7 @@ class Hop:
     rule: str = ""
     ended_at: int | None = None
     ended_reason: str = ""
+    ended_error: str = ""
     target: str = ""
     run: str = ""
     stored: bool = True
@@ -122,6 +125,8 @@ class Search:
             at=seen.publish_time,
             hop=_number(properties.get(names.HOP)) or 0,
             reason=properties.get(names.REASON, "")[:200],
+            error=properties.get(names.ERROR, "")[: names.MAX_ERROR],
+            error_stack=properties.get(names.ERROR_STACK, "")[: names.MAX_ERROR],
             attempts={state: count for state, count in counts.items() if count},
             due=_number(properties.get(names.DUE)),
             recall=properties.get(names.RECALL, "")[:200],
@@ -142,6 +147,7 @@ class Search:
             "rule": end.rule,
             "ended_at": end.at,
             "ended_reason": end.reason,
+            "ended_error": end.error,
             "target": self._places.get(end.target, end.target),
             "run": end.run,
         }
@@ -184,10 +190,16 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
         came += [f"recall {hop['recall']}"] if hop["recall"] else []
         if hop["reason"] or came:
             yield f"  because: {hop['reason'] or 'no reason given'}{_in_brackets(came)}"
+        if hop["error"]:
+            yield f"  error: {hop['error']}"
+        if hop["error_stack"]:
+            yield f"  raised at: {hop['error_stack']}"
         if hop["ended"]:
             to = f" to {hop['target']}" if hop["target"] else ""
             why = f": {hop['ended_reason']}" if hop["ended_reason"] else ""
             yield f"  {clock(hop['ended_at'])}  {hop['ended']}{to} by rule {hop['rule']}{why}"
+            if hop["ended_error"]:
+                yield f"    {hop['ended_error']}"
         elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
             yield "  acknowledged; no audit record says by which rule"
 

@@ -14,6 +14,7 @@ from kodo_consumer.core.policy import (
     AuditTo,
     Concurrency,
     DelaySchedule,
+    ErrorTextPolicy,
     IsolationPolicy,
     Lane,
     Limit,
@@ -124,6 +125,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         produced_schemas=_produced_schemas(topology, family.namespace, spec),
         subscription_type=spec.type,
         audit=family.audit(),
+        error_text=_error_text(spec),
         compat=spec.compat,
         largest=declared_limits(topology),
     )
@@ -230,6 +232,13 @@ def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fract
 def _waits(spec: Subscription, state: State | None) -> DelaySchedule:
     resolved = defaults.waits(spec, state)
     return DelaySchedule(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
+
+
+def _error_text(spec: Subscription) -> ErrorTextPolicy | None:
+    found = defaults.error_text(spec)
+    if found is None:
+        return None
+    return ErrorTextPolicy(int(found.keep), int(found.stack), found.redact, found.audit)
 
 
 def _isolate(ground: GroundTopic, spec: Subscription) -> IsolationPolicy | None:

@@ -32,23 +32,27 @@ class RecallTarget(TypedDict):
 
 
 class LetterSample(TypedDict):
-    """One of the oldest letters, as far as a person needs it."""
+    """One of the oldest letters, as far as a person needs it. `error`: of its last run, empty where none was kept."""
 
     position: str
     key: str | None
     dead_at: int
     reason: str
+    error: NotRequired[str]
     tenant: str
     payload: str
 
 
 class RecallSummary(TypedDict):
-    """Counts of letters. `left_out`: by why they are not in the plan; `not_editable`: by why a patch does not fit."""
+    """Counts of letters. `by_cause`: by reason and error without what differs between two letters; `left_out`: by why
+    they are not in the plan; `not_editable`: by why a patch does not fit.
+    """
 
     read: int
     matched: int
     chosen: int
     by_reason: dict[str, int]
+    by_cause: NotRequired[dict[str, int]]
     by_tenant: dict[str, int]
     by_age: dict[str, int]
     samples: list[LetterSample]

@@ -8,7 +8,9 @@ one Pulsar message: a JSON object of columns, so that a table engine reads it wi
      "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],
      "after": [0, 3], "topic": [0, 0], "id": ["7:12:0:3", "7:13:0:-1"], "identity": ["order-17", null], "hop": [0, 0],
      "event": ["done", "moved"], "rule": ["done", "retrying"], "target": [-1, 1], "target_id": [null, "9:4:0:-1"],
-     "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20]}
+     "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20], "error": [null, "invalid literal"]}
+
+`error` is there where a record has the text of an error, which a topology asks for.
 
 Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be
 stored twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
@@ -51,7 +53,8 @@ class Record(NamedTuple):
 
     `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where
     it or its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the
-    same on all its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words. `age`: ms
+    same on all its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words, `error` the
+    redacted text of the error that it failed with, where records are to have it. `age`: ms
     since it was first stored. `number`: consecutive within `run`, one life of one worker.
     """
 
@@ -70,6 +73,7 @@ class Record(NamedTuple):
     reason: str = ""
     tenant: str = ""
     age: int = 0
+    error: str = ""
 
     @property
     def terminal(self) -> bool:
@@ -112,6 +116,8 @@ def encode(records: Sequence[Record]) -> Encoded:
         for record in records
     ]
     columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
+    if any(record.error for record in records):
+        columns["error"] = tuple(record.error or None for record in records)
     head = {
         "format": FORMAT,
         "run": first.run,
@@ -140,7 +146,11 @@ def decode(payload: bytes) -> list[Record]:
         found = json.loads(payload)
         form, topics, first = found["format"], found["topics"], found["first"]
         rows = list(zip(*(found[name] for name in _COLUMNS), strict=True)) if form == FORMAT else []
-        records = [_record(found, topics, number, row) for number, row in enumerate(rows, first)]
+        errors = found.get("error", [None] * len(rows))
+        records = [
+            _record(found, topics, number, row, error)
+            for number, (row, error) in enumerate(zip(rows, errors, strict=True), first)
+        ]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
         raise BrokenAuditError(f"no audit records: {type(problem).__name__}: {problem}") from None
     if form != FORMAT:
@@ -148,7 +158,9 @@ def decode(payload: bytes) -> list[Record]:
     return records
 
 
-def _record(head: Mapping[str, Any], topics: Sequence[str], number: int, row: tuple[Any, ...]) -> Record:
+def _record(
+    head: Mapping[str, Any], topics: Sequence[str], number: int, row: tuple[Any, ...], error: str | None
+) -> Record:
     after, topic, position, identity, hop, event, rule, target, target_id, reason, tenant, age = row
     return Record(
         run=str(head["run"]),
@@ -166,4 +178,5 @@ def _record(head: Mapping[str, Any], topics: Sequence[str], number: int, row: tu
         reason=reason or "",
         tenant=str(tenant),
         age=int(age),
+        error=str(error or ""),
     )

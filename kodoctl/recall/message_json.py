@@ -42,6 +42,8 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.DUE: lambda text: f"not before {_moment(text)}",
     properties.RESERVED: lambda text: f"a limiter reserved {_moment(text)}",
     properties.REASON: _always("why it was moved last"),
+    properties.ERROR: _always("what its last error said, redacted"),
+    properties.ERROR_STACK: _always("where that error was raised, the innermost last"),
     properties.QUOTA: _always("a quota has counted it"),
     properties.HOP: _always("moves so far"),
     properties.FOR: _always("only this subscription handles it"),

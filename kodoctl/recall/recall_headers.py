@@ -14,7 +14,7 @@ from kodoctl.recall.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
     *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
-    properties.RECALL, properties.AGAIN, properties.SIGNATURE,
+    properties.RECALL, properties.AGAIN, properties.SIGNATURE, properties.ERROR, properties.ERROR_STACK,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
 

@@ -32,8 +32,9 @@ _POSITION: Final = {"type": "string", "pattern": r"^-?\d+:-?\d+:\d+:-?\d+$"}
 _COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
 
 
-def _object(properties: Json) -> Json:
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(properties)}
+def _object(properties: Json, *, optional: Json | None = None) -> Json:
+    known = {**properties, **(optional or {})}
+    return {"type": "object", "additionalProperties": False, "properties": known, "required": sorted(properties)}
 
 
 _DATED: Final[Json] = {"type": "array", "items": _object({"position": _POSITION, "published": _COUNT})}
@@ -75,7 +76,7 @@ SCHEMA: Final[Json] = {
             "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
             "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
             "not_editable": _COUNTS,
-        }),
+        }, optional={"by_cause": _COUNTS}),
         "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     }),
 }  # fmt: skip

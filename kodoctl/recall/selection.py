@@ -69,6 +69,7 @@ class _Candidate:
     digest: str
     lane: PlannedPartition | None
     reason: str
+    cause: str
     tenant: str
     age: str
     sample: LetterSample | None
@@ -171,6 +172,7 @@ class LetterSelection:
             digest=letter.digest,
             lane=_lane(asked, letter) if asked.action is RecallAction.SEND else None,
             reason=letter.reason or "(none)",
+            cause=letter.cause or "(none)",
             tenant=letter.tenant,
             age=age_of(asked.condition.now - letter.publish_time),
             sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
@@ -210,6 +212,7 @@ class LetterSelection:
             "matched": self.matched,
             "chosen": len(kept),
             "by_reason": _counted(one.reason for one in kept),
+            "by_cause": _counted(one.cause for one in kept),
             "by_tenant": _counted(one.tenant for one in kept),
             "by_age": _by_age(one.age for one in kept),
             "samples": [one.sample for one in kept if one.sample],
@@ -236,6 +239,7 @@ def _sample(letter: DeadLetter) -> LetterSample:
         "key": letter.key,
         "tenant": letter.tenant,
         "reason": letter.reason or "(none)",
+        "error": letter.error or "",
         "dead_at": letter.publish_time,
         "payload": text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…",
     }

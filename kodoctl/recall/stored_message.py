@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from kodoctl.protocol import properties as control
+from kodoctl.protocol.error_causes import cause_of
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
 MAX_NUMBER: Final = 10**15
@@ -80,6 +81,16 @@ class DeadLetter:
     def reason(self) -> str | None:
         """Why it died, in the worker's words."""
         return self.properties.get(control.REASON)
+
+    @property
+    def error(self) -> str | None:
+        """Redacted text of the error that its last run ended with."""
+        return self.properties.get(control.ERROR)
+
+    @property
+    def cause(self) -> str | None:
+        """Reason and error without what differs between two messages: letters of one cause failed in the same way."""
+        return cause_of(self.reason, self.error)
 
     @property
     def level(self) -> str | None:

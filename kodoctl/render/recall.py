@@ -52,7 +52,7 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     if document["because"]:
         yield Line(f"  why    {one_line(document['because'])}", hang=9)
     yield Line()
-    yield from _counts("reason", summary["by_reason"])
+    yield from _causes(summary)
     yield from _counts("tenant", summary["by_tenant"])
     yield from _counts("dead for", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
@@ -74,13 +74,24 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _counts(title: str, counts: dict[str, int]) -> Iterator[Line]:
+def _causes(summary: RecallSummary) -> Iterator[Line]:
+    """Letters by cause; by reason where that is the same, and in a plan of a kodoctl that knew no causes."""
+    causes = summary.get("by_cause")
+    if causes is None or causes == summary["by_reason"]:
+        yield from _counts("reason", summary["by_reason"])
+        return
+    yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
+
+
+def _counts(title: str, counts: dict[str, int], hint: str = "") -> Iterator[Line]:
     if not counts:
         return
     width = max(len(f"{count:,}") for count in counts.values())
     yield Line(f"  by {title}" if title != "dead for" else "  by age", "dim")
     for name, count in counts.items():
         yield Line(f"    {count:>{width},}  {one_line(name, _SHOWN)}", hang=width + 6)
+    if hint:
+        yield Line(f"    {hint}", "dim", hang=6)
     yield Line()
 
 
@@ -94,6 +105,8 @@ def _samples(samples: list[LetterSample], now: int) -> Iterator[Line]:
             f"    {sample['position']}{key}, {age_text(now - sample['dead_at'], short=True)} ago: {one_line(sample['reason'], _SHOWN)}",
             hang=6,
         )
+        if sample.get("error"):
+            yield Line(f"      {one_line(sample['error'])}", hang=6)
         yield Line(f"      {one_line(sample['payload'])}", hang=6)
     yield Line()
 

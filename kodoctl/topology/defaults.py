@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from kodoctl.topology.model.subscription import Isolate, QuotaLimit, RateLimit, Waits
+from kodoctl.topology.model.subscription import ErrorText, Isolate, QuotaLimit, RateLimit, Waits
 from kodoctl.topology.model.topology import Audit, DeadLetter, GroundTopic, Subscription, Topology
 from kodoctl.topology.names import WAITING_STATES, Level, State
 from kodoctl.topology.units import Duration
@@ -124,6 +124,13 @@ def audit(subscription: Subscription) -> Audit | None:
             return Audit(mode="best_effort")
         case settings:
             return settings
+
+
+def error_text(subscription: Subscription) -> ErrorText | None:
+    """What travels of errors, None where nothing does."""
+    if isinstance(subscription.error_text, bool):
+        return ErrorText() if subscription.error_text else None
+    return subscription.error_text
 
 
 def isolation(ground: GroundTopic, subscription: Subscription) -> Isolate | None:

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.recall.dead_letter_rows import chosen, letter_of_row
+from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
-from kodoctl.recall.filter.condition import Condition, parse
+from kodoctl.recall.filter.condition import Condition, literal, parse
 from kodoctl.recall.filter.evaluator import evaluate
 from kodoctl.recall.filter.filter_errors import ConditionError
 from kodoctl.recall.filter.spark_columns import fact_columns
@@ -103,7 +104,7 @@ PAYLOADS = st.one_of(
     ),
 )
 NAMES = ["uid", "n", "at", "kodo-id", "kodo-origin-id", "kodo-reason", "kodo-level", "kodo-recall", "kodo-hop", "kodo-due",
-         "kodo-origin-time", "kodo-attempts-retrying", "kodo-attempts-backup", "kodo-origin-topic"]  # fmt: skip
+         "kodo-origin-time", "kodo-attempts-retrying", "kodo-attempts-backup", "kodo-origin-topic", "kodo-error", "kodo-error-stack"]  # fmt: skip
 COUNTS = st.sampled_from(
     [
         "0",
@@ -136,7 +137,22 @@ LETTERS = st.fixed_dictionaries({
 
 LOOSE = ["properties['uid']", "properties['n']", "properties['at']", "properties['none']", "payload.a", "payload.b", "payload.a.b",
          "payload['c d']", "payload.a[0]", "payload.a[1].a", "payload.a.b.a"]  # fmt: skip
-TEXT = ["key", "reason", "level", "tenant", "id", "position", "topic", "recall", "origin_id", "origin_topic", "payload"]
+TEXT = [
+    "key",
+    "reason",
+    "error",
+    "error_stack",
+    "cause",
+    "level",
+    "tenant",
+    "id",
+    "position",
+    "topic",
+    "recall",
+    "origin_id",
+    "origin_topic",
+    "payload",
+]
 NUMERIC = [
     "attempts",
     "attempts_retrying",
@@ -335,6 +351,31 @@ def test_known_differences_between_the_engines_libraries_are_none_of_ours(plain:
         "payload[' a'] = '1'",
     ]
     assert _disagreements(plain, letters, texts) == []
+
+
+def test_both_engines_name_the_same_cause(plain: SparkSession) -> None:
+    base = {
+        "topic": DEAD,
+        "partition": 0,
+        "ledger": 1,
+        "batch_index": -1,
+        "publish_ts": NOW,
+        "event_ts": None,
+        "payload": b"",
+    }
+    errors = [
+        "bank 7 answered 503 for order 42", "it's \\ 3f2504e0-4f89-11d3-9a0c-0305e82c3301", "10.0.0.7:6650, 12.5/3", "é9 ü-9 ９ #:# $1",
+        "\U0001f600" * 150 + "9" * 90 + "x" * 90, "a_b-c_9", "", " ", "\n9\n", *MOMENTS, *NUMBERS,
+    ]  # fmt: skip
+    pairs = [(reason, error) for reason in (None, "", "ValueError", "r2") for error in (*errors, None)]
+    letters = [
+        {**base, "entry": number, "key": None,
+         "properties": {name: text for name, text in (("kodo-reason", reason), ("kodo-error", error)) if text is not None}}
+        for number, (reason, error) in enumerate(pairs)
+    ]  # fmt: skip
+    causes = {cause for reason, error in pairs if (cause := cause_of(reason, error)) is not None}
+    texts = [f"cause = {literal(cause)}" for cause in sorted(causes)]
+    assert _disagreements(plain, letters, [*texts, "cause IS NULL", "length(cause) = 200", "cause LIKE 'r%'"]) == []
 
 
 def test_a_fact_that_tables_do_not_hold_is_told() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import Outgoing, message_identity, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
-from kodo_consumer.core.publishing import PendingPublish
+from kodo_consumer.core.publishing import PendingPublish, PendingReroute
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol.audit_records import Event, Record, encode
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GATHER: Final = 0.05  # seconds that records are gathered at most
 BUNDLE: Final = 1_000  # records in one message at most: below 1 MiB however long their texts are
+MAX_ERRORS: Final = 100_000  # characters of error texts in one message, but for those of its last record
 MAX_KEPT: Final = 100_000  # records kept without a receipt where nobody waits for one
 _EVENTS: Final = {
     Rule.DONE: Event.DONE,
@@ -60,6 +61,7 @@ class AuditRecorder:
         self._number = 0
         self._out = 0  # records without receipt, gathered ones not counted
         self._gathered: list[Record] = []
+        self._errors = 0  # characters of error texts in them
         self._held: list[InFlight] = []
 
     @property
@@ -68,9 +70,17 @@ class AuditRecorder:
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
-        self, held: InFlight, why: Rule, now: float, reason: str = "", target: str = "", token: object = ""
+        self,
+        held: InFlight,
+        why: Rule,
+        now: float,
+        reason: str = "",
+        sent: PendingReroute | None = None,
+        token: object = "",
     ) -> bool:
-        """A record of how the message ended in its lane. True: it may be acknowledged now; else once `stored` names it."""
+        """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
+        else once `stored` names it.
+        """
         delivery, control, wall = held.delivery, held.control, self._clock.wall()
         if not self._gathered:
             self._set_timer(now + GATHER, self)
@@ -87,18 +97,20 @@ class AuditRecorder:
                 hop=control.hop,
                 event=_EVENTS.get(why, Event.MOVED),
                 rule=why.value,
-                target=target,
+                target="" if sent is None else sent.message.topic,
                 target_id=position(token),
                 reason=reason,
                 tenant=held.tenant,
                 age=max(0, wall - (control.origin_time or delivery.publish_time)),
+                error="" if sent is None else sent.error,
             )
         )
+        self._errors += 0 if sent is None else len(sent.error)
         if self._to.wait:
             held.enter(Stage.RECORDED)
             self.waiting += 1
             self._held.append(held)
-        if len(self._gathered) >= BUNDLE:
+        if len(self._gathered) >= BUNDLE or self._errors >= MAX_ERRORS:
             self.flush(now)
         return not self._to.wait
 
@@ -106,7 +118,7 @@ class AuditRecorder:
         """Publishes what was gathered."""
         if not self._gathered:
             return
-        records, self._gathered = self._gathered, []
+        records, self._gathered, self._errors = self._gathered, [], 0
         held, self._held = self._held, []
         if not self._to.wait and self._out + len(records) > MAX_KEPT:
             self._context.counts.unrecorded += len(records)

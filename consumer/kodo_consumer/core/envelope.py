@@ -95,6 +95,8 @@ class Headers(NamedTuple):
     recall: str | None = None
     quota_taken: bool = False
     again: bool = False
+    error: str | None = None  # text and stack of the error that the last failed run ended with
+    error_stack: str | None = None
 
     def attempts(self, state: State) -> int:
         """Attempts of a waiting state so far."""
@@ -128,11 +130,13 @@ class Headers(NamedTuple):
     @property
     def unmoved(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
-        it wait, and no limit has counted it or set a moment aside.
+        it wait, no limit has counted it or set a moment aside, and no run of it has failed.
         """
-        if self.hop or (self.due is None and self.reserved is None and not self.quota_taken):
+        if self.hop or (
+            self.due is None and self.reserved is None and not (self.quota_taken or self.error or self.error_stack)
+        ):
             return self
-        return self._replace(due=None, reserved=None, quota_taken=False)
+        return self._replace(due=None, reserved=None, quota_taken=False, error=None, error_stack=None)
 
     def write_to(self, properties: dict[str, str]) -> None:
         """Adds the message properties that say so; nothing for what is unset."""
@@ -148,11 +152,12 @@ _PROPERTY_OF: Final = (
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
-    names.AGAIN,
+    names.AGAIN, names.ERROR, names.ERROR_STACK,
 )  # fmt: skip
 """The property of each field of Headers."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
 """Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
+_ERRORS: Final = frozenset({names.ERROR, names.ERROR_STACK})
 _REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
@@ -181,6 +186,8 @@ def read_control(properties: Mapping[str, str]) -> Headers:
         recall=_text(properties, names.RECALL),
         quota_taken=names.QUOTA in properties,
         again=names.AGAIN in properties,
+        error=_text(properties, names.ERROR, names.MAX_ERROR),
+        error_stack=_text(properties, names.ERROR_STACK, names.MAX_ERROR),
     )
 
 
@@ -189,9 +196,9 @@ def meant_for(properties: Mapping[str, str]) -> str | None:
     return properties.get(names.FOR)
 
 
-def _text(properties: Mapping[str, str], name: str) -> str | None:
+def _text(properties: Mapping[str, str], name: str, most: int = MAX_TEXT) -> str | None:
     text = properties.get(name)
-    if text is not None and len(text) > MAX_TEXT:
+    if text is not None and len(text) > most:
         raise BrokenControlError(name)
     return text or None  # no worker writes an empty one
 
@@ -292,6 +299,13 @@ def effect_key(delivery: Delivery, control: Headers) -> str:
     """
     named = message_identity(delivery, control)
     return f"{named} again:{control.recall}" if control.again and control.recall else named
+
+
+def without_error(message: Outgoing) -> Outgoing | None:
+    """The message without the text of its error; None where it has none."""
+    if _ERRORS.isdisjoint(message.properties):
+        return None
+    return message._replace(properties={name: text for name, text in message.properties.items() if name not in _ERRORS})
 
 
 def signed(message: Outgoing, signer: Signer) -> Outgoing:

@@ -21,6 +21,7 @@ from kodo_consumer.core.outcomes import (
     RetryAsked,
     StateAsked,
     TransferAsked,
+    error_of,
     reason_text,
 )
 
@@ -217,6 +218,11 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
             return HandlerFailedError(reason, outcome)
         case _:
             return HandlerFailedError(type(outcome).__name__, outcome)
+
+
+def error_behind(outcome: Outcome) -> HandlerFailedError | None:
+    """What led to the exception of a handler in another process, with the details of its error; None without any."""
+    return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
 
 
 def _milliseconds(span: timedelta | str | None) -> int | None:

@@ -14,7 +14,7 @@ from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
-from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure_reason
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, error_of, failure_reason
 from kodo_consumer.core.policy import NOBODY
 from kodo_consumer.core.publishing import PendingPublish, PendingPublishes, PendingReroute, Published, Refused
 from kodo_consumer.core.receive_checks import check_before_queueing, check_on_receipt
@@ -141,9 +141,14 @@ class MessageFlow:
             case Delay():
                 self._delays.begin(held, decision, now)
             case Reroute() | TransferOut():
-                self.publishes.start(held, decision, now)
+                self.publishes.start(held, decision, now, self._recorded_error(outcome))
             case _:
                 assert_never(decision)
+
+    def _recorded_error(self, outcome: Outcome) -> str:
+        """Text of an error, where audit records are to have it."""
+        kept, error = self._context.policy.error_text, error_of(outcome)
+        return error.text if kept is not None and kept.audit and error is not None else ""
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """The broker's word on a send: a message that moved is acknowledged in its lane."""
@@ -152,7 +157,7 @@ class MessageFlow:
                 self._context.counts.finished[sent.why] += 1
                 sent.held.lane.count("finished", sent.why)
                 self.due_times.sent(sent.message)
-                self._complete(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
+                self._complete(sent.held, now, sent.why, sent.reason, sent, token)
             case Published(AuditBatch() as batch) if self.recorder is not None:
                 for held in self.recorder.stored(batch):
                     self._acknowledge(held, now)
@@ -170,14 +175,20 @@ class MessageFlow:
     # ---- the end of a message
 
     def _complete(
-        self, held: InFlight, now: float, why: Rule = Rule.DONE, reason: str = "", target: str = "", token: object = ""
+        self,
+        held: InFlight,
+        now: float,
+        why: Rule = Rule.DONE,
+        reason: str = "",
+        sent: PendingReroute | None = None,
+        token: object = "",
     ) -> None:
         """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
         if self.recorder is None:
             self._acknowledge(held, now)
             return
         self._start_next_for_key(held, now)
-        if self.recorder.add(held, why, now, reason, target, token):
+        if self.recorder.add(held, why, now, reason, sent, token):
             self._acknowledge(held, now)
 
     def _acknowledge(self, held: InFlight, now: float) -> None:

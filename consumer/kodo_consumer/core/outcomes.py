@@ -6,11 +6,18 @@ A handler asks for them by exceptions (kodo_consumer.core.exceptions).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kodo_consumer.core.envelope import Level, State
+
+
+class ErrorDetails(NamedTuple):
+    """Text and stack of an error, redacted and cut; each empty where there is none."""
+
+    text: str
+    stack: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +30,7 @@ class Failed:
     """The handler raised or took too long."""
 
     reason: str
+    error: ErrorDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,7 @@ class RetryAsked:
     after: int | None
     reason: str
     code: str = ""
+    error: ErrorDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class StateAsked:
 
     state: State
     reason: str
+    error: ErrorDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,7 @@ class DeadLettered:
     """No later try can help."""
 
     reason: str
+    error: ErrorDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +188,24 @@ def failure_reason(outcome: Outcome) -> str | None:
             return state.value.capitalize()
         case _:
             return None
+
+
+_WITH_ERROR = Failed | RetryAsked | StateAsked | DeadLettered
+
+
+def error_of(outcome: Outcome) -> ErrorDetails | None:
+    """Details of the error that a run ended with; None where none are kept."""
+    return outcome.error if isinstance(outcome, _WITH_ERROR) else None
+
+
+def ended_run(outcome: Outcome) -> bool:
+    """True if the outcome ends a run of a handler without success: what was known of an earlier error is of no use any more."""
+    return isinstance(outcome, _WITH_ERROR)
+
+
+def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
+    """The outcome with details of the error that led to it; as it is where it is no failure."""
+    return outcome if error is None or not isinstance(outcome, _WITH_ERROR) else replace(outcome, error=error)
 
 
 def reason_text(said: object) -> str:

@@ -6,6 +6,7 @@ amount per period.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -148,6 +149,23 @@ class AuditTo:
     wait: bool
 
 
+@dataclass(frozen=True)
+class ErrorTextPolicy:
+    """Error texts that travel: bytes that are kept of text and stack, patterns of what is redacted, and whether audit
+    records have the text, too.
+    """
+
+    keep: int
+    stack: int
+    redact: tuple[str, ...] = ()
+    audit: bool = False
+
+    @cached_property
+    def patterns(self) -> tuple[re.Pattern[str], ...]:
+        """The patterns, compiled."""
+        return tuple(re.compile(pattern) for pattern in self.redact)
+
+
 @dataclass(frozen=True, slots=True)
 class IsolationPolicy:
     """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages,
@@ -222,6 +240,7 @@ class Policy:
     produced_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Avro, by full topic
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
+    error_text: ErrorTextPolicy | None = None
     compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
     signer: Signer | None = None  # signs and verifies control properties; None: they are believed

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
-from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message
+from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message, without_error
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
 from kodo_consumer.core.soften_headers import without
@@ -52,6 +52,7 @@ class PendingReroute(PendingPublish):
     why: Rule
     reason: str
     last_resort: bool
+    error: str = ""  # text of the error that this run ended with, for its audit record
 
 
 class Published(NamedTuple):
@@ -89,17 +90,21 @@ class PendingPublishes:
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
-    def start(self, held: InFlight, decision: Reroute | TransferOut, now: float) -> None:
-        """Publishes a message until it has a receipt."""
+    def start(self, held: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
+        """Publishes a message until it has a receipt. `error`: text of the error that made it go."""
         held.enter(Stage.PUBLISHING)
         self.waiting += 1
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
             self._context.effects.alarm("unreadable", text)
         publication = self._publication(held, decision)
-        if (signer := self._context.policy.signer) is not None:
-            publication.message = signed(publication.message, signer)
+        publication.error = error
+        publication.message = self._signed(publication.message)
         self.send(publication, now)
+
+    def _signed(self, message: Outgoing) -> Outgoing:
+        signer = self._context.policy.signer
+        return message if signer is None else signed(message, signer)
 
     def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
         no_dead_letter = self._context.policy.dead_letter is None
@@ -139,6 +144,10 @@ class PendingPublishes:
                 self.waiting -= isinstance(sending, PendingReroute)
                 return Published(sending, token)
             case Rejected(reason) if isinstance(sending, PendingReroute):
+                if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
+                    sending.message = self._signed(smaller)
+                    self.send(sending, now)
+                    return None
                 self.waiting -= 1
                 text = f"{sending.message.topic} will not take a message: {reason}"
                 self._context.effects.alarm("refused", text)

@@ -18,6 +18,7 @@ from kodo_consumer.core.outcomes import (
     DependencyUnavailable,
     Discarded,
     Done,
+    ErrorDetails,
     Failed,
     Isolated,
     MoveAsked,
@@ -33,6 +34,8 @@ from kodo_consumer.core.outcomes import (
     TakenOverFromSoften,
     TooEarly,
     TransferAsked,
+    ended_run,
+    error_of,
 )
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Limit, Policy, Quota, Rate, Target
 
@@ -110,6 +113,8 @@ _STATE_WHY: Final = {State.RETRYING: Rule.RETRYING, State.PENDING: Rule.PENDING,
 
 def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
     """Decision about a message. `now`: ms since the epoch. Due times come without jitter."""
+    if ended_run(outcome):
+        envelope = _with_error(envelope, error_of(outcome))
     match outcome:
         case Done():
             return Acknowledge(Rule.DONE)
@@ -155,6 +160,15 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _adopted(envelope, due, policy, now)
         case _:
             assert_never(outcome)
+
+
+def _with_error(envelope: Envelope, error: ErrorDetails | None) -> Envelope:
+    """With the error of the run that ended in place of that of an earlier one."""
+    control = envelope.control
+    text, stack = (error.text or None, error.stack or None) if error is not None else (None, None)
+    if (control.error, control.error_stack) == (text, stack):
+        return envelope
+    return envelope._replace(control=control._replace(error=text, error_stack=stack))
 
 
 def _failed(

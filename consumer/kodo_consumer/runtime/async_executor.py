@@ -17,6 +17,7 @@ from kodo_consumer.runtime.thread_executor import BREATH, JOIN, hanging
 from kodo_consumer.runtime.threads import begin, log_end
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
@@ -28,9 +29,11 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 class AsyncExecutor:
     """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
 
-    def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
+    def __init__(
+        self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int, texts: ErrorTextReader | None = None
+    ) -> None:
         self._handler, self._slots = handler, slots
-        self._complaints = ExceptionReporter()
+        self._complaints = ExceptionReporter(texts)
         self._source: WorkSource | None = None
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None

@@ -6,11 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.runtime.threads import begin
 
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from kodo_consumer.message import Message
 
 log = logging.getLogger("kodo.consumer")
+Failure = Callable[[BaseException], Outcome]
+"""The outcome of an exception that was returned for a message."""
 Result = BaseException | None
 """Result for a message of a batch: None or True for done, else the exception that a handler of one would raise."""
 _RING_AGAIN: Final = 0.5  # seconds
@@ -49,25 +49,25 @@ class Batch:
         return [(message, outcome) for message in self.messages]
 
 
-def on_batches(function: Callable[[list[Message]], Any]) -> Callable[[Batch], None]:
+def on_batches(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], None]:
     """A plain batch handler as a runner calls it."""
 
     def run(batch: Batch) -> None:
-        batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages)
+        batch.outcomes = _outcomes(function(list(batch.messages)), batch.messages, failed)
 
     return run
 
 
-def on_batches_later(function: Callable[[list[Message]], Any]) -> Callable[[Batch], Any]:
+def on_batches_later(function: Callable[[list[Message]], Any], failed: Failure) -> Callable[[Batch], Any]:
     """An async batch handler as a runner calls it."""
 
     async def run(batch: Batch) -> None:
-        batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages)
+        batch.outcomes = _outcomes(await function(list(batch.messages)), batch.messages, failed)
 
     return run
 
 
-def _outcomes(result: Any, messages: Sequence[Message]) -> list[Outcome] | None:
+def _outcomes(result: Any, messages: Sequence[Message], failed: Failure) -> list[Outcome] | None:
     """One outcome for each message; None: all are done. What makes no sense fails all: nothing may count as done by mistake."""
     if result is None:
         return None
@@ -78,20 +78,17 @@ def _outcomes(result: Any, messages: Sequence[Message]) -> list[Outcome] | None:
         unknown, results = [], list(result)
     else:
         unknown, results = [result], []
-    outcomes = [_outcome(one) for one in results]
+    outcomes = [_outcome(one, failed) for one in results]
     if unknown or None in outcomes:
         log.error("a batch handler must return None, an outcome for each message, or a mapping of its messages")
         return [_JUNK] * len(messages)
     return cast("list[Outcome]", outcomes)
 
 
-def _outcome(result: Any) -> Outcome | None:
+def _outcome(result: Any, failed: Failure) -> Outcome | None:
     if result is None or result is True:
         return DONE
-    if isinstance(result, HandlerSignal):
-        with suppress(Exception):  # a verdict of the user's own making
-            return outcome_of(result)
-    return Failed(type(result).__name__) if isinstance(result, BaseException) else None
+    return failed(result) if isinstance(result, BaseException) else None
 
 
 class Gatherer:

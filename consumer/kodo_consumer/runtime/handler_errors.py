@@ -8,35 +8,62 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
-from kodo_consumer.core.outcomes import Failed, Outcome
+from kodo_consumer.core.outcomes import ErrorDetails, Failed, Outcome, error_of, with_error
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.error_text import ErrorTextReader
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 
 
 class ExceptionReporter:
-    """Reports handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
+    """Reports handlers that raise what is no verdict: a traceback for each kind of error once in a while.
 
-    def __init__(self, say: Callable[[BaseException], object] | None = None) -> None:
-        self._say = say or _log
+    `texts` reads error texts that travel with messages. Where it redacts them, the log has the redacted text, and no
+    traceback, which would have the whole one.
+    """
+
+    def __init__(
+        self, texts: ErrorTextReader | None = None, say: Callable[[str, BaseException | None], object] | None = None
+    ) -> None:
+        self._texts, self._say = texts, say or _log
         self._last: dict[type[BaseException], float] = {}
 
     def outcome(self, problem: BaseException) -> Outcome:
         """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
         if isinstance(problem, HandlerSignal):
             try:
-                return outcome_of(problem)
+                return self._with_error(outcome_of(problem), problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 problem = nested
         kind, now = type(problem), time.monotonic()
+        found = self._with_error(Failed(kind.__name__), problem)
         if now - self._last.get(kind, float("-inf")) >= _QUIET:
             self._last[kind] = now
-            self._say(problem)
-        return Failed(kind.__name__)
+            self._report(kind.__name__, problem, error_of(found))
+        return found
+
+    def quiet_outcome(self, problem: BaseException) -> Outcome:
+        """The same, of what a batch handler returned for one message: the log has nothing of it."""
+        if isinstance(problem, HandlerSignal):
+            with suppress(Exception):  # a verdict of the user's own making
+                return self._with_error(outcome_of(problem), problem)
+        return self._with_error(Failed(type(problem).__name__), problem)
+
+    def _with_error(self, outcome: Outcome, problem: BaseException) -> Outcome:
+        return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))
+
+    def _report(self, kind: str, problem: BaseException, error: ErrorDetails | None) -> None:
+        if self._texts is None or error is None or not self._texts.redacts:
+            self._say(f"handler failed with {kind}", problem)
+        else:
+            self._say(f"handler failed with {kind}{self._texts.in_words(error)}", None)
 
 
-def _log(problem: BaseException) -> None:
-    log.warning("handler failed with %s", type(problem).__name__, exc_info=problem)
+def _log(text: str, problem: BaseException | None) -> None:
+    log.warning("%s", text, exc_info=problem)

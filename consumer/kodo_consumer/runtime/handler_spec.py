@@ -18,6 +18,7 @@ from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
+from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
 from kodo_consumer.runtime.middleware import Hooks, is_coroutine
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
@@ -25,6 +26,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import HandlerExecutor
     from kodo_consumer.core.policy import Policy
     from kodo_consumer.message import Check
@@ -133,39 +135,56 @@ class HandlerSpec:
         self, policy: Policy, check: Check | None, hooks: Hooks, traces: HandlerSpans | None = None
     ) -> HandlerExecutor:
         """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
+        texts = hooks.error_texts(policy)
         if self.processes:
-            return self._pool(policy, check, hooks, traces)
-        function = self.called(hooks, traces)
-        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency)
+            return self._pool(policy, check, hooks, traces, texts)
+        function = self.called(hooks, traces, texts=texts)
+        inner = (AsyncExecutor if self.is_async else ThreadExecutor)(function, policy.concurrency, texts)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
     def called(
-        self, hooks: Hooks, traces: HandlerSpans | None = None, inner: Callable[[Any], Any] | None = None
+        self,
+        hooks: Hooks,
+        traces: HandlerSpans | None = None,
+        inner: Callable[[Any], Any] | None = None,
+        *,
+        texts: ErrorTextReader | None = None,
     ) -> Callable[[Any], Any]:
         """The function (`inner`: another one in its place) as executors call it: with messages, or with batches; with
-        what the user put around it, and in spans.
+        what the user put around it, and in spans. `texts` reads exceptions that a batch handler returns.
         """
         batches = self.batching is not None
         judge = (BatchResult if batches else SingleResult)(self.name)
         function = (checked_later if self.is_async else checked)(inner or self.function, judge)
         function = hooks.around(function, is_async=self.is_async, batches=batches)
         if batches:
-            function = (on_batches_later if self.is_async else on_batches)(function)
+            function = (on_batches_later if self.is_async else on_batches)(
+                function, ExceptionReporter(texts).quiet_outcome
+            )
         if traces is None:
             return function
         return traces.around(function, is_async=self.is_async, batches=batches)
 
-    def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: HandlerSpans | None) -> HandlerExecutor:
+    def _pool(
+        self,
+        policy: Policy,
+        check: Check | None,
+        hooks: Hooks,
+        traces: HandlerSpans | None,
+        texts: ErrorTextReader | None,
+    ) -> HandlerExecutor:
         from kodo_consumer.runtime.process_pool.pool import ProcessRunner
         from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
         module, _, path = self.name.partition(":")
-        job, timeout = ProcessTask(module, path, policy.lanes, check), policy.handler_timeout / 1000
+        job, timeout = ProcessTask(module, path, policy.lanes, check, texts), policy.handler_timeout / 1000
         if hooks.any_around_handling:
             from kodo_consumer.runtime.process_pool.middleware_pool import surrounded
 
             carry = None if traces is None else traces.carrier
-            return surrounded(job, self.processes, timeout, lambda call: self.called(hooks, traces, call), carry)
+            if texts is not None:
+                job = replace(job, texts=texts.for_process())
+            return surrounded(job, self.processes, timeout, lambda call: self.called(hooks, traces, call), carry, texts)
         pool = ProcessRunner(job, self.processes, timeout, traces)
         pool.launch()
         return pool

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, read_control
+from kodo_consumer.core.error_text import ErrorTextReader
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
-Around = Literal["receive", "handle", "decide"]
-AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide")
+Around = Literal["receive", "handle", "decide", "redact"]
+AROUND: Final[tuple[Around, ...]] = ("receive", "handle", "decide", "redact")
+_PLAIN: Final = frozenset({"receive", "redact"})  # hooks that nobody could await
 _QUIET: Final = 10.0  # seconds between two tracebacks of one hook
 
 
@@ -39,8 +41,8 @@ class Hooks:
 
     @property
     def any_around_handling(self) -> bool:
-        """True if the calls of the handler are wrapped."""
-        return bool(self._of["handle"] or self._of["decide"])
+        """True if something of the user's runs in the worker before or after a call of the handler."""
+        return bool(self._of["handle"] or self._of["decide"] or self._of["redact"])
 
     @property
     def any_receiving(self) -> bool:
@@ -49,15 +51,13 @@ class Hooks:
 
     def check(self, *, is_async: bool) -> None:
         """Raises UsageError for hooks that would be called and never run: coroutines where nobody waits for one."""
-        pairs = [
-            (around, hook) for around in AROUND if around == "receive" or not is_async for hook in self._of[around]
-        ]
+        pairs = [(around, hook) for around in AROUND if around in _PLAIN or not is_async for hook in self._of[around]]
         found = []
         for around, hook in pairs:
             if is_coroutine(hook):
                 why = (
-                    "hooks around receive are plain functions"
-                    if around == "receive"
+                    f"hooks around {around} are plain functions"
+                    if around in _PLAIN
                     else "the handler is a plain function"
                 )
                 detail = f"{_name(hook)} around {around} is async, and {why}: it would never run"
@@ -80,6 +80,10 @@ class Hooks:
                     refuse_unawaited(hook(message), _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
+
+    def error_texts(self, policy: Policy) -> ErrorTextReader | None:
+        """Reader of error texts, with the hooks that redact them; None where the topology keeps none."""
+        return None if policy.error_text is None else ErrorTextReader(policy.error_text, self._of["redact"])
 
     # ---- handled and decided
 

@@ -18,6 +18,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
@@ -77,9 +78,9 @@ class ThreadExecutor:
     lock and the interpreter.
     """
 
-    def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
+    def __init__(self, handler: Callable[[Message], None], slots: int, texts: ErrorTextReader | None = None) -> None:
         self._handler, self._most = handler, slots
-        self._complaints = ExceptionReporter()
+        self._complaints = ExceptionReporter(texts)
         self._lock = threading.Lock()
         self._source: WorkSource | None = None
         self._slots: set[_Slot] = set()

@@ -21,6 +21,7 @@ from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 if TYPE_CHECKING:
     from kodo_consumer.consumer import Consumer
     from kodo_consumer.core.counters import Counts
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import WorkSource
     from kodo_consumer.message import Message
 
@@ -33,10 +34,14 @@ class InlineExecutor:
     """Runs handlers one after the other, where `step` is called."""
 
     def __init__(
-        self, handler: Callable[[Any], Any], batching: Batching | None = None, around: Around | None = None
+        self,
+        handler: Callable[[Any], Any],
+        batching: Batching | None = None,
+        around: Around | None = None,
+        texts: ErrorTextReader | None = None,
     ) -> None:
         self._handler, self._batching, self._around = handler, batching, around
-        self._complaints = ExceptionReporter()
+        self._complaints = ExceptionReporter(texts)
         self._source: WorkSource | None = None
         self._finished: Message | None = None
         self._outcome: Outcome | None = None
@@ -109,7 +114,9 @@ class Harness:
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineExecutor(consumer.handler_function, consumer.handling.batching, around)
+        self._runner = InlineExecutor(
+            consumer.handler_function, consumer.handling.batching, around, consumer.error_texts
+        )
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         check, observers = consumer.payload_check, consumer.observers
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, check, observers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.formatting import many
+from kodoctl.recall.filter.condition import literal
 
 if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
@@ -178,7 +179,7 @@ def _condition(document: ReportDocument, lane: WaitingLane) -> str:
     best = reasons[0] if reasons else ""
     if not best or len(best) > _LONGEST or not best.isprintable():
         return "true"
-    return "reason = '" + best.replace("'", "''") + "'"
+    return f"reason = {literal(best)}"
 
 
 def _quoted(text: str) -> str:

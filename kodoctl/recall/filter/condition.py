@@ -43,3 +43,8 @@ def parse(text: str, now: int) -> Condition:
     from kodoctl.recall.filter.compiler import Compiler
 
     return Condition(text, now, Compiler(text, now).condition(tree))
+
+
+def literal(text: str) -> str:
+    """A text as a condition has it, in single quotes."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from kodoctl.protocol import properties
+from kodoctl.protocol.error_causes import MAX_CAUSE, REPLACEMENTS
 from kodoctl.recall.filter.spark_sql import ended, quoted
 from kodoctl.recall.stored_message import ATTEMPTS, MAX_NUMBER, NOBODY
 from kodoctl.topology.model.topology import KEY
@@ -30,6 +31,9 @@ def fact_columns(fair_by: str | None) -> dict[str, str]:
         "key": "nullif(`key`, '')",
         "tenant": _tenant(fair_by),
         "reason": _text(properties.REASON),
+        "error": _text(properties.ERROR),
+        "error_stack": _text(properties.ERROR_STACK),
+        "cause": _cause(),
         "level": _text(properties.FROM_LEVEL),
         "attempts": "(" + " + ".join(map(_count, ATTEMPTS)) + ")",
         "attempts_retrying": _count(properties.ATTEMPTS_RETRYING),
@@ -56,6 +60,14 @@ def _text(name: str) -> str:
 
 def _filled(name: str) -> str:
     return f"nullif({_text(name)}, '')"
+
+
+def _cause() -> str:
+    """As kodoctl.protocol.error_causes has it; concat_ws leaves out what is NULL."""
+    text = f"concat_ws(': ', {_filled(properties.REASON)}, {_filled(properties.ERROR)})"
+    for pattern, instead in REPLACEMENTS:
+        text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(instead)})"
+    return f"nullif(left({text}, {MAX_CAUSE}), '')"
 
 
 def _naming(name: str) -> str:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BeforeValidator, Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    Tag,
+    WithJsonSchema,
+)
 
+from kodoctl.protocol.properties import MAX_ERROR
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
@@ -20,6 +31,7 @@ from kodoctl.topology.model.field_types import (
     wrong_value,
 )
 from kodoctl.topology.names import Level, State
+from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
 from kodoctl.topology.units import Size
 
 Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
@@ -42,6 +54,20 @@ WorkedState = Annotated[
     WithJsonSchema({"type": "string", "enum": ["ready", "retrying", "pending", "blocking"]}),
 ]
 RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
+
+
+def checked_pattern(pattern: str) -> str:
+    """The pattern. Raises a finding for one that is no expression, or that could keep a worker busy for ever."""
+    if problem := pattern_problem(pattern):
+        raise wrong_value(f"{pattern} {problem}")
+    return pattern
+
+
+def checked_error_size(size: Size) -> Size:
+    """The size. Raises a finding where messages would grow too much by it."""
+    if size > MAX_ERROR:
+        raise wrong_value(f"at most {Size(MAX_ERROR)}: it is added to each message that fails")
+    return size
 
 
 class Isolate(FileModel):
@@ -188,6 +214,29 @@ class QuotaLimit(FileModel):
     """As for a rate."""
     overrides: dict[Text, RateField] = Field(default_factory=dict, examples=[{"b1": "10000/h"}])
     """As for a rate."""
+
+
+Pattern = Annotated[
+    StrictStr,
+    AfterValidator(checked_pattern),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": MAX_PATTERN}),
+]
+ErrorSize = Annotated[SizeField, AfterValidator(checked_error_size)]
+
+
+class ErrorText(FileModel):
+    """What of an error travels with the message that failed."""
+
+    keep: ErrorSize = Field(default=Size(500), examples=["500B"])
+    """Bytes of its text, 2KiB at most."""
+    stack: ErrorSize = Field(default=Size(500), examples=["500B"])
+    """Bytes of its stack, the innermost frames; 2KiB at most, 0B for none."""
+    redact: Annotated[tuple[Pattern, ...], Field(max_length=20)] = Field(
+        default=(), examples=[["(?i)password=[^ ]+", "[0-9]{13,16}"]]
+    )
+    """Regular expressions: what one matches is replaced by [redacted], also in logs and traces."""
+    audit: StrictBool = Field(default=False, examples=[True])
+    """Whether audit records of failed runs have the text, too."""
 
 
 Limit = Annotated[RateLimit | ConcurrencyLimit | QuotaLimit, Discriminator("kind")]

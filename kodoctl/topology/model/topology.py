@@ -30,6 +30,7 @@ from kodoctl.topology.model.field_types import (
 )
 from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
 from kodoctl.topology.model.subscription import (
+    ErrorText,
     HandlerSlots,
     Isolate,
     Limit,
@@ -157,6 +158,10 @@ class Subscription(FileModel):
     """What a worker may hold unacknowledged to be fair."""
     audit: WordOrMap[StrictBool | Literal["best_effort"], Audit] = Field(default=False, examples=[True])
     """Whether workers record every transition on an audit topic."""
+    error_text: WordOrMap[StrictBool, ErrorText] = Field(
+        default=False, examples=[{"keep": "500B", "redact": ["[0-9]{13,16}"]}]
+    )
+    """Whether an error's text and stack travel with the message that failed: false, true, or how much and what is redacted."""
     tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
     """Shares of single tenants within a lane; others have 1."""
     weights: StateWeights = Field(

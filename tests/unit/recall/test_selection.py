@@ -11,13 +11,14 @@ import pytest
 from kodoctl.errors import UsageError
 from kodoctl.protocol.signing import Signer
 from kodoctl.recall.destinations import check_target, family_of, fits
-from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import LetterRef, RecallAction, partition_of, recall_id
 from kodoctl.recall.selection import LetterSelection, SelectionRequest, age_of
 from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, tenant_of
+from kodoctl.render.recall import recall_plan_lines
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
 from tests.unit.recall.making import DEAD, NOW, family, letter
@@ -332,3 +333,42 @@ def test_how_deep_json_may_be_does_not_depend_on_who_reads_it() -> None:
         assert [below(frames, nested(depth)) is not None for frames in (0, 250)] == [readable, readable], depth
     assert parse_json("[" + "[]," * 600 + "1]")[-1] == 1, "many brackets are no depth"
     assert parse_json('"' + "[" * 600 + '"') == "[" * 600
+
+
+def test_ten_thousand_letters_of_twelve_causes_are_twelve_lines_and_each_can_be_chosen(tmp_path: Path) -> None:
+    words = ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l")
+    letters = [
+        letter(
+            {"n": n},
+            entry=n,
+            reason="ConnectionError",
+            **{"kodo-error": f"bank {words[n % 12]}'s line {n} answered {500 + n % 7} for 3f2504e0-4f89-{n:04}"},
+        )
+        for n in range(10_000)
+    ]
+    summary = select(tmp_path, letters, limit=20_000)[3]
+    causes = {f"ConnectionError: bank {word}'s line # answered # for #" for word in words}
+    assert set(summary["by_cause"]) == causes
+    assert sum(summary["by_cause"].values()) == 10_000
+    assert summary["samples"][0]["error"].startswith("bank a's line 0")
+    document: Any = {
+        **dict.fromkeys(("action", "topic", "subscription", "where", "dead_topic", "because"), ""),
+        "lanes": [],
+        "letters": [],
+        "edit": None,
+        "settle": [],
+        "made_at": NOW,
+        "seal": "0" * 64,
+        "summary": summary,
+        "action": "send",
+    }
+    shown = [line.text for line in recall_plan_lines(document, "")]
+    assert len(shown) < 50
+    assert "    834  ConnectionError: bank a's line # answered # for #" in shown
+    assert """    one of them: --where "cause = '…'\"""" in shown
+    assert "      bank a's line 0 answered 500 for 3f2504e0-4f89-0000" in shown
+    for number, cause in enumerate(sorted(causes)):
+        chosen = select(tmp_path, letters, limit=20_000, where=f"cause = {literal(cause)}")[1]
+        assert {one.position.entry % 12 for one in chosen} == {number}
+    old: Any = {**document, "summary": {name: value for name, value in summary.items() if name != "by_cause"}}
+    assert "  by reason" in [line.text for line in recall_plan_lines(old, "")]

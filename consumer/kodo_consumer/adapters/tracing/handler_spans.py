@@ -59,6 +59,7 @@ class HandlerSpans:
 
     def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
         self._tracer, self._tenant = tracer, tenant
+        self._texts = policy.error_text is None  # else what exceptions say goes nowhere without being redacted
         self._of_all: dict[str, Any] = {
             **SYSTEM,
             **_PROCESS,
@@ -183,7 +184,10 @@ class HandlerSpans:
         run.ended = time.time_ns()
         if not isinstance(problem, HandlerSignal) and run.span.is_recording():
             with HARMLESS:
-                run.span.record_exception(problem)
+                if self._texts:
+                    run.span.record_exception(problem)
+                else:
+                    run.span.add_event("exception", {"exception.type": type(problem).__qualname__})
 
     def _returned(self, run: HandlerCall, unit: Any) -> None:
         """Ends the spans of messages that are done; the others end when they are decided on, in a moment."""

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.exceptions import exception_for
+from kodo_consumer.core.exceptions import error_behind, exception_for
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import WorkSource
     from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
@@ -66,7 +67,7 @@ class HandlerCalls:
         self._ring()
         call.answered.wait()
         if call.outcome is not DONE:
-            raise exception_for(call.outcome)
+            raise exception_for(call.outcome) from error_behind(call.outcome)
 
     def start(self, ring: Callable[[], object], on_broken: Callable[[BaseException], object]) -> None:
         """Calls go to a pool: `ring` says that there is one, `on_broken` is called with what ends the pool."""
@@ -118,8 +119,8 @@ class MiddlewareExecutor:
     Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
     """
 
-    def __init__(self, pool: ProcessRunner, calls: HandlerCalls, function: Callable[[Any], Any], size: int) -> None:
-        self._pool, self._calls, self._threads = pool, calls, ThreadExecutor(function, size)
+    def __init__(self, pool: ProcessRunner, calls: HandlerCalls, threads: ThreadExecutor) -> None:
+        self._pool, self._calls, self._threads = pool, calls, threads
 
     def start(self, source: WorkSource) -> None:
         """See HandlerExecutor."""
@@ -164,12 +165,18 @@ class _UntilOver:
 
 
 def surrounded(
-    job: ProcessTask, size: int, timeout: float, around: Around, carry: Callable[[], dict[str, str]] | None
+    job: ProcessTask,
+    size: int,
+    timeout: float,
+    around: Around,
+    carry: Callable[[], dict[str, str]] | None,
+    texts: ErrorTextReader | None = None,
 ) -> MiddlewareExecutor:
     """A pool with `around` around its handler, ready to start. `carry`: answers what carries the caller's span, where there
-    are traces. Raises KodoctlError when processes cannot import the handler.
+    are traces. `texts` reads what processes bring of errors. Raises KodoctlError when processes cannot import the
+    handler.
     """
     calls = HandlerCalls(carry or dict)
     pool = ProcessRunner(job, size, timeout, None if carry is None else calls)
     pool.launch()
-    return MiddlewareExecutor(pool, calls, around(calls), size)
+    return MiddlewareExecutor(pool, calls, ThreadExecutor(around(calls), size, texts))

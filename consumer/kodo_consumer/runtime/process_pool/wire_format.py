@@ -16,6 +16,7 @@ from kodo_consumer.core.outcomes import (
     DeadLettered,
     DependencyUnavailable,
     Discarded,
+    ErrorDetails,
     Failed,
     MoveAsked,
     Outcome,
@@ -31,16 +32,24 @@ if TYPE_CHECKING:
 
 _LENGTH: Final = struct.Struct(">I")
 _KINDS: Final[dict[str, Callable[..., Outcome]]] = {
-    "failed": Failed,
-    "retry": RetryAsked,
-    "state": lambda state, reason: StateAsked(State(state), reason),
-    "died": DeadLettered,
+    "failed": lambda reason, error: Failed(reason, _error(error)),
+    "retry": lambda after, reason, code, error: RetryAsked(after, reason, code, _error(error)),
+    "state": lambda state, reason, error: StateAsked(State(state), reason, _error(error)),
+    "died": lambda reason, error: DeadLettered(reason, _error(error)),
     "discarded": Discarded,
     "move": lambda level: MoveAsked(Level(level)),
     "transfer": TransferAsked,
     "down": DependencyUnavailable,
     "repeated": Repeated,
 }
+
+
+def _packed_error(error: ErrorDetails | None) -> tuple[str, ...] | None:
+    return None if error is None else tuple(error)
+
+
+def _error(values: tuple[str, str] | None) -> ErrorDetails | None:
+    return None if values is None else ErrorDetails(*values)
 
 
 def framed(value: Any) -> bytes:
@@ -110,14 +119,14 @@ def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | No
 def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
     """Outcome that a handler asked for, as plain values. Only outcomes of handlers: others never come from there."""
     match outcome:
-        case Failed(reason):
-            return "failed", reason
-        case RetryAsked(after, reason, code):
-            return "retry", after, reason, code
-        case StateAsked(state, reason):
-            return "state", state.value, reason
-        case DeadLettered(reason):
-            return "died", reason
+        case Failed(reason, error):
+            return "failed", reason, _packed_error(error)
+        case RetryAsked(after, reason, code, error):
+            return "retry", after, reason, code, _packed_error(error)
+        case StateAsked(state, reason, error):
+            return "state", state.value, reason, _packed_error(error)
+        case DeadLettered(reason, error):
+            return "died", reason, _packed_error(error)
         case Discarded(reason):
             return "discarded", reason
         case MoveAsked(level):

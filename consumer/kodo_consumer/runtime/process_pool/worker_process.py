@@ -30,6 +30,7 @@ from kodo_consumer.runtime.process_pool.wire_format import framed, packed_outcom
 from kodo_consumer.runtime.threads import begin
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.policy import Lane
     from kodo_consumer.message import Check, Message
 
@@ -51,12 +52,15 @@ class Cells(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProcessTask:
-    """Task of a process: a function by its place, the lanes of its messages, and the check of payloads."""
+    """Task of a process: a function by its place, the lanes of its messages, the check of payloads, and what reads
+    texts of errors.
+    """
 
     module: str
     function: str
     lanes: tuple[Lane, ...]
     check: Check | None
+    texts: ErrorTextReader | None = None
 
 
 def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
@@ -106,7 +110,7 @@ class _Work:
         self._schemas = schemas  # definitions by version
         self._job, self._handler, self._line, self._cells, self._lock = job, handler, line, cells, lock
         self._trace = ""
-        self._complaints = ExceptionReporter(self._keep_trace)
+        self._complaints = ExceptionReporter(job.texts, self._keep_trace)
 
     def run(self) -> None:
         stream = self._line.makefile("rb")
@@ -159,8 +163,8 @@ class _Work:
             return self._complaints.outcome(problem)
         return DONE
 
-    def _keep_trace(self, problem: BaseException) -> None:
-        self._trace = "".join(traceback.format_exception(problem))
+    def _keep_trace(self, text: str, problem: BaseException | None) -> None:
+        self._trace = text if problem is None else "".join(traceback.format_exception(problem))
 
 
 def _carried(outcome: Outcome) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""K103, K104, K204, K208, K214, K215: levels, routes, weights, waits and limits that contradict themselves or each other."""
+"""K103, K104, K204, K208, K214, K215, K221: lanes, weights, waits, limits, error texts that contradict each other."""
 
 from __future__ import annotations
 
@@ -207,6 +207,25 @@ def unreachable_least(scope: LintScope) -> Iterator[RuleMatch]:
                 f" a tenant is isolated from its share on; write a min of at most {max(1, most)}, or raise `lookahead.messages`"
             )
             yield RuleMatch(expansion.topology.where(*path, "isolate", "min"), detail)
+
+
+@rule("K221", Severity.WARNING, "error texts that nobody would get")
+def idle_error_texts(scope: LintScope) -> Iterator[RuleMatch]:
+    """They travel with messages that leave their lane, and stand in audit records: where there is neither, they are lost."""
+    for expansion, path, ground, subscription in scope.subscriptions():
+        texts = defaults.error_text(subscription)
+        if texts is None:
+            continue
+        where = expansion.topology.where
+        leaves = subscription.states or defaults.dead_letter(subscription) or Level.B1 in defaults.active_levels(ground)
+        if not leaves:
+            detail = "no message leaves its lane here: there are no states, no backup and no dead letters"
+            yield RuleMatch(where(*path, "error_text"), detail)
+        if texts.audit and defaults.audit(subscription) is None:
+            yield RuleMatch(
+                where(*path, "error_text", "audit"),
+                "this subscription keeps no audit records: write `audit: true` beside it",
+            )
 
 
 @rule("K215", Severity.WARNING, "a limit too small to be shared out")

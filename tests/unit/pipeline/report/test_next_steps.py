@@ -10,6 +10,7 @@ import pytest
 import typer.main
 
 from kodoctl.pipeline.report import next_steps as module
+from kodoctl.recall.filter.condition import literal, parse
 from tests.reports import EVIL, audited, busy, failure, late, made, quiet, wait
 
 
@@ -48,7 +49,8 @@ def test_no_reason_becomes_a_command_of_its_own(reason):
     facts = busy(failures=[failure("dead", reason, 1, "dead")], failed=1, waiting=[wait(None, "dead", 1, 1, 1)])
     (command, _) = made(facts)["advice"][-1]["commands"]
     where = shlex.split(command)[shlex.split(command).index("--where") + 1]
-    assert where == ("reason = '" + reason.replace("'", "''") + "'" if reason.startswith("it's") else "true")
+    assert where == (f"reason = {literal(reason)}" if reason.startswith("it's") else "true")
+    parse(where, 1)
 
 
 def test_letters_of_another_subscription_have_their_own_reason():

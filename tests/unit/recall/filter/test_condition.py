@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.ast import ValueKind
-from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.filter.filter_errors import ConditionError
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.topology.units import LATEST
@@ -362,3 +362,9 @@ def test_the_text_of_spark_sql_can_be_read_again() -> None:
 
 def test_kinds_have_words() -> None:
     assert ValueKind.MOMENT == "time"
+
+
+@pytest.mark.parametrize("reason", ["it's", 'say "no"', "a\\b", "a\\'b", "plain", "'", "\\"])
+def test_a_text_in_quotes_is_that_text(reason: str) -> None:
+    assert parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason))
+    assert not parse(f"reason = {literal(reason)}", NOW).chooses(letter(1, reason=reason + "x"))

@@ -171,6 +171,8 @@ CASES = [
     # K214, K215
     ("K214", sub("lookahead: {messages: 2000}, isolate: {min: §501}", "fair_by: key, "), "min 501 is more than 25% of a look-ahead of 2000 messages", sub("lookahead: {messages: 2000}, isolate: {min: 500}", "fair_by: key, ")),
     ("K214", sub("lookahead: {messages: 2000}, isolate: {share: 50%, min: §1001}", "fair_by: key, "), "min of at most 1000", sub("lookahead: {messages: 2000}, isolate: {share: 50%}", "fair_by: key, ")),
+    ("K221", sub("error_text: §true, " + NO_DLQ), "no states, no backup and no dead letters", sub("error_text: true, " + DEAD + "dead_letter: true")),
+    ("K221", sub("error_text: {audit: §true}"), "write `audit: true` beside it", sub("error_text: {audit: true}, audit: true")),
     ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
     ("K215", sub("expected_workers: 4, limits: [{kind: rate, §limit: 3/s}]"), "a burst of 3 is", sub("expected_workers: 4, limits: [{kind: rate, limit: 3/s, burst: 4}]")),
     ("K215", sub("expected_workers: 4, limits: [{kind: quota, §limit: 9/h, by: key, overrides: {u: 3/h}}]"), "a quota of 3 is", sub("expected_workers: 4, limits: [{kind: quota, limit: 3/h, scope: worker}]")),

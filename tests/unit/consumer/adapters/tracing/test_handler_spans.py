@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kodo_consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.policy import ErrorTextPolicy
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry import trace
@@ -56,6 +58,17 @@ def test_tenants_are_named_only_where_that_is_asked_for(tmp_path: Path, spans: S
     harness.send(b"x", properties={"uid": "u1"})
     harness.run()
     assert facts(spans.all[0])["kodo.tenant"] == "u1"
+
+
+def test_where_error_texts_travel_a_span_has_the_class_of_an_exception_alone(tmp_path: Path, spans: Spans) -> None:
+    consumer = load(tmp_path)
+    consumer.policy = replace(consumer.policy, error_text=ErrorTextPolicy(500, 500))
+    failing(consumer, ValueError("secret"))
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert events(spans.all[0])[0] == ("exception", {"exception.type": "ValueError"})
+    assert "secret" not in str([span.to_json() for span in spans.all])
 
 
 def test_a_message_s_whole_life_is_one_trace_also_when_its_producer_made_none(tmp_path: Path, spans: Spans) -> None:

@@ -22,7 +22,9 @@ from kodo_consumer.core.outcomes import (
     RetryAsked,
     StateAsked,
     TransferAsked,
+    error_of,
 )
+from kodo_consumer.core.policy import ErrorTextPolicy
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.process_pool.middleware_pool import HandlerCalls, MiddlewareExecutor
@@ -155,3 +157,31 @@ def test_the_worker_gives_up_hooks_that_hang_longer_than_any_run_takes() -> None
 
 def _calls(message: Message, handle: Any) -> None:
     handle(message)
+
+
+def test_what_processes_say_of_errors_is_redacted_in_the_worker_and_is_in_no_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for hooked in (True, False):
+        caplog.clear()
+        hooks = Hooks()
+        if hooked:
+            hooks.add("redact", lambda text: text.replace("secret", "[redacted]"))
+        of = ErrorTextPolicy(500, 500, () if hooked else ("secret",))
+        handling = HandlerSpec(pool_handlers.handle, 1).check()
+        runner = handling.runner(policy(handler_timeout=1_000, error_text=of), None, hooks)
+        assert isinstance(runner, MiddlewareExecutor) is hooked
+        desk = Desk()
+        runner.start(desk)
+        try:
+            desk.give("fail:secret")
+            runner.wake()
+            eventually(lambda desk=desk: desk.outcomes())
+        finally:
+            runner.stop()
+        error = error_of(next(iter(desk.outcomes().values())))
+        assert error is not None
+        assert error.text.endswith("[redacted]")
+        assert error.stack.rpartition(":")[0] == "tests.unit.consumer.pool_handlers.handle"
+        assert "secret" not in caplog.text
+        eventually(lambda: "handler failed with ValueError" in caplog.text)

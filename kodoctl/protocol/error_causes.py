@@ -1,0 +1,25 @@
+"""Causes of failures: a reason and an error's text with everything that differs between two messages replaced.
+
+Letters with one cause failed in the same way. Python and Spark SQL (kodoctl.recall.filter.spark_columns) apply one list
+of replacements, whose expressions mean the same to both engines: ASCII classes only.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_CAUSE: Final = 200  # characters
+REPLACEMENTS: Final = (
+    ("[A-Za-z_-]*[0-9][A-Za-z0-9_-]*", "#"),  # numbers, ids, UUIDs, hexadecimal digits: words with a digit
+    ("#(?:[.,:/]#)+", "#"),  # 12.5, 10.0.0.7:6650, 2026/11/25
+)
+_COMPILED: Final = tuple((re.compile(pattern), instead) for pattern, instead in REPLACEMENTS)
+
+
+def cause_of(reason: str | None, error: str | None) -> str | None:
+    """`ConnectionError: bank # answered # for order #`; None without a reason and a text."""
+    text = ": ".join(part for part in (reason, error) if part)
+    for pattern, instead in _COMPILED:
+        text = pattern.sub(instead, text)
+    return text[:MAX_CAUSE] or None

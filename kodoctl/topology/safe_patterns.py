@@ -1,0 +1,139 @@
+"""Safe patterns: regular expressions that search a short text in bounded time, whatever that text is.
+
+Python's engine backtracks, holds the interpreter while it does, and cannot be interrupted: one unlucky text would stop
+a worker. So a pattern is refused unless the next character decides at each repetition whether it goes on or ends.
+Then an attempt at one place takes time in proportion to the text. Alternatives that overlap outside of repetitions
+multiply the attempts, by MAX_ATTEMPTS at most.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from importlib import import_module
+from itertools import combinations
+from typing import Any, Final
+
+MAX_PATTERN: Final = 500  # characters
+MAX_ATTEMPTS: Final = 16
+_ALL: Final = "".join(map(chr, range(0x10000)))
+_PARSER: Final[Any] = import_module("re._parser")
+_COMPILER: Final[Any] = import_module("re._compiler")
+_CHARACTERS: Final = frozenset({"LITERAL", "NOT_LITERAL", "IN", "ANY"})
+_REPEATS: Final = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
+_REFUSED: Final = {
+    "GROUPREF": "refers back to a group",
+    "GROUPREF_EXISTS": "depends on a group",
+    "ASSERT": "looks ahead",
+    "ASSERT_NOT": "looks ahead",
+}
+_NOTHING: Final[frozenset[str]] = frozenset()
+Characters = frozenset[str]
+
+
+class _UnsafeError(ValueError):
+    """The text is the reason."""
+
+
+def pattern_problem(pattern: str) -> str:
+    """Reason why a pattern is refused, as a sentence about it; empty: it is safe."""
+    if len(pattern) > MAX_PATTERN:
+        return f"has {len(pattern)} characters, {MAX_PATTERN} are allowed"
+    try:
+        with warnings.catch_warnings(action="error"):
+            re.compile(pattern)
+            parsed = _PARSER.parse(pattern)
+    except (re.error, OverflowError, RecursionError, Warning) as problem:
+        return f"is no regular expression: {problem}"
+    if _can_be_empty(parsed):
+        return "can match no character at all, and so matches everywhere"
+    try:
+        _Walk(parsed.state.flags).before(parsed, _NOTHING, repeated=False)
+    except _UnsafeError as problem:
+        return str(problem)
+    return ""
+
+
+class _Walk:
+    """One pattern, read from its end: each part is given the characters that may follow it."""
+
+    def __init__(self, flags: int) -> None:
+        self._flags = flags
+        self._attempts = 1
+        self._sets: dict[str, Characters] = {}
+
+    def before(self, parts: Any, follow: Characters, *, repeated: bool) -> Characters:
+        """Characters that may begin these parts, or what follows where they may match nothing.
+        Raises _UnsafeError. `repeated`: they stand in a repetition, where no choice may be left open.
+        """
+        for operator, argument in reversed(list(parts)):
+            follow = self._part(str(operator), argument, follow, repeated=repeated)
+        return follow
+
+    def _part(self, operator: str, argument: Any, follow: Characters, *, repeated: bool) -> Characters:
+        if operator in _CHARACTERS:
+            return self._set(operator, argument)
+        if operator == "AT":
+            return follow
+        if operator == "SUBPATTERN" and not (argument[1] or argument[2]):
+            return self.before(argument[3], follow, repeated=repeated)
+        if operator == "ATOMIC_GROUP":
+            return self.before(argument, follow, repeated=repeated)
+        if operator == "BRANCH":
+            return self._choice(argument[1], follow, repeated=repeated)
+        if operator in _REPEATS:
+            return self._repeat(operator, argument, follow, repeated=repeated)
+        if operator.startswith("ASSERT") and argument[0] < 0:  # of a fixed width, by Python's own rule
+            self.before(argument[1], _NOTHING, repeated=True)
+            return follow
+        raise _UnsafeError(_REFUSED.get(operator, "changes its flags within: write them at its beginning"))
+
+    def _choice(self, branches: Any, follow: Characters, *, repeated: bool) -> Characters:
+        heads = [self.before(branch, follow, repeated=repeated) for branch in branches]
+        if any(not one.isdisjoint(other) for one, other in combinations(heads, 2)):
+            if repeated:
+                raise _UnsafeError(
+                    "has alternatives in a repetition that begin alike: write what they share once, before them"
+                )
+            self._attempts *= len(heads)
+            if self._attempts > MAX_ATTEMPTS:
+                raise _UnsafeError("has too many alternatives that begin alike: make several patterns of it")
+        return _NOTHING.union(*heads)
+
+    def _repeat(self, operator: str, argument: Any, follow: Characters, *, repeated: bool) -> Characters:
+        least, most, body = argument
+        most = int(most)
+        if most == 0:
+            return follow
+        if most == 1 and least == 0:
+            return self._choice([body, []], follow, repeated=repeated)
+        heads = self.before(body, _NOTHING, repeated=True)
+        if _can_be_empty(body):
+            raise _UnsafeError("repeats what may match nothing")
+        ends = heads if operator == "POSSESSIVE_REPEAT" else heads | follow
+        if least != most and operator != "POSSESSIVE_REPEAT" and not heads.isdisjoint(follow):
+            raise _UnsafeError(
+                f"repeats what may also follow the repetition ({_shown(heads & follow)}): make the two differ, as"
+                ' "[^"]*" does where ".*" does not'
+            )
+        self.before(body, ends, repeated=True)
+        return heads | follow if least == 0 else heads
+
+    def _set(self, operator: str, argument: Any) -> Characters:
+        """Characters that a part of one character matches, as the engine itself has it."""
+        name = f"{operator} {argument}"
+        if name not in self._sets:
+            single = _PARSER.SubPattern(_PARSER.State(), [(getattr(_PARSER, operator), argument)])
+            self._sets[name] = frozenset(_COMPILER.compile(single, self._flags).findall(_ALL))
+        return self._sets[name]
+
+
+def _can_be_empty(body: Any) -> bool:
+    return bool(body.getwidth()[0] == 0)
+
+
+def _shown(characters: Characters) -> str:
+    shown = sorted(
+        (one for one in characters if one.isprintable()), key=lambda one: (not one.isalnum(), one)
+    ) or sorted(characters)
+    return f"such as {shown[0]!r}"

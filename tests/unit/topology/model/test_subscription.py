@@ -1,0 +1,18 @@
+"""Values of subscriptions that are judged one by one: what is refused, in words."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_core import PydanticCustomError
+
+from kodoctl.topology.model.subscription import checked_error_size, checked_pattern
+from kodoctl.topology.units import Size
+
+
+def test_patterns_and_sizes_of_error_texts() -> None:
+    assert checked_pattern("[0-9]{16}") == "[0-9]{16}"
+    assert checked_error_size(Size(2_048)) == Size(2_048)
+    with pytest.raises(PydanticCustomError, match="at most 2KiB"):
+        checked_error_size(Size(2_049))
+    with pytest.raises(PydanticCustomError, match="repeats what may also follow"):
+        checked_pattern("(a+)+$")

@@ -1,0 +1,52 @@
+"""Safe patterns: what may keep a worker busy for ever is refused, and what is accepted is quick on the worst texts."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from kodo_consumer.core.error_text import WINDOW
+
+from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
+
+SAFE = [
+    r"\b\d{13,16}\b", r"\d{4}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}", r"[\w.+-]+@[\w-]+(\.[\w-]+)+", r"(?i)bearer [\w.~+/-]+=*",
+    r"(?i)(password|passwd|token|secret)=\S+", r"(?<=token=)\S+", r"(?<!x)[A-Z]{2}\d{2}", r'"token": "[^"]*"', r"(?:ab|cd)*e",
+    r"eyJ[\w-]+\.[\w-]+\.[\w-]+", r"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----", r"a++a", r"(?>a+)b", r"\w+\b", r"a{0}b",
+    r"x(?:[ab]c|d)?e", r"^.+$",
+]  # fmt: skip
+REFUSED = {
+    r"(a+)+$": "repeats what may also follow the repetition (such as 'a')",
+    r"(a|a)*b": "alternatives in a repetition that begin alike",
+    r"(x+x+)+y": "repeats what may also follow",
+    r"\n+\n": "such as '\\n'",
+    r".*secret.*": "such as 's'",
+    r".*?x": 'as "[^"]*" does',
+    r"(a*)*b": "repeats what may match nothing",
+    r"(?=a)b": "looks ahead",
+    r"(?!a)b": "looks ahead",
+    r"(a)\1": "refers back to a group",
+    r"(a)?b(?(1)c|d)": "depends on a group",
+    r"((?i:a))": "changes its flags within",
+    r"a*": "can match no character at all",
+    r"(": "is no regular expression: missing )",
+    r"[[a]": "is no regular expression: ",
+    "|".join(f"a{chr(97 + n)}" for n in range(20)).replace("aa", "b"): "too many alternatives that begin alike",
+    "a" * (MAX_PATTERN + 1): "has 501 characters",
+}
+
+
+@pytest.mark.parametrize("pattern", SAFE)
+def test_a_safe_pattern_is_quick_on_the_worst_texts(pattern: str) -> None:
+    assert pattern_problem(pattern) == ""
+    compiled = re.compile(pattern)
+    for piece in ("a", "ab", "a.a", "1", "1 ", "@a", "token=", "ab\n", '"token": "', "-----BEGIN A-----x"):
+        began = time.process_time()
+        compiled.sub("", (piece * WINDOW)[:WINDOW])
+        assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize(("pattern", "said"), REFUSED.items())
+def test_a_pattern_that_could_take_for_ever_is_refused_with_a_reason(pattern: str, said: str) -> None:
+    assert said in pattern_problem(pattern)
