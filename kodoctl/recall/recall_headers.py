@@ -52,6 +52,8 @@ def released_properties(
     """
     kept = _with_origin(letter, _WAITED)
     kept[properties.RELEASE] = release_id
+    if not letter.number(properties.HOP):
+        kept[properties.HOP] = "1"  # else routes would take it for a new message
     if ready:
         kept[properties.FOR] = subscription
     if due:

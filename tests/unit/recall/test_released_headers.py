@@ -30,6 +30,13 @@ def test_a_message_that_no_worker_moved_gets_its_origin() -> None:
     assert (found[control.ORIGIN_ID], found[control.ORIGIN_TOPIC]) == ("1:7:0:-1", DEAD)
 
 
+def test_a_message_that_no_route_shall_see_again_counts_as_moved() -> None:
+    for hops, expected in ((None, "1"), ("0", "1"), ("no", "1"), ("7", "7")):
+        properties = {} if hops is None else {control.HOP: hops}
+        found = released_properties(letter(properties=properties), "x", "billing", due=0, ready=True)
+        assert found[control.HOP] == expected
+
+
 def test_a_recall_of_a_released_message_that_died_begins_anew() -> None:
     found = recalled_properties(letter(properties=WAITED), "id", "billing", ready=False)
     assert control.RELEASE not in found
