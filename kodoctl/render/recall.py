@@ -4,7 +4,7 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import age_text, many, time_text
@@ -34,6 +34,11 @@ _LEFT_OUT: Final = {
     "nowhere": "with no lane to go to",
     "due": "due already: workers get them as soon as they read the lane",
 }
+_WAITING_LEFT_OUT: Final = {
+    "already": "sent or discarded before, and acknowledged with this plan",
+    "unfinished": "begun by another plan that is not finished: run its `waiting apply` again",
+    "repeat": "copies of a chosen message: acknowledged with it, not sent",
+}
 _SHOWN: Final = 100  # characters of a text in a list
 
 
@@ -58,7 +63,7 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     yield from _counts("tenant", summary["by_tenant"])
     yield from _counts("age", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
-    yield from _left_out(summary)
+    yield from _left_out(summary, _LEFT_OUT | _WAITING_LEFT_OUT if lane else _LEFT_OUT)
     yield from _plan_verdict(document)
 
 
@@ -100,15 +105,13 @@ def _samples(samples: list[LetterSample], now: int) -> Iterator[Line]:
     yield Line()
 
 
-def _left_out(summary: RecallSummary) -> Iterator[Line]:
+def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line]:
     if not summary["left_out"]:
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
         said = (
-            "copy of a chosen letter: acknowledged with it, not sent"
-            if (word, count) == ("repeat", 1)
-            else _LEFT_OUT[word]
+            "copy of a chosen letter: acknowledged with it, not sent" if (word, count) == ("repeat", 1) else words[word]
         )
         yield Line(f"    {count:,} {said}", "yellow", hang=6)
     for why, count in summary["not_editable"].items():

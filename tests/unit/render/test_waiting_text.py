@@ -59,3 +59,30 @@ def test_a_lane_that_is_due_later_and_names_that_steer_terminals() -> None:
     text = lines(document(lanes=[lane], groups=[group]))
     assert any("in 1 min" in line for line in text)
     assert not any("\x1b" in line for line in text)
+
+
+def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> None:
+    from dataclasses import replace
+
+    from kodoctl.recall import recall_plan_file
+    from kodoctl.recall.recall_plan import RecallAction
+    from kodoctl.render.recall import recall_plan_lines, recall_report_lines
+    from tests.unit.recall.test_plan_file import PLAN
+
+    plan = replace(PLAN, action=RecallAction.MOVE, lane="L1/retrying", edit=None)
+    shown = recall_plan_file.to_json(plan)
+    shown["summary"] = {**shown["summary"], "left_out": {"unfinished": 2, "already": 1, "due": 3}}
+    text = "\n".join(line.text for line in recall_plan_lines(shown, "context dev"))
+    assert "Move of waiting messages: orders / billing" in text
+    assert "(L1/retrying)" in text
+    assert "run its `waiting apply` again" in text
+    assert "--again" not in text
+    assert "to move" in text
+    report: Any = {
+        "format_version": 1, "run": "r", "action": "move", "complete": False, "sent": 1, "had_already": 0, "discarded": 0,
+        "before": 0, "already": 2, "acknowledged": 1, "unacknowledged": 1, "gone": 1, "in_doubt": 0, "refused": [], "unclear": [],
+        "elsewhere": [], "interrupted": False, "seconds": 1.0,
+    }  # fmt: skip
+    told = "\n".join(line.text for line in recall_report_lines(report, "message"))
+    assert "2 messages of the plan sent by an earlier attempt" in told
+    assert "letter" not in told
