@@ -18,7 +18,7 @@ from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.recall_apply import ApplyFlags, HashOption, MaxAge, RateOption, TopologyFile, apply_plan
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output
 from kodoctl.console import command, tell
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import LockedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -72,6 +72,10 @@ def _paused(session: Session, plan: RecallPlan, wait: int) -> Iterator[list[Send
     reports: list[SendReport] = []
     try:
         yield reports
+    except LockedError:  # before anything was sent
+        if text := pause.give_up():
+            tell(text)
+        raise
     except BaseException:
         tell(pause.keep())
         raise

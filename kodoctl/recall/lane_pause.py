@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import RefusedError, error
+from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
 from kodoctl.formatting import duration_text, time_text
 from kodoctl.protocol.overrides import MAX_TEXT, Override, OverrideKind, until_text, with_override
 from kodoctl.pulsar.topic_stats import read_stats
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LASTS_MS: Final = 24 * 3_600_000  # the order ends by itself, should nobody run the command again
 _LEAST_MS: Final = 600_000  # what is left of somebody else's order
+_BY: Final = "kodoctl waiting apply, run "  # the reason of orders that this gives
 _POLL_S: Final = 0.5
 _SHOWN: Final = 5  # consumers that are named
 _REMEDY: Final = (
@@ -48,7 +49,7 @@ class LanePause:
 
     def __init__(self, plan: RecallPlan, admin: Admin, store: OverrideStore, who: str, clock: PauseClock) -> None:
         self._plan, self._admin, self._store, self._clock = plan, admin, store, clock
-        self._who, self._why = who[:MAX_TEXT], f"kodoctl waiting apply, run {plan.run}"
+        self._who, self._why = who[:MAX_TEXT], f"{_BY}{plan.run}"
         self._is_new = False
 
     def begin(self, wait: int) -> None:
@@ -70,9 +71,19 @@ class LanePause:
         self._take_back()
         return ""
 
+    def give_up(self) -> str:
+        """Ends an order that is new, as nothing was sent; else the reason why it stays."""
+        if not self._is_new:
+            return self.keep()
+        self._take_back()
+        return ""
+
     def keep(self) -> str:
         """What people must know while the lane stays paused."""
-        found = self._standing(self._store.read(self._clock.now()))
+        try:
+            found = self._standing(self._store.read(self._clock.now()))
+        except KodoctlError:  # the failure that is told already may be this one
+            found = None
         until = f" until {until_text([found])}" if found else ""
         return (
             f"{self._plan.lane} stays paused{until}: run the same command again, which ends the pause. Resumed before"
@@ -82,6 +93,9 @@ class LanePause:
     def _give(self) -> None:
         now = self._clock.now()
         standing = self._standing(self._store.read(now))
+        if standing is not None and standing.why.startswith(_BY) and standing.why != self._why:
+            detail = f"{self._plan.lane} is paused by run {standing.why.removeprefix(_BY)} of {standing.who}: run its `waiting apply` again until it is complete, or resume the lane if it never will be; nothing was sent"
+            raise LockedError(error("K563", "another recall is running", detail))
         if standing is not None and standing.why != self._why:  # of a person, who ends it
             if standing.until - now < _LEAST_MS:
                 detail = f"the pause of {self._plan.lane} by {standing.who} ends at {time_text(standing.until)}: pause it for longer, or resume it; nothing was sent"

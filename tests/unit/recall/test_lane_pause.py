@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from kodoctl.errors import RefusedError
+from kodoctl.errors import LockedError, RefusedError
 from kodoctl.protocol.overrides import Override, OverrideKind, parse, printed
 from kodoctl.pulsar import override_store
 from kodoctl.pulsar.admin import Reply
@@ -118,6 +118,34 @@ def test_the_pause_of_a_person_is_neither_changed_nor_ended() -> None:
     cluster.order(NOW + 60_000)
     with pytest.raises(RefusedError, match="a pause that ends too soon"):
         pause(cluster).begin(0)
+
+
+def test_what_another_run_paused_is_for_that_run_to_end() -> None:
+    cluster = Cluster()
+    other = cluster.order(NOW + 3_600_000, "kodoctl waiting apply, run 20260101-000000-aaaaaaaa")
+    with pytest.raises(LockedError) as caught:
+        pause(cluster).begin(0)
+    assert "run 20260101-000000-aaaaaaaa of me@here" in caught.value.diagnostics[0].detail
+    assert cluster.orders == (other,)
+
+
+def test_an_attempt_that_could_not_begin_ends_its_own_new_order_and_no_older_one() -> None:
+    cluster = Cluster()
+    made = pause(cluster)
+    made.begin(0)
+    again = pause(cluster)
+    again.begin(0)
+    assert "stays paused" in again.give_up()
+    assert made.give_up() == ""
+    assert cluster.orders == ()
+
+
+def test_an_order_that_cannot_be_read_does_not_hide_what_went_wrong() -> None:
+    cluster = Cluster()
+    made = pause(cluster)
+    made.begin(0)
+    cluster.properties["kodo-steer"] = "garbage"
+    assert made.keep().startswith("L1/retrying stays paused: run")
 
 
 def test_a_pause_that_somebody_ended_is_not_said_to_stand() -> None:
