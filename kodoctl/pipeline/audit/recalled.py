@@ -63,8 +63,9 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or `discarded`; and
-    (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was not read yet.
+    """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or
+    `discarded`; and (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was
+    not read yet.
     `letters`: result of `with_evidence`. `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
     before the last look at the lane, and no message or record that was read confirms it.
     """
