@@ -283,12 +283,15 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Name the connector with --conf, as `docs/how-to/object-stores.md` shows; S3 is s3a://BUCKET/FOLDER."),
     },
     "Parts of the cluster that do not answer": {
-        "K580": Code("part of a topic cannot be read",
-                     "Nothing was compared or written; try again once the broker's fail-over has ended, in a minute."),
+        "K580": Code("part of a topic cannot be read", "Nothing was compared or written; try again once the broker's fail-over has ended, in a minute."),
+    },
+    "Waiting messages": {
+        "K581": Code("unknown waiting lane", "Name a lane as `kodoctl waiting list` does."),
+        "K582": Code("the lane is still read", "Let those who read it end, or stop them; then run the command again."),
+        "K583": Code("a pause that ends too soon", "Pause the lane for longer, or resume it: the command pauses it itself."),
     },
     "Anything else": {
-        "K599": Code("a defect of kodoctl",
-                     "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),
+        "K599": Code("a defect of kodoctl", "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),
     },
     "The development broker": {
         "K601": Code("no Java found", "Install Java 17 or newer, or use Docker; the detail says how."),

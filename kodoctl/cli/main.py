@@ -26,6 +26,7 @@ from kodoctl.cli import (
     review_commands,
     status_command,
     topology_commands,
+    waiting_commands,
 )
 from kodoctl.console import run_application
 
@@ -50,6 +51,7 @@ ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)
 recall_commands.register(app)
+waiting_commands.register(app)
 peek_command.register(app)
 pipeline_commands.register(app)
 context_commands.register(app)

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -17,16 +18,17 @@ from kodoctl.cli.apply_flow import Approval, ask, confirm
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import read_plan_text
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, file_with, signing_keys
 from kodoctl.cli.terminal import interruptible, show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.documents.recall_document import RecallPlanDocument, RecallReportDocument
-from kodoctl.errors import ExitCode, RefusedError, UsageError, error
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
+    from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.recall_plan import RecallPlan
     from kodoctl.recall.sends_in_flight import ParallelSend, SendOptions, SendReport
@@ -87,19 +89,23 @@ def apply_plan(
     asked: ApplyFlags,
     output: Format,
     helped: Callable[[Attempt], ParallelSend] | None = None,
+    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> None:
-    """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
+    """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier;
+    `paused` surrounds the attempt and is told its report: it is there for plans of waiting messages, which alone are
+    carried out then.
+    """
     from kodoctl.recall import recall_plan_file
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
     per_second, signer, oldest = _rate(asked.rate), _signer(), _duration(asked.max_age)
-    found = _read(asked.plan)
+    found = _read(asked.plan, waiting=paused is not None)
     _check_age(found, oldest)
     form = recall_plan_file.to_json(found)
     with target.session() as session:
-        edit, largest = _check_files(session, found, asked.topology)
+        edit, largest, horizon = _check_files(session, found, asked.topology)
         check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
@@ -107,18 +113,21 @@ def apply_plan(
             return
         _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
-        report = _carry_out(session, found, edit, asked, per_second, signer, largest, helped)
+        with paused(session, found) if paused is not None else nullcontext([]) as reports:
+            attempt = (edit, asked, per_second, signer, largest, horizon)
+            report = _carry_out(session, found, *attempt, helped)
+            reports.append(report)
         shown = _report_json(report, found, time.monotonic() - began)
-    _tell(report, shown, output)
+    _tell(report, shown, output, "message" if found.lane else "letter")
 
 
-def _tell(report: SendReport, shown: RecallReportDocument, output: Format) -> None:
+def _tell(report: SendReport, shown: RecallReportDocument, output: Format, noun: str) -> None:
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown))
+        show_lines(recall_report_lines(shown, noun))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:
@@ -167,17 +176,23 @@ def _signer() -> Signer | None:
     return Signer.parse(keys.reveal()) if keys is not None else None
 
 
-def _read(file: str) -> RecallPlan:
+def _read(file: str, *, waiting: bool) -> RecallPlan:
     from kodoctl.recall import recall_plan_file
 
-    return recall_plan_file.loads(read_plan_text(file, "kodoctl recall plan …"), file)
+    maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
+    found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
+    if bool(found.lane) is not waiting:
+        what = "dead letters" if waiting else "waiting messages"
+        detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
+    return found
 
 
-def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int]]:
-    """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else. What it
-    says of payloads to be patched, and how large letters may be, by lane's topic.
+def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int], int]:
+    """The file must still stand for the plan's topics: messages go to lanes of their own ground, and nowhere else. What
+    it says of payloads to be patched, how large messages may be, by lane's topic, and how long they may wait (ms).
     """
-    from kodoctl.recall.destinations import fits
+    from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.topology.expand import declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
@@ -187,14 +202,24 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tu
         detail = f"{path}, which the plan was made from, is not here: name it with --topology"
         raise UsageError(error("K016", "cannot read file", detail))
     environment = plan.environment or (BASE if environments_of(read_files([path])) else None)
-    loaded, family = family_in(session, path, environment, plan.topic, plan.subscription)
+    loaded = file_with(session, path, environment, plan.topic)
+    horizon = 0
+    family: RecallSource
+    if plan.lane:
+        from kodoctl.recall.waiting_lanes import waiting_lanes
+
+        (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
+        family, horizon = lane, lane.horizon
+    else:
+        family = family_of(loaded, plan.topic, plan.subscription)
     lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
     if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
     sizes = declared_limits(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
-    return Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None, largest
+    edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
+    return edit, largest, horizon
 
 
 def _show(form: RecallPlanDocument, session: Session) -> None:
@@ -228,6 +253,7 @@ def _carry_out(
     per_second: float,
     signer: Signer | None,
     largest: Mapping[str, int],
+    horizon: int,
     helped: Callable[[Attempt], ParallelSend] | None,
 ) -> SendReport:
     from kodoctl.recall.cluster import RecallCluster
@@ -239,7 +265,13 @@ def _carry_out(
     second = "The same command again goes on, and sends nothing twice."
     with interruptible("waiting for the receipts of what was sent", second) as stop:
         orders = SendOptions(
-            RateLimit(per_second), command_target.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer
+            RateLimit(per_second),
+            command_target.who(),
+            lambda: int(time.time() * 1000),
+            stop,
+            _Progress(),
+            signer,
+            horizon=horizon,
         )
         helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
         ledger = DeltaLedger(asked.ledger)

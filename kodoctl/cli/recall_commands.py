@@ -123,7 +123,7 @@ def prepare_plan(
     from kodoctl.recall.recall_planner import RecallRequest, prepare
 
     now = int(time.time() * 1000)
-    named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
+    named = run or run_id(now)
     edit = patch_in(asked.edit, loaded, asked.topic) if asked.edit else None
     everything = asked.again or action is RecallAction.DISCARD
     with remembered(asked.store, family, again=everything) as done:
@@ -135,6 +135,11 @@ def prepare_plan(
         made = prepare(request, cluster, DeltaLedger(asked.ledger), fill)
     report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
     return made
+
+
+def run_id(now: int) -> str:
+    """The id of a new plan, of `now` in ms since the epoch."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
 
 
 @contextmanager

@@ -98,14 +98,22 @@ def family_in(
     """
     from kodoctl.recall.destinations import family_of
 
+    chosen = file_with(session, path, env, topic)
+    return chosen, family_of(chosen, topic, subscription)
+
+
+def file_with(session: Session, path: str, env: str | None, topic: str | None) -> LoadedTopology:
+    """The file, or the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
     desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]
     having = [one for one in topologies if topic in one.spec.topics]
     if len(having) > 1:
         detail = f"{', '.join(one.source.name for one in having)} have a topic {topic!r}: name one file"
         raise UsageError(error("K569", "more than one file has the topic", detail))
-    chosen = (having or topologies)[0]
-    return chosen, family_of(chosen, topic, subscription)
+    if topic is None and len(topologies) > 1:
+        detail = f"{', '.join(one.source.name for one in topologies)}: name one file, or a --topic"
+        raise UsageError(error("K569", "more than one file has the topic", detail))
+    return (having or topologies)[0]
 
 
 def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:

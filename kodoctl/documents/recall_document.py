@@ -61,7 +61,9 @@ class RecallSummary(TypedDict):
 
 
 class RecallPlanDocument(TypedDict):
-    """A recall plan. `seal`: SHA-256 of everything else; `edit`: a JSON merge patch for payloads."""
+    """A recall plan. `seal`: SHA-256 of everything else; `edit`: a JSON merge patch for payloads; `lane`: the waiting
+    lane of its messages, left out for dead letters.
+    """
 
     format_version: int
     kodoctl_version: str
@@ -87,6 +89,7 @@ class RecallPlanDocument(TypedDict):
     letters: list[PlannedLetterRow]
     settle: list[SettledLetter]
     summary: RecallSummary
+    lane: NotRequired[str]
     seal: NotRequired[str]
 
 

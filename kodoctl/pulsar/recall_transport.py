@@ -35,13 +35,16 @@ Where = tuple[int, int, int, int]
 
 
 class RecalledMessage(NamedTuple):
-    """A message to send. `event_time` in ms since the epoch, 0 = none; `payload` None: a tombstone."""
+    """A message to send. `event_time` and `due` (not to be delivered before) in ms since the epoch, 0 = none; `payload`
+    None: a tombstone.
+    """
 
     payload: bytes | None
     properties: Mapping[str, str]
     key: str
     ordering_key: str
     event_time: int
+    due: int = 0
 
 
 class Receipt(NamedTuple):
@@ -158,7 +161,7 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
             )
         except pulsar.ConsumerBusy:
             if time.monotonic() >= deadline:
-                detail = f"somebody reads {subscription} of {part}: another recall, or a consumer made by hand"
+                detail = f"somebody reads {subscription} of {part}: another attempt, or a consumer made by hand"
                 raise LockedError(error("K563", "another recall is running", detail)) from None
             time.sleep(_AGAIN)
         except pulsar.PulsarException as problem:
@@ -199,6 +202,7 @@ class DedupProducer:
                 partition_key=message.key or None,
                 ordering_key=message.ordering_key or None,
                 event_timestamp=message.event_time or None,
+                deliver_at=message.due or None,
                 sequence_id=number,
                 disable_replication=True,  # it died in this cluster; the others handle their own copy
             )

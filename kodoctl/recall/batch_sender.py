@@ -15,15 +15,16 @@ from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Rece
 from kodoctl.recall.ledger_entries import ledger_entry
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
-from kodoctl.recall.recall_headers import believed, recalled_properties
+from kodoctl.recall.recall_headers import believed, due_time, recalled_properties, released_properties
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
-from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
+from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.send_receipts import ReceiptTracker
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.plan_ledger import PlanLedger
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch, SendOptions, SendReport
 
 
@@ -66,7 +67,7 @@ class BatchSender:
         """Records and sends; receipts come later, on threads of the client."""
         if not batch.messages:
             return
-        if self._plan.action is RecallAction.DISCARD:
+        if not self._plan.action.sends:
             for message in batch.messages:
                 message.finish(RecallEvent.DISCARDED, note=self._plan.because)
             self._report.discarded += len(batch.messages)
@@ -81,7 +82,7 @@ class BatchSender:
             return []
         self._receipts.wait(batch)
         self._report.in_doubt += batch.on_their_way
-        if self._plan.action is RecallAction.SEND:
+        if self._plan.action.sends:
             self._count(batch.messages)
         finished = [message for message in batch.messages if message.outcome is not None]
         self._ledger.append([self._entry(one, one.outcome) for one in finished if one.outcome is not None])
@@ -121,10 +122,16 @@ class BatchSender:
         """The message as it is sent, its headers signed where there is a signer."""
         plan, letter, lane = self._plan, believed(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
-        properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)
+        if plan.lane:
+            waits_on = plan.action is RecallAction.MOVE and not lane.ready
+            due = due_time(letter, self._options.clock(), self._options.horizon) if waits_on else 0
+            properties = released_properties(letter, recall_id, plan.subscription, due=due, ready=lane.ready)
+        else:
+            due = 0
+            properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)
         if signer is not None:
             properties = signer.signed(lane.topic, message.payload, properties)
-        return RecalledMessage(message.payload, properties, letter.key, letter.ordering_key, letter.event_time)
+        return RecalledMessage(message.payload, properties, letter.key, letter.ordering_key, letter.event_time, due)
 
     def _count(self, messages: list[InFlightMessage]) -> None:
         for message in messages:

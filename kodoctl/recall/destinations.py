@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
+from kodoctl.protocol import properties
+from kodoctl.recall.recall_plan import ledger_key, mark_of
 from kodoctl.topology import defaults
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 
@@ -31,7 +33,7 @@ class TargetPartition:
 @dataclass(frozen=True, slots=True)
 class RecallSource:
     """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
-    sent.
+    sent. `lane`: the waiting lane that its messages are in, such as `L1/retrying`; "": they are dead letters.
     """
 
     name: str
@@ -44,11 +46,36 @@ class RecallSource:
     holder: str = HOLDER
     retrying: Mapping[Level, TargetPartition] = field(default_factory=dict)
     ready: Mapping[Level, TargetPartition] = field(default_factory=dict)
+    lane: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Property with the id of the plan's entry that sent a message."""
+        return mark_of(self.lane)
+
+    @property
+    def ledger_key(self) -> str:
+        """Name of the source in the ledger."""
+        return ledger_key(self.dead_topic, self.lane, self.holder)
+
+    @property
+    def targets(self) -> tuple[TargetPartition, ...]:
+        """Lanes that messages may be sent to."""
+        return (*self.retrying.values(), *self.ready.values())
 
     @property
     def named_in_full(self) -> str:
         """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
         return f"{TopicName.parse(self.dead_topic).namespace}/{self.ground}:{self.subscription}"
+
+    def is_for(self, given: Mapping[str, str]) -> bool:
+        """True if a message with these properties is for this subscription, not for another that reads the topic."""
+        return given.get(properties.FOR, self.subscription) == self.subscription
+
+    @property
+    def target_name(self) -> str | None:
+        """The lane that was chosen for all messages, by its name; None: each has its own."""
+        return None
 
     def lane_of(self, died_in: str | None, to: Level | None) -> TargetPartition | None:
         """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is
@@ -68,7 +95,7 @@ def _level(text: str | None) -> Level:
 
 def family_of(topology: LoadedTopology, topic: str, subscription: str) -> RecallSource:
     """Raises UsageError for names the file does not have, and for a subscription without dead letters."""
-    ground, spec = _found(topology, topic, subscription)
+    ground, spec = found_subscription(topology, topic, subscription)
     dead = defaults.dead_letter(spec)
     if dead is None:
         detail = f"{topic} / {subscription} has `dead_letter: false`: its failed messages stay in their lanes"
@@ -111,7 +138,8 @@ def check_target(family: RecallSource, to: Level | None) -> None:
         raise UsageError(error("K555", "nowhere to send to", detail))
 
 
-def _found(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
+def found_subscription(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
+    """A subscription and its ground topic in the file. Raises UsageError."""
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
@@ -136,7 +164,7 @@ def fits(
     problems = []
     if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):
         problems.append(f"{dead_topic} of {name} is not where the file keeps these dead letters: {family.dead_topic}")
-    declared = {lane.topic: lane for lane in (*family.retrying.values(), *family.ready.values())}
+    declared = {lane.topic: lane for lane in family.targets}
     for topic, ready, partitions in sorted(set(lanes)):
         lane = declared.get(topic)
         if lane is None or lane.ready is not ready:

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
-from kodoctl.recall.recall_plan import RecallAction, RecallPlan
 from kodoctl.recall.recovery import Recovery
 
 if TYPE_CHECKING:
+    from kodoctl.recall.recall_plan import RecallPlan
     from kodoctl.recall.sends_in_flight import InFlightMessage, SendOptions, UnsentCopy
 
 _DECIDED: Final = {
@@ -31,10 +31,10 @@ def ledger_entry(
         run=plan.run,
         event=event,
         recall_id=one.recall_id,
-        dead_topic=plan.dead_topic,
+        dead_topic=plan.ledger_key,
         position=str(one.position),
         at=options.clock(),
-        lane=plan.lanes[one.lane].part if plan.action is RecallAction.SEND else "",
+        lane=plan.lanes[one.lane].part if plan.action.sends else "",
         number=one.number,
         receipt=message.receipt,
         note=begins if intent else message.note,
@@ -53,7 +53,7 @@ def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, option
     note = f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id"
     status = sent._replace(position=str(position), at=options.clock(), note=note, published=published)
     return RecallEntry(
-        recall_id=plan.recall_id_of(further.letter), dead_topic=plan.dead_topic, who=options.who, **status._asdict()
+        recall_id=plan.recall_id_of(further.letter), dead_topic=plan.ledger_key, who=options.who, **status._asdict()
     )
 
 
@@ -65,4 +65,4 @@ def recovery_entry(
     """
     event, note = _DECIDED[verdict]
     status = doubt._replace(event=event, at=now, receipt=place, note=note)
-    return RecallEntry(recall_id=letter, dead_topic=plan.dead_topic, **status._asdict())
+    return RecallEntry(recall_id=letter, dead_topic=plan.ledger_key, **status._asdict())

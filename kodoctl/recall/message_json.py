@@ -51,6 +51,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.PARENT: _always("the message whose handler sent this one"),
     properties.RECALL: _always("sent by a recall"),
     properties.AGAIN: _always("by a recall that sends again what is done: handled once for it"),
+    properties.RELEASE: _always("released or moved while it waited"),
     properties.ENCRYPTION: _always("what the owner of its key needs to read the payload"),
     properties.SCHEMA: _always("schema version of the payload"),
 }

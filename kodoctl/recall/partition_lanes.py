@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.formatting import many
-from kodoctl.protocol import properties
 from kodoctl.recall.ledger_entries import recovery_entry
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recovery import LaneScan, Recovery, recover
@@ -88,7 +87,7 @@ def settle_doubts(
         if not doubts:
             continue
         watermark, highest = lane.last_number, booked.get(lane.part, 0)
-        read_back = _read_back(cluster, lane.part, doubts)
+        read_back = _read_back(cluster, lane.part, doubts, plan.mark)
         age = now - min(one.at for one in doubts.values())
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
         for recall_id, verdict in recover(numbers, watermark, highest, age, read_back).items():
@@ -98,7 +97,7 @@ def settle_doubts(
     return found
 
 
-def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus]) -> LaneScan:
+def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus], mark: str) -> LaneScan:
     """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
     whoever moved it on kept its recall id.
     """
@@ -110,7 +109,7 @@ def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterSta
     found: dict[str, str] = {}
     try:
         for stored in cluster.read_all(facts, begin if begin[0] >= 0 else None):
-            if (recall_id := stored.properties.get(properties.RECALL, "")) in doubts:
+            if (recall_id := stored.properties.get(mark, "")) in doubts:
                 found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:
         return LaneScan()

@@ -1,5 +1,5 @@
-"""Headers of a recalled message: those of the dead letter, except those that its way to the dead letter topic left on
-it.
+"""Headers of a message that is sent: of a recalled one those of the dead letter, except those that its way to the dead
+letter topic left on it; of a released or moved one all it had, except what tells it to wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from kodoctl.recall.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
     *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
-    properties.RECALL, properties.AGAIN, properties.SIGNATURE, properties.ERROR, properties.ERROR_STACK,
+    properties.RECALL, properties.AGAIN, properties.RELEASE, properties.SIGNATURE, properties.ERROR,
+    properties.ERROR_STACK,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
+_WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, properties.SIGNATURE})
 
 
 def believed(letter: DeadLetter, signer: Signer | None) -> DeadLetter:
@@ -33,14 +35,46 @@ def recalled_properties(
     reads, the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop
     would. `again`: whoever remembers it as done is to handle it once more for this recall.
     """
-    kept = {name: value for name, value in letter.properties.items() if name not in RESET}
-    if properties.ORIGIN_ID not in kept:
-        kept[properties.ORIGIN_ID] = str(letter.position)
-        kept[properties.ORIGIN_TOPIC] = letter.topic
-        kept[properties.ORIGIN_TIME] = str(letter.publish_time)
+    kept = _with_origin(letter, RESET)
     kept[properties.RECALL] = recall_id
     if again:
         kept[properties.AGAIN] = "1"
     if ready:
         kept[properties.FOR] = subscription
+    return kept
+
+
+def released_properties(
+    letter: DeadLetter, release_id: str, subscription: str, *, due: int, ready: bool
+) -> Mapping[str, str]:
+    """Counters and everything else travel unchanged: the message is where it was, only not for as long. `due`: 0, or
+    when it is due in a waiting lane that it is moved to, ms since the epoch. A limiter's reservation stays: a refusal
+    before that moment is no attempt.
+    """
+    kept = _with_origin(letter, _WAITED)
+    kept[properties.RELEASE] = release_id
+    if not letter.number(properties.HOP):
+        kept[properties.HOP] = "1"  # else routes would take it for a new message
+    if ready:
+        kept[properties.FOR] = subscription
+    if due:
+        kept[properties.DUE] = str(due)
+    return kept
+
+
+def due_time(letter: DeadLetter, now: int, horizon: int) -> int:
+    """When a message is due that goes on waiting: as it says itself, but no later than `horizon` ms from now, which is
+    what its topics are made for; 0: now.
+    """
+    due = min(letter.number(properties.DUE) or 0, now + horizon)
+    return due if due > now else 0
+
+
+def _with_origin(letter: DeadLetter, without: frozenset[str]) -> dict[str, str]:
+    """The headers of a message except some. One that no worker moved gets its origin here, as a first hop would."""
+    kept = {name: value for name, value in letter.properties.items() if name not in without}
+    if properties.ORIGIN_ID not in kept:
+        kept[properties.ORIGIN_ID] = str(letter.position)
+        kept[properties.ORIGIN_TOPIC] = letter.topic
+        kept[properties.ORIGIN_TIME] = str(letter.publish_time)
     return kept

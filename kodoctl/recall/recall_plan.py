@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodoctl.protocol import properties
+
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import RecallSummary
     from kodoctl.recall.stored_message import Position
@@ -24,10 +26,19 @@ RECALL_ID: Final = 32  # hexadecimal digits
 
 
 class RecallAction(StrEnum):
-    """Action on the chosen dead letters."""
+    """Action on the chosen messages. Dead letters are sent back or discarded; waiting ones are released (sent to their
+    own lane, due at once), moved to another lane, or discarded.
+    """
 
     SEND = "send"
     DISCARD = "discard"
+    RELEASE = "release"
+    MOVE = "move"
+
+    @property
+    def sends(self) -> bool:
+        """True if messages are sent before they are acknowledged."""
+        return self is not RecallAction.DISCARD
 
 
 class ExclusionReason(StrEnum):
@@ -42,6 +53,7 @@ class ExclusionReason(StrEnum):
     UNREADABLE = "unreadable"
     NOT_EDITABLE = "not_editable"
     NOWHERE = "nowhere"
+    DUE = "due"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,8 @@ class PlannedLetter:
 @dataclass(frozen=True)
 class RecallPlan:
     """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
-    recall sent or discarded, which the holder still has.
+    recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of which
+    `dead_topic` is the topic and `holder` the subscription; "": they are dead letters.
     """
 
     action: RecallAction
@@ -110,11 +123,22 @@ class RecallPlan:
     letters: tuple[PlannedLetter, ...]
     settle: tuple[LetterRef, ...]
     summary: RecallSummary
+    lane: str = ""
 
     @property
     def producer(self) -> str:
         """The name under which a lane's broker counts this plan's numbers."""
         return f"kodo-recall-{self.run}"
+
+    @property
+    def mark(self) -> str:
+        """Property with the id of the plan's entry that sent a message."""
+        return mark_of(self.lane)
+
+    @property
+    def ledger_key(self) -> str:
+        """Name of the source in the ledger."""
+        return ledger_key(self.dead_topic, self.lane, self.holder)
 
     def age(self, now: int) -> int:
         """Milliseconds since it was made; 0 where the clock that made it was ahead."""
@@ -122,12 +146,24 @@ class RecallPlan:
 
     def recall_id_of(self, letter: LetterRef) -> str:
         """The name of a letter's recall by this plan."""
-        return recall_id(self.dead_topic, *letter, self.run if self.again else "")
+        return recall_id(self.ledger_key, *letter, self.run if self.again else "")
 
     @property
     def empty(self) -> bool:
         """True if there is nothing to send, to discard or to acknowledge."""
         return not self.letters and not self.settle
+
+
+def mark_of(lane: str) -> str:
+    """Property with the id of the plan's entry that sent a message; `lane`: the waiting lane it was in, "": none."""
+    return properties.RELEASE if lane else properties.RECALL
+
+
+def ledger_key(topic: str, lane: str, holder: str) -> str:
+    """Name of a source of messages in the ledger. A ready topic (of a backup level) is read by several subscriptions,
+    each with its own entries.
+    """
+    return f"{topic}/{holder}" if lane.endswith("/ready") else topic
 
 
 def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:

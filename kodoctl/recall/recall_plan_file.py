@@ -32,9 +32,9 @@ _POSITION: Final = {"type": "string", "pattern": r"^-?\d+:-?\d+:\d+:-?\d+$"}
 _COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
 
 
-def _object(properties: Json, *, optional: Json | None = None) -> Json:
-    known = {**properties, **(optional or {})}
-    return {"type": "object", "additionalProperties": False, "properties": known, "required": sorted(properties)}
+def _object(properties: Json, optional: frozenset[str] = frozenset()) -> Json:
+    required = sorted(properties.keys() - optional)
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
 
 
 _DATED: Final[Json] = {"type": "array", "items": _object({"position": _POSITION, "published": _COUNT})}
@@ -76,9 +76,11 @@ SCHEMA: Final[Json] = {
             "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
             "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
             "not_editable": _COUNTS,
-        }, optional={"by_cause": _COUNTS}),
+            "by_cause": _COUNTS,
+        }, frozenset({"by_cause"})),
+        "lane": _TEXT,
         "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    }),
+    }, frozenset({"lane"})),
 }  # fmt: skip
 
 
@@ -110,6 +112,8 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
         "settle": _dated(plan.settle),
         "summary": plan.summary,
     }
+    if plan.lane:
+        document["lane"] = plan.lane
     document["seal"] = seal_of(document)
     return document
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
 from kodoctl.recall.partition_lanes import check_deduplication
 from kodoctl.recall.recall_ledger import RecallLedger, latest_status
-from kodoctl.recall.recall_plan import MAX_LETTERS, RecallAction, RecallPlan
+from kodoctl.recall.recall_plan import MAX_LETTERS, RecallPlan
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.topology.names import TopicName
 
@@ -44,12 +44,12 @@ def prepare(
     if not 1 <= request.limit <= MAX_LETTERS:
         detail = f"--limit {request.limit}: from 1 to {MAX_LETTERS:,}; more letters are more plans"
         raise UsageError(error("K567", "not a number of letters", detail))
-    if request.action is RecallAction.SEND:
+    if request.action.sends and not family.lane:
         check_target(family, request.to)
     if request.edit is not None and family.payload_type == "avro":
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
-    request = replace(request, known=latest_status(ledger.entries(family.dead_topic)))
+    request = replace(request, known=latest_status(ledger.entries(family.ledger_key)))
     selection = LetterSelection(request)
     if fill is not None:
         fill(request, selection)
@@ -72,7 +72,7 @@ def prepare(
         dead_partitions=family.dead_partitions,
         holder=family.holder,
         where=request.condition.text,
-        to=request.to.value if request.to else None,
+        to=request.to.value if request.to else family.target_name,
         limit=request.limit,
         again=request.again,
         because=request.because,
@@ -81,11 +81,12 @@ def prepare(
         letters=letters,
         settle=settle,
         summary=summary,
+        lane=family.lane,
     )
 
 
-def held_letters(family: RecallSource, cluster: RecallCluster) -> Iterator[DeadLetter]:
-    """Dead letters that the holder has not acknowledged, oldest first in each partition; entries without a message go to
+def held_letters(family: RecallSource, cluster: RecallCluster) -> Generator[DeadLetter]:
+    """Messages that the holder has not acknowledged, oldest first in each partition; entries without a message go to
     `unread`.
     """
     for number in range(family.dead_partitions):
@@ -96,7 +97,9 @@ def held_letters(family: RecallSource, cluster: RecallCluster) -> Iterator[DeadL
             raise no_holder(part, family.holder)
         for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None, cluster.unread):
             if not cursor.has((stored.ledger, stored.entry)):
-                yield letter_of(stored, family.dead_topic, family.fair_by)
+                letter = letter_of(stored, family.dead_topic, family.fair_by)
+                if not family.lane or family.is_for(letter.properties):
+                    yield letter
         cluster.unread.leave_out(part, cursor)
 
 

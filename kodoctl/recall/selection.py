@@ -100,9 +100,9 @@ class LetterSelection:
         """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
         id and are not in the ledger need not be added.
         """
-        if mark := letter.properties.get(properties.RECALL):
+        if mark := letter.properties.get(self._asked.family.mark):
             self._seen_recalls.add(mark)
-        standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position, letter.publish_time))
+        standing = self._asked.known.get(recall_id(self._asked.family.ledger_key, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
             self._settle.append(LetterRef(letter.position, letter.publish_time))
         if not chosen:
@@ -138,8 +138,10 @@ class LetterSelection:
             return ExclusionReason.ALREADY if standing.settled else ExclusionReason.UNFINISHED
         if asked.action is RecallAction.DISCARD:
             return None
-        if properties.RECALL in letter.properties and not asked.again:
+        if properties.RECALL in letter.properties and not (asked.again or asked.family.lane):
             return ExclusionReason.RECALLED
+        if asked.action is RecallAction.RELEASE and (letter.number(properties.DUE) or 0) <= asked.condition.now:
+            return ExclusionReason.DUE
         if asked.family.lane_of(letter.level, asked.to) is None:
             return ExclusionReason.NOWHERE
         if asked.edit is not None:
@@ -153,13 +155,13 @@ class LetterSelection:
     def _take(self, letter: DeadLetter) -> None:
         """Copies of one message are one recall: a crash of a worker can leave two."""
         name = (letter.identity, letter.digest)
-        if self._asked.action is RecallAction.SEND and name in self._candidates:
+        if self._asked.action.sends and name in self._candidates:
             self._repeats.setdefault(name, []).append(LetterRef(letter.position, letter.publish_time))
             self._left_out[ExclusionReason.REPEAT] += 1
         elif len(self._candidates) >= self._asked.limit:
             self._left_out[ExclusionReason.BEYOND] += 1
         else:
-            unique = name if self._asked.action is RecallAction.SEND else (str(letter.position), "")
+            unique = name if self._asked.action.sends else (str(letter.position), "")
             self._candidates[unique] = self._candidate(letter)
 
     def _candidate(self, letter: DeadLetter) -> _Candidate:
@@ -168,9 +170,9 @@ class LetterSelection:
         return _Candidate(
             position=letter.position,
             published=letter.publish_time,
-            recall_id=recall_id(asked.family.dead_topic, letter.position, letter.publish_time, salt),
+            recall_id=recall_id(asked.family.ledger_key, letter.position, letter.publish_time, salt),
             digest=letter.digest,
-            lane=_lane(asked, letter) if asked.action is RecallAction.SEND else None,
+            lane=_lane(asked, letter) if asked.action.sends else None,
             reason=letter.reason or "(none)",
             cause=letter.cause or "(none)",
             tenant=letter.tenant,
@@ -224,6 +226,9 @@ class LetterSelection:
 def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlannedPartition:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
+    if asked.family.lane:
+        partition = partition_of(letter.position.partition, letter.key or letter.identity, lane.partitions)
+        return PlannedPartition(lane.topic, partition, lane.ready, lane.partitions)
     origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
     came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
     partition = partition_of(came_from, letter.key or letter.identity, lane.partitions)

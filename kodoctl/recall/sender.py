@@ -36,12 +36,12 @@ from kodoctl.recall.ledger_entries import copy_entry
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
-from kodoctl.recall.recall_plan import PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport, UnsentCopy
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import ReadMessage
     from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # messages recorded together by default: a crash leaves twice as many in doubt
@@ -61,12 +61,12 @@ class RecallSender:
         helpers: ParallelSend | None = None,
     ) -> None:
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
-        self._sends = plan.action is RecallAction.SEND
+        self._sends = plan.action.sends
         self._chosen = {one.position: one for one in plan.letters}
         self._further = {one.position: UnsentCopy(one) for one in plan.settle}
         self._further |= {copy.position: UnsentCopy(copy, one) for one in plan.letters for copy in one.repeats}
         self.report = SendReport()
-        self._ledger = PlanLedger(ledger, plan.dead_topic)
+        self._ledger = PlanLedger(ledger, plan.ledger_key)
         self._partitions = DeadLetterPartitions(plan, cluster, options, (*self._chosen, *self._further))
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0

@@ -49,7 +49,8 @@ class SendReport:
 class SendOptions:
     """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
     `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
-    usual; `holds` False: the dead letters are held by another process, which acknowledges them, too.
+    usual; `holds` False: the dead letters are held by another process, which acknowledges them, too; `horizon`: ms that
+    a message may wait at most.
     """
 
     pace: RateLimit
@@ -60,6 +61,7 @@ class SendOptions:
     signer: Signer | None = None
     at_once: int | None = None
     holds: bool = True
+    horizon: int = 0
 
 
 class UnsentCopy(NamedTuple):

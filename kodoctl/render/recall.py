@@ -4,7 +4,7 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import age_text, many, time_text
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
         RecallSummary,
     )
 
-_VERBS: Final = {"send": "to send", "discard": "to discard"}
+_VERBS: Final = {"send": "to send", "discard": "to discard", "release": "to release", "move": "to move"}
+_HEADS: Final = {"send": "Recall", "discard": "Discard", "release": "Release", "move": "Move"}
 _LEFT_OUT: Final = {
     "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
     "unfinished": "begun by another recall that is not finished: run its `recall apply` again (--again overrides)",
@@ -31,6 +32,12 @@ _LEFT_OUT: Final = {
     "unreadable": "with keys or properties that are no text: they cannot be carried on unchanged",
     "not_editable": "whose payload cannot be patched",
     "nowhere": "with no lane to go to",
+    "due": "due already: workers get them as soon as they read the lane",
+}
+_WAITING_LEFT_OUT: Final = {
+    "already": "sent or discarded before, and acknowledged with this plan",
+    "unfinished": "begun by another plan that is not finished: run its `waiting apply` again",
+    "repeat": "copies of a chosen message: acknowledged with it, not sent",
 }
 _SHOWN: Final = 100  # characters of a text in a list
 
@@ -38,13 +45,13 @@ _SHOWN: Final = 100  # characters of a text in a list
 def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Line]:
     """A recall plan; `target` says how the cluster was reached."""
     summary = document["summary"]
-    sending = document["action"] == "send"
-    head = "Recall of dead letters" if sending else "Discard of dead letters"
+    lane = document.get("lane", "")
+    head = f"{_HEADS[document['action']]} of {'waiting messages' if lane else 'dead letters'}"
     yield Line(target, "bold")
     yield Line(f"{head}: {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
     yield Line()
     yield Line(f"  where  {one_line(document['where'])}", hang=9)
-    yield Line(f"  from   {document['dead_topic']}", hang=9)
+    yield Line(f"  from   {document['dead_topic']}{f' ({lane})' if lane else ''}", hang=9)
     for topic, count in _targets(document).items():
         yield Line(f"  to     {topic} ({count:,})", hang=9)
     if document["edit"] is not None:
@@ -54,9 +61,9 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     yield Line()
     yield from _causes(summary)
     yield from _counts("tenant", summary["by_tenant"])
-    yield from _counts("dead for", summary["by_age"])
+    yield from _counts("age", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
-    yield from _left_out(summary)
+    yield from _left_out(summary, _LEFT_OUT | _WAITING_LEFT_OUT if lane else _LEFT_OUT)
     yield from _plan_verdict(document)
 
 
@@ -87,7 +94,7 @@ def _counts(title: str, counts: dict[str, int], hint: str = "") -> Iterator[Line
     if not counts:
         return
     width = max(len(f"{count:,}") for count in counts.values())
-    yield Line(f"  by {title}" if title != "dead for" else "  by age", "dim")
+    yield Line(f"  by {title}", "dim")
     for name, count in counts.items():
         yield Line(f"    {count:>{width},}  {one_line(name, _SHOWN)}", hang=width + 6)
     if hint:
@@ -111,15 +118,13 @@ def _samples(samples: list[LetterSample], now: int) -> Iterator[Line]:
     yield Line()
 
 
-def _left_out(summary: RecallSummary) -> Iterator[Line]:
+def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line]:
     if not summary["left_out"]:
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
         said = (
-            "copy of a chosen letter: acknowledged with it, not sent"
-            if (word, count) == ("repeat", 1)
-            else _LEFT_OUT[word]
+            "copy of a chosen letter: acknowledged with it, not sent" if (word, count) == ("repeat", 1) else words[word]
         )
         yield Line(f"    {count:,} {said}", "yellow", hang=6)
     for why, count in summary["not_editable"].items():
@@ -129,43 +134,43 @@ def _left_out(summary: RecallSummary) -> Iterator[Line]:
 
 def _plan_verdict(document: RecallPlanDocument) -> Iterator[Line]:
     summary = document["summary"]
-    letters = many(summary["chosen"], "letter")
-    settle = f", {many(len(document['settle']), 'letter')} to acknowledge" if document["settle"] else ""
+    noun = "message" if document.get("lane") else "letter"
+    letters = many(summary["chosen"], noun)
+    settle = f", {many(len(document['settle']), noun)} to acknowledge" if document["settle"] else ""
     chosen = f"Plan {document['seal'][:12]}: {letters} {_VERBS[document['action']]}{settle}"
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 
 
-def recall_report_lines(document: RecallReportDocument) -> Iterator[Line]:
-    """Result of an attempt."""
+def recall_report_lines(document: RecallReportDocument, noun: str = "letter") -> Iterator[Line]:
+    """Result of an attempt; `noun`: what its messages are called."""
     for letters, title in (
-        (document["refused"], "never taken, still among the dead letters"),
+        (document["refused"], "never taken, still where it was"),
         (document["unclear"], "nobody can tell whether it was stored; neither sent again nor acknowledged"),
         (document["elsewhere"], "left alone"),
     ):
         for one in letters[:_SHOWN]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
     if document["already"]:
-        verb = "recalled" if document["action"] == "send" else "discarded"
-        text = f"  {many(document['already'], 'letter')} of the plan {verb} by an earlier attempt at this plan"
+        verb = {"send": "recalled", "discard": "discarded"}.get(document["action"], "sent")
+        text = f"  {many(document['already'], noun)} of the plan {verb} by an earlier attempt at this plan"
         yield Line(text, hang=4)
     if document["gone"]:
         yield Line(
-            f"  {many(document['gone'], 'letter')} of the plan acknowledged by somebody else meanwhile",
+            f"  {many(document['gone'], noun)} of the plan acknowledged by somebody else meanwhile",
             "yellow",
             hang=4,
         )
     if document["unacknowledged"]:
         yield Line(
-            f"  {many(document['unacknowledged'], 'letter')} not acknowledged yet: run the command again",
+            f"  {many(document['unacknowledged'], noun)} not acknowledged yet: run the command again",
             "yellow",
             hang=4,
         )
     if document["in_doubt"]:
-        text = (
-            f"  {many(document['in_doubt'], 'letter')} without a receipt when this stopped: the next attempt finds out"
-        )
+        text = f"  {many(document['in_doubt'], noun)} without a receipt when this stopped: the next attempt finds out"
         yield Line(text, "yellow", hang=4)
-    done = [f"{document['sent']:,} sent"] if document["action"] == "send" else [f"{document['discarded']:,} discarded"]
+    discards = document["action"] == "discard"
+    done = [f"{document['discarded']:,} discarded"] if discards else [f"{document['sent']:,} sent"]
     done += [f"{document['had_already']:,} stored by an earlier attempt"] * bool(document["had_already"])
     done += [f"{document['before']:,} done before"] * bool(document["before"])
     done += [f"{document['acknowledged']:,} acknowledged"]

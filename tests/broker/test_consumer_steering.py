@@ -11,13 +11,13 @@ from random import Random
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.adapters.pulsar.override_store import OverrideStore
 from kodo_consumer.cli.main import main
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.overrides import Override, OverrideKind, with_override
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.override_store import OverrideStore
 from tests.cluster import Workspace, this_process_goes_on
 from tests.support import eventually
 

@@ -69,23 +69,24 @@ STEPS = [
 ]
 
 
-def attempt(recalls: Recalls, step: str) -> int:
-    """`recall apply p.json` as a process that dies at a step."""
-    app = recalls.workspace.folder / "app.py"
+def attempt(workspace: Workspace, step: str, group: str = "recall", *more: str) -> int:
+    """`recall apply p.json` (or another group's) as a process that dies at a step."""
+    app = workspace.folder / "app.py"
     app.write_text(APP, encoding="utf-8")
     root = str(Path(__file__).parents[2])
     command = [
         sys.executable,
         str(app),
-        "recall",
+        group,
         "apply",
         "p.json",
         "--rate",
         "5000/s",
-        *recalls.workspace.connection(),
+        *more,
+        *workspace.connection(),
     ]
     done = subprocess.run(
-        command, cwd=recalls.workspace.folder, env={**os.environ, "KILL_AT": step, "PYTHONPATH": root}, timeout=120,
+        command, cwd=workspace.folder, env={**os.environ, "KILL_AT": step, "PYTHONPATH": root}, timeout=120,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
@@ -100,7 +101,7 @@ def test_a_kill_at_any_step_and_again_each_letter_arrives_once(workspace: Worksp
         recalls.die(letters, batch=8)
         chosen = {n for n in letters if n % 3}
         recalls.plan(f"payload.n % 3 > 0 and payload.n >= {letters.start}")
-        assert attempt(recalls, step) == -signal.SIGKILL, step
+        assert attempt(workspace, step) == -signal.SIGKILL, step
         at_kill = recalls.arrived()
         assert max(at_kill.values(), default=1) == 1, step
         assert set(at_kill) <= before | chosen, step
@@ -118,7 +119,7 @@ def test_killed_at_one_step_after_the_other(workspace: Workspace) -> None:
     recalls.die(range(LETTERS), batch=8)
     recalls.plan()
     for step in ("sent.", "first sent.", "booked.", "stored"):
-        attempt(recalls, step)
+        attempt(workspace, step)
     assert recalls.apply()["complete"]
     assert recalls.arrived() == Counter(range(LETTERS))
     assert recalls.held() == set()
@@ -129,7 +130,7 @@ def test_where_the_broker_has_forgotten_the_name_the_lane_is_read_back(workspace
     recalls = Recalls(workspace, ONE_LANE)
     recalls.die(range(LETTERS), batch=8)
     recalls.plan()
-    assert attempt(recalls, "stored") == -signal.SIGKILL
+    assert attempt(workspace, "stored") == -signal.SIGKILL
     stored = recalls.arrived()
     assert len(stored) > 20
     topic = workspace.path(RETRYING)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer.core.broker import Confirmed, Rejected
+from kodo_consumer.core.broker import Confirmed, LaneReader, Rejected
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from kodoctl.errors import ClusterError
@@ -242,6 +243,33 @@ def test_a_stopped_lane_delivers_nothing_more_and_still_acknowledges(world: Worl
     world.until(lambda: len(rest.got) == 5)
     world.for_a_while(0.3)
     assert len(rest.got) == 5
+
+
+def test_the_messages_of_a_lane_that_is_left_go_to_others_until_it_is_joined(world: World) -> None:
+    topic = world.create("t", "s")
+    world.publish(*_numbered(topic, 5))
+    sink, other = Sink(), Sink()
+    lane = world.open(topic, sink)
+    world.until(lambda: len(sink.got) == 5)
+    lane.acknowledge([sink.got[0].token])
+    lane.leave(0.0)
+    opened: list[LaneReader] = []
+
+    def free() -> bool:
+        with contextlib.suppress(ClusterError):
+            opened.append(world.open(topic, other, kind="exclusive"))
+        return bool(opened)
+
+    world.until(free)
+    (second,) = opened
+    world.until(lambda: len(other.got) == 4)
+    world.for_a_while(0.3)
+    assert sink.got[0].payload not in other.payloads
+    assert len(sink.got) == 5, "nothing comes here"
+    second.acknowledge([other.got[0].token])
+    second.close()
+    lane.join()
+    world.until(lambda: len(sink.got) == 8)
 
 
 def test_a_publisher_starts_afresh_when_it_is_told(world: World) -> None:

@@ -119,6 +119,16 @@ def test_from_tables_to_a_document(spark, tmp_path):
     assert (began["verdict"], began["subscriptions"][0]["messages"]) == (
         "inconclusive", {"discarded": 1, "done": 1, "unproved": 1},
     ), "it was acknowledged before anybody knew that its record would be there"  # fmt: skip
+    waiting = RecalledLetter(RETRYING, 0, 8, 0, -1, letters[0].published, "discarded", "w", "w")
+    told = audit(spark, removed, expansion, letters=[*letters, waiting])
+    assert (told["verdict"], told["subscriptions"][0]["messages"]) == ("no loss", {"discarded": 2, "done": 1})
+    there = {"lane_topic": RETRYING, "lane_part": 0, "receipt": "8:1"}
+    released = waiting._replace(settled="sent", sending="r 1 lane", **there)
+    copy = event(RETRYING, "retrying", 1, "7:1:0:-1", hop=1) | {"recall": "w"}
+    moved_on = replace(tables(spark, 3), events=removed.events.unionByName(frame(spark, EVENTS, [copy])))
+    told = audit(spark, moved_on, expansion, letters=[*letters, released])
+    assert [one["msg_topic"] for one in told["findings"]] == [RETRYING], "its copy was acknowledged without a record"
+    assert told["findings"][0]["id"] == "8:1:0:-1"
     removed.events.createOrReplaceTempView("events")
     removed.transitions.createOrReplaceTempView("transitions")
     assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]

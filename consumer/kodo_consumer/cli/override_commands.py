@@ -22,8 +22,8 @@ from kodoctl.protocol.overrides import Override, OverrideKind, until_text, why_i
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.adapters.pulsar.override_store import OverrideStore
     from kodo_consumer.core.policy import Policy
+    from kodoctl.pulsar.override_store import OverrideStore
 
 Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
@@ -124,9 +124,9 @@ def steer(
 def _book(
     topology: str, topic: str, subscription: str, place: ConnectionOptions
 ) -> Iterator[tuple[Policy, OverrideStore]]:
-    from kodo_consumer.adapters.pulsar.override_store import OverrideStore
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.override_store import OverrideStore
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     surroundings = Environment.of(**place)

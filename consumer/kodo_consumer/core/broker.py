@@ -111,6 +111,14 @@ class LaneReader(Protocol):
         partition, or of all.
         """
 
+    def leave(self, wait: float) -> None:
+        """Leaves in `wait` seconds, after acknowledgements that are queued by then, until `join`: everything
+        unacknowledged goes to others.
+        """
+
+    def join(self) -> None:
+        """Is back: everything unacknowledged comes again."""
+
     def stop(self) -> None:
         """Delivers nothing more; acknowledging goes on."""
 

@@ -25,13 +25,14 @@ class Alarm:
 @dataclass(slots=True)
 class Effects:
     """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number
-    as a text) that are to reconnect, so that everything unacknowledged comes again. `overdue`: messages whose handler
-    took too long.
+    as a text) that are to reconnect, so that everything unacknowledged comes again. `presence`: lanes to leave (False)
+    or to join again. `overdue`: messages whose handler took too long.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)
     resume: list[int] = field(default_factory=list)
     anew: list[tuple[int, str]] = field(default_factory=list)
+    presence: dict[int, bool] = field(default_factory=dict)
     overdue: list[Message] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
     renew_publishing: bool = False
@@ -45,6 +46,16 @@ class Effects:
     def read_anew(self, lane: int, partition: str) -> None:
         """A partition of a lane is to reconnect."""
         self.anew.append((lane, partition))
+        self.urgent = True
+
+    def leave(self, lane: int) -> None:
+        """A lane is to be left until it is joined again."""
+        self.presence[lane] = False
+        self.urgent = True
+
+    def join(self, lane: int) -> None:
+        """A lane that was left is to be read again."""
+        self.presence[lane] = True
         self.urgent = True
 
     def give_up(self, message: Message) -> None:

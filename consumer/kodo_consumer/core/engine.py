@@ -16,6 +16,7 @@ from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.handler_runs import HandlerRuns
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.invariants import contradictions
+from kodo_consumer.core.lane_presence import LanePresence
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.lookahead import LookaheadBudget
 from kodo_consumer.core.message_flow import MessageFlow, TimerTarget
@@ -68,6 +69,7 @@ class Engine:
             self.context, self.lanes, self.lookahead, self.flow, self.scheduler, self.timers.set, rng
         )
         self.handover = HandOver(self.context, self.flow, self.scheduler, self.gap_monitor, clock, self.timers.set)
+        self.presence = LanePresence(self.context, self.lanes, self.handover)
         self.runs = HandlerRuns(self.context, self.scheduler, self.flow, check)
         self._look_again = float("-inf")
 
@@ -80,7 +82,7 @@ class Engine:
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """Messages of a lane. A copy of one that is in flight, or was just acknowledged, is dropped."""
-        if self.draining:
+        if self.draining or index in self.presence.away:
             return
         lane, now, counts = self.lanes[index], self._clock.now(), self.context.counts
         if lane.active is not None:
@@ -184,11 +186,17 @@ class Engine:
             for text in self.scheduler.limits.prune(now):
                 self.context.effects.alarm("limits", text)
             self.isolation.update(now)
+            self.presence.update()
             for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():
                 self.context.effects.alarm("missing", text)
         self.resume_lanes()
         due = min(self.runs.next_timeout, self.flow.publishes.stalled_at, self.timers.first)
-        if self.lookahead.lanes_without_capacity or self.scheduler.any_shut or self.isolation.tenants:
+        if (
+            self.lookahead.lanes_without_capacity
+            or self.scheduler.any_shut
+            or self.isolation.tenants
+            or self.presence.leaving
+        ):
             due = min(due, now + _TICK)
         return max(0.0, due - now)
 
@@ -231,6 +239,7 @@ class Engine:
         for lane in self.lanes:
             lane.paused_by_override = lane.lane.index in resting
         self.scheduler.apply_policy(policy, resting, paused, self._clock.now())
+        self.presence.update()
         self.resume_lanes()
 
     # ---- the end

@@ -99,6 +99,7 @@ class WorkerSupervisor:
             _warn(limit_findings(self._worker.policy, self._allowed))
             self.apply_policy(self._worker.policy)
             self._ask_who_is_active(self._cluster)
+            self._read_orders(self._cluster)
         self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
@@ -113,6 +114,17 @@ class WorkerSupervisor:
             worker.engine.lanes[lane.index].start_as_named(ActivePartitions(worker.policy, self.name))
             asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
             self.background_tasks.append(asking.run)
+
+    def _read_orders(self, cluster: Cluster) -> None:
+        """Live orders count from the first message on: what waits in a paused lane may be on its way elsewhere."""
+        lane, subscription = self._worker.policy.ground_lane, self._worker.policy.subscription
+        try:
+            stats = cluster.stats(lane.topic, subscription)
+        except KodoctlError as problem:
+            log.warning("live orders cannot be read yet: %s", problem)
+            return
+        assert self._orders is not None
+        self._orders(lane, stats)
 
     def apply_policy(self, policy: Policy) -> None:
         """The worker goes by this policy now, as far as the broker allows what it says."""

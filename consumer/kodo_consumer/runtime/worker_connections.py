@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.pending_actions import Actions
 
 log = logging.getLogger("kodo.consumer")
+_SETTLE: Final = (
+    1.0  # seconds in which other threads hand over acknowledgements that they fetched before a lane is left
+)
 _LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who waits for the end of a process sees one
 
 
@@ -54,6 +57,8 @@ class WorkerConnections:
             self._publisher.publish(effects.publish)
         for index, partition in effects.anew:
             readers[index].reconnect(0.0, 0.0, partition)
+        for index, present in effects.presence.items():
+            readers[index].join() if present else readers[index].leave(_SETTLE)
         for index in effects.resume:
             readers[index].resume()
 

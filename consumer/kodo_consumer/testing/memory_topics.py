@@ -175,12 +175,25 @@ class MemoryLane:
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """Does nothing: delivery in memory does not stall."""
 
+    def leave(self, wait: float) -> None:  # noqa: ARG002  # the port's name
+        """Leaves at once: acknowledgements in memory are never under way."""
+        self._take_back()
+
+    def join(self) -> None:
+        """Is back at once."""
+        if self not in self._subscription.lanes:
+            self._subscription.lanes.append(self)
+            self._full = False
+
     def stop(self) -> None:
         """Ends deliveries; acknowledging goes on."""
         self._stopped = True
 
     def close(self) -> None:
         """Leaves the subscription: its unacknowledged messages go to other lanes of it."""
+        self._take_back()
+
+    def _take_back(self) -> None:
         subscription = self._subscription
         subscription.take_back([number for number, lane in subscription.held.items() if lane is self])
         if self in subscription.lanes:

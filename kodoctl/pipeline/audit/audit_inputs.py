@@ -19,7 +19,7 @@ from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEvent, latest_status
 from kodoctl.recall.stored_message import Position
-from kodoctl.topology.names import State
+from kodoctl.topology.names import WAITING_STATES, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,10 +85,14 @@ def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Ta
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
 
+_RELEASED: Final = (State.DEAD, *WAITING_STATES)
+"""States whose messages a recall, or `kodoctl waiting apply`, sends elsewhere or discards."""
+
+
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
     for topic in expansion.topics:
-        if topic.state is State.DEAD:
+        if topic.state in _RELEASED:
             for recall_id, one in latest_status(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
                     lane, _, part = one.lane.rpartition("-partition-")

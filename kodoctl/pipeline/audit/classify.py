@@ -137,6 +137,7 @@ def _acknowledged() -> Column:
 def _acknowledged_unrecorded() -> Column:
     """True if the message was stored for the subscription and acknowledged by it, and has no record."""
     mine = F.col("stored") & F.col("addressed") & (F.col("state") != "dead") & (F.col("weight") == 0)
+    mine = mine & ~(F.col("sent") | F.col("discarded"))
     return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
 
 
@@ -157,6 +158,12 @@ def _judgement(*, followed: bool) -> Column:
         .when(F.col("state") == "dead", _of_dead(absent))
         .when(~F.col("addressed"), _is(MessageStatus.NOT_FOR_ME))
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
+        .when(F.col("sent"), _is(MessageStatus.MOVING))
+        .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
+        .when(
+            F.col("recall_unconfirmed") & F.coalesce(_acknowledged(), F.lit(True)),
+            _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
+        )
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
         .when(F.col("acknowledged_unrecorded"), _of_gone(followed=followed))
         .when(_overdue(), _is(MessageStatus.OVERDUE))

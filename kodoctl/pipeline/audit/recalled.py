@@ -63,12 +63,13 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(lane, ledger, entry, batch) of each dead letter in `lanes`; `sent`, `recall_unconfirmed` or `discarded`; and
-    (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was not read yet.
+    """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or
+    `discarded`; and (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was
+    not read yet.
     `letters`: result of `with_evidence`. `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
     before the last look at the lane, and no message or record that was read confirms it.
     """
-    dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
+    sources = lanes.where(F.col("state") != "ready").select("lane", "msg_topic", "msg_partition", "subscription")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
     sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
     sent, looked = F.col("settled") == "sent", F.col("stored_ledger").isNotNull()
@@ -78,7 +79,7 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     )
     return (
         letters.withColumns(sent_to)
-        .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
+        .join(F.broadcast(sources), ["msg_topic", "msg_partition"], how="inner")
         .join(
             F.broadcast(read_limits(lanes, "lane_topic", "lane_part")),
             ["lane_topic", "lane_part", "subscription"],

@@ -102,7 +102,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
         "reason": said.texts(control.REASON),
         "died_in": said.texts(control.FROM_LEVEL),
         "parent": said.texts(control.PARENT),
-        "recall": said.texts(control.RECALL),
+        "recall": pc.coalesce(said.texts(control.RELEASE), said.texts(control.RECALL)),  # the later of the two
         "for_subscription": said.texts(control.FOR),
         "origin_publish_ts": pc.coalesce(origin, published),
         **_numbered(said.texts(control.SEQ)),

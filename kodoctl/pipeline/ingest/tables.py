@@ -117,7 +117,12 @@ EVENTS: Final = Table(
         Column("reason", "string", "why it was moved last (kodo-reason)", null=True),
         Column("died_in", "string", "level a dead letter died in (kodo-level)", null=True),
         Column("parent", "string", "`mid` of the message whose handler transferred this one (kodo-parent)", null=True),
-        Column("recall", "string", "recall id of a letter that was sent again (kodo-recall)", null=True),
+        Column(
+            "recall",
+            "string",
+            "id of the entry of the ledger that sent it: of a recall (kodo-recall), or of waiting apply (kodo-release)",
+            null=True,
+        ),
         Column(
             "for_subscription",
             "string",

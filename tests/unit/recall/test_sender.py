@@ -136,7 +136,7 @@ def _message(entry: int, payload: bytes | None, properties: Any) -> ReadMessage:
 
 
 def _plan(action: RecallAction) -> RecallPlan:
-    sends = action is RecallAction.SEND
+    sends = action.sends
     letters = [
         PlannedLetter(
             position := Position(0, 1, entry), NOW, recall_id(DEAD, position, NOW), digest(_payload(entry)),
@@ -164,7 +164,7 @@ def _attempt(world: World, action: RecallAction, fatal: int = -1) -> SendReport:
 def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: RecallAction) -> None:
     undisturbed = World()
     report = _attempt(undisturbed, action)
-    sends = action is RecallAction.SEND
+    sends = action.sends
     assert (report.sent, report.discarded) == ((ENTRIES, 0) if sends else (0, ENTRIES))
     assert (report.acknowledged, report.unacknowledged, report.complete) == (ENTRIES + (2 if sends else 1), 0, True)
     for fatal in range(1, undisturbed.steps + 1):

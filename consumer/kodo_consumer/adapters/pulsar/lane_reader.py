@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
 _LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
+_UNTIL_JOINED: Final = float("inf")
 _GROW_EVERY: Final = 60.0  # seconds between two looks for new partitions
 _NAMES_AGAIN: Final = 1.0  # seconds between two tries to learn a topic's partitions
 WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no broker serves
@@ -61,6 +62,8 @@ class PulsarLaneReader:
         self._stopped = threading.Event()
         self._go_on = threading.Event()
         self._leave: list[tuple[float, float, str | None]] = []  # when, for how many seconds, what: None is everything
+        self._presence = threading.Lock()  # around leaving and joining
+        self._away = False  # left, until it is joined again
         self._look_at = time.monotonic() + _GROW_EVERY
         self._open(self._names(), patience or StartupWait())
         name = f"kodo-{request.topic.rpartition('/')[2]}"
@@ -74,7 +77,7 @@ class PulsarLaneReader:
     @property
     def unconnected(self) -> Sequence[str]:
         """Topics of the partitions whose consumers are not connected."""
-        return [one.topic for one in list(self._consumers.values()) if not one.connected]
+        return [] if self._away else [one.topic for one in list(self._consumers.values()) if not one.connected]
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Numbers (as texts) of the partitions whose consumers have been connected for more than so many seconds."""
@@ -109,6 +112,18 @@ class PulsarLaneReader:
         """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
         self._leave.append((time.monotonic() + wait, away, partition))
 
+    def leave(self, wait: float) -> None:
+        """Plans to leave all partitions; `check_connection` carries it out, unless it was joined by then."""
+        self._away = True
+        self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
+
+    def join(self) -> None:
+        """Lets all partitions be read again. One that is not left yet reconnects: it has messages that were given up."""
+        with self._presence:
+            self._away = False
+            for one in list(self._consumers.values()):
+                one.join()
+
     def stop(self) -> None:
         """Ends deliveries; does not wait for the reading thread. Acknowledging goes on until `close`."""
         self._stopped.set()
@@ -134,10 +149,15 @@ class PulsarLaneReader:
             one.check(now)
         for leaving in [leaving for leaving in self._leave if leaving[0] <= now]:
             self._leave.remove(leaving)
-            for number, one in list(self._consumers.items()):
-                if leaving[2] in (None, number):
-                    one.renew("everything unacknowledged is to come again", leaving[1])
-        if now >= self._look_at and not self._stopped.is_set():
+            with self._presence:
+                leaves = leaving[1] == _UNTIL_JOINED and self._away
+                for number, one in list(self._consumers.items()):
+                    if leaves:
+                        one.leave()
+                    elif leaving[2] in (None, number):
+                        away = 0.0 if leaving[1] == _UNTIL_JOINED else leaving[1]
+                        one.renew("everything unacknowledged is to come again", away)
+        if now >= self._look_at and not (self._stopped.is_set() or self._away):
             self._look_at = now + _GROW_EVERY
             begin(self._grow, "kodo-partitions", self._sink.fail)
 

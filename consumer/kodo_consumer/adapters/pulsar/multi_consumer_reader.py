@@ -51,7 +51,7 @@ class MultiConsumerReader:
         self._count_lock = threading.Lock()
         # Handed over and unacknowledged, by consumer (None: the first one) and partition.
         self._held: Counter[tuple[PulsarLaneReader | None, str]] = Counter()
-        self._stopped = False
+        self._stopped = self._away = False
         self._opening = False
         self._not_before = float("-inf")
         self._parts: list[PulsarLaneReader] = []
@@ -108,6 +108,20 @@ class MultiConsumerReader:
         """Reconnects all consumers at once, so that for a moment none is there."""
         for part in self._parts:
             part.reconnect(wait, away, partition)
+
+    def leave(self, wait: float) -> None:
+        """Leaves with all consumers; no further one is opened meanwhile."""
+        with self._lock:
+            self._away = True
+        for part in self._parts:
+            part.leave(wait)
+
+    def join(self) -> None:
+        """Is back with all consumers."""
+        with self._lock:
+            self._away = False
+        for part in self._parts:
+            part.join()
 
     def stop(self) -> None:
         """Ends deliveries of all consumers; no further one is opened. Acknowledging goes on until `close`."""
@@ -170,7 +184,13 @@ class MultiConsumerReader:
 
     def _one_more(self) -> None:
         with self._lock:
-            if self._opening or self._stopped or len(self._parts) >= self._most or time.monotonic() < self._not_before:
+            if (
+                self._opening
+                or self._stopped
+                or self._away
+                or len(self._parts) >= self._most
+                or time.monotonic() < self._not_before
+            ):
                 return
             self._opening = True
         if len(self._parts) == 1:

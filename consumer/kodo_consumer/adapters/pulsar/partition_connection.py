@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -14,13 +15,15 @@ _USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
 
 
 class PartitionConnection:
-    """Lost until it is made for the first time. Times are by time.monotonic()."""
+    """Lost until it is made for the first time. Times are by time.monotonic(). `wanted`: not while its lane is left."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._lost_at: float | None = time.monotonic()  # None while it is connected
         self._connected_at = 0.0
         self._told: tuple[str, float] = "", float("-inf")
+        self.wanted = threading.Event()
+        self.wanted.set()
 
     @property
     def connected(self) -> bool:

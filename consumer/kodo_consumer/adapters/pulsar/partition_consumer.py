@@ -146,7 +146,8 @@ class PartitionConsumer:
             self.permits.waits_since = None
             self._connection.lose(time.monotonic())
         if old is not None and not self._stopped.is_set():
-            self._connection.tell(problem)
+            if problem:
+                self._connection.tell(problem)
             self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.fail)
         elif not self._stopped.is_set():  # it was left before, and nothing came since
             with self._telling:
@@ -154,6 +155,16 @@ class PartitionConsumer:
                     self._sink.disconnected(self.number)
                     return
             self.renew(problem, away)
+
+    def leave(self) -> None:
+        """Leaves until `join`; tells that everything unacknowledged comes again."""
+        self._connection.wanted.clear()
+        log.info("%s: its lane is paused: left until that ends", self.topic)
+        self.renew("")
+
+    def join(self) -> None:
+        """Subscribes again, if it was left."""
+        self._connection.wanted.set()
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Any]], object]) -> None:
         """Delivers what there is to read, and asks for the next. One message as soon as it comes; when it was there
@@ -232,6 +243,8 @@ class PartitionConsumer:
 
     def _keep_opening(self, *, is_first: bool = False) -> None:
         while not self._stopped.is_set():
+            if not self._connection.wanted.wait(_AGAIN):
+                continue
             try:
                 consumer = self._subscribe()
             except _FOR_GOOD as problem:
@@ -243,25 +256,27 @@ class PartitionConsumer:
             except pulsar.PulsarException as problem:
                 self._connection.tell(str(problem))
             else:
-                self._opened(consumer)
-                return
+                if self._opened(consumer):
+                    return
             self._stopped.wait(_AGAIN)
 
-    def _opened(self, consumer: Any) -> None:
+    def _opened(self, consumer: Any) -> bool:
+        """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
-            late, self._late = self._late, []
-            over = self._stopped.is_set()
+            over = self._stopped.is_set() or not self._connection.wanted.is_set()
+            late, self._late = ([] if over else self._late), (self._late if over else [])
             if not over:
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             self._close(consumer)
-            return
+            return False
         self._connected(time.monotonic())
         for token in late:
             self.acknowledge(token)
         self.first_try.set()
         self._listen(consumer)
+        return True
 
     def _connected(self, now: float) -> None:
         self._connection.make(now, again=self.first_try.is_set())

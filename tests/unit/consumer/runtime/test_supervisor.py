@@ -159,9 +159,11 @@ def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor._LEAVE", 0.1)
-    place.cluster.answers.clear()
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
     place.service.start()
-    eventually(lambda: place.cluster.asked == 1)
+    place.cluster.answers.clear()
+    before = place.cluster.asked
+    eventually(lambda: place.cluster.asked > before)
     told: list[object] = []
     assert place.service.stats is not None
     place.service.stats.listeners.append(lambda lane, stats: told.append(stats))
@@ -403,3 +405,28 @@ def test_a_worker_with_lanes_of_its_own_connects_those_and_needs_all_others_in_t
     finally:
         place.service.stop()
         place.pump.stop()
+
+
+def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(place: Place) -> None:
+    """Also before its first look at the stats: what waits there may be on its way elsewhere."""
+    now = time.time_ns() // 1_000_000
+    order = Override(OverrideKind.PAUSE, now, now + 3_600_000, "me", lane="L1/retrying")
+    place.cluster.properties = {STEER_PROPERTY: printed([order])}
+    retrying = topic(Level.L1, State.RETRYING)
+    for _ in range(5):
+        place.broker.send(Outgoing(retrying, b"x", {}))
+    place.send()
+    place.service.start()
+    eventually(lambda: place.seen)
+    eventually(lambda: not place.broker._topics[retrying].subscriptions["s"].lanes)
+    assert len(place.seen) == 1
+    place.service.stop()
+    assert len(place.broker.backlog(retrying, "s")) == 5
+
+
+def test_a_worker_starts_though_its_orders_cannot_be_read(place: Place) -> None:
+    place.cluster.live = None
+    place.service.start()
+    place.send()
+    eventually(lambda: place.seen)
+    place.service.stop()

@@ -260,3 +260,16 @@ def test_one_that_comes_when_the_lane_was_closed_leaves_again(stand: Stand) -> N
     assert stand.client.consumers[1].closed.is_set()
     assert stand.lane._parts[0] is stand.lane._parts[-1]
     stand.lane.resume()
+
+
+def test_a_lane_that_is_left_is_left_by_all_and_no_further_one_comes_until_it_is_joined(stand: Stand) -> None:
+    stand.lane.add_consumers()
+    stand.lane.leave(0.0)
+    stand.lane.check_connection()
+    eventually(lambda: all(consumer.closed.is_set() for consumer in stand.client.consumers))
+    stand.lane.add_consumers()
+    assert len(stand.client.consumers) == 2
+    stand.lane.join()
+    eventually(lambda: len(stand.client.consumers) == 4)
+    stand.lane.add_consumers()
+    eventually(lambda: len(stand.client.consumers) == 6)

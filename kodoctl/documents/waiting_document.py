@@ -1,0 +1,51 @@
+"""The JSON of `kodoctl waiting list`. Times are ms since the epoch, 0 = none."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class WaitingLaneRow(TypedDict):
+    """A lane that messages wait in. `overdue`: messages that are due now; `oldest`: publish time of the oldest."""
+
+    topic: str
+    subscription: str
+    lane: str
+    full_topic: str
+    messages: int
+    overdue: int
+    oldest: int
+    next_due: int
+    last_due: int
+
+
+class WaitingGroupRow(TypedDict):
+    """Messages with the same facts; null: a fact that was not asked for. `due`: `now`, `in 1 min`, `in 1 h`, `in 1 d`
+    or `later`.
+    """
+
+    topic: str
+    subscription: str
+    lane: str | None
+    cause: str | None
+    tenant: str | None
+    due: str | None
+    messages: int
+    oldest: int
+    next_due: int
+    last_due: int
+
+
+class WaitingListDocument(TypedDict):
+    """Waiting messages that meet the condition. `groups`: the largest first; `unread`: what could not be read, a line
+    each.
+    """
+
+    format_version: int
+    now: int
+    where: str
+    read: int
+    matched: int
+    lanes: list[WaitingLaneRow]
+    groups: list[WaitingGroupRow]
+    unread: list[str]

@@ -1,0 +1,84 @@
+"""Waiting messages for people, drawn from the JSON form: lanes, then groups, within 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.formatting import age_text, many
+from kodoctl.render.escaping import one_line, printable
+from kodoctl.render.line import Line
+
+if TYPE_CHECKING:
+    from kodoctl.documents.waiting_document import WaitingGroupRow, WaitingLaneRow, WaitingListDocument
+
+_WIDTH: Final = 80
+_GAP: Final = "  "
+_NARROWEST: Final = 8  # columns of a text
+
+
+def waiting_lines(document: WaitingListDocument, target: str, most: int) -> Iterator[Line]:
+    """A table of lanes and one of at most `most` groups for each subscription; `target` says how the cluster was
+    reached.
+    """
+    yield Line(target, "bold")
+    lanes: dict[tuple[str, str], list[WaitingLaneRow]] = {}
+    groups: dict[tuple[str, str], list[WaitingGroupRow]] = {}
+    for lane in document["lanes"]:
+        lanes.setdefault((lane["topic"], lane["subscription"]), []).append(lane)
+    for group in document["groups"]:
+        groups.setdefault((group["topic"], group["subscription"]), []).append(group)
+    for (topic, subscription), rows in lanes.items():
+        yield Line()
+        yield Line(f"{one_line(topic)} / {one_line(subscription)}", "bold")
+        yield from _table(_LANE_HEADS, [_lane_cells(row, document["now"]) for row in rows], right={1, 2})
+        if found := groups.get((topic, subscription)):
+            yield Line()
+            yield from _groups(found, most)
+    yield Line()
+    chosen = f"{document['matched']:,} of {many(document['read'], 'waiting message')}"
+    condition = "" if document["where"] == "true" else f" meet {document['where']}"
+    yield Line(f"{chosen}{condition}. Nothing was consumed.", "dim")
+
+
+_LANE_HEADS: Final = ("lane", "messages", "due now", "next due", "oldest")
+
+
+def _lane_cells(row: WaitingLaneRow, now: int) -> tuple[str, ...]:
+    ahead = row["next_due"] - now
+    due = "" if not row["next_due"] else f"in {age_text(ahead)}" if ahead > 0 else f"{age_text(-ahead)} ago"
+    oldest = f"{age_text(max(0, now - row['oldest']))} ago" if row["messages"] else ""
+    return row["lane"], f"{row['messages']:,}", f"{row['overdue']:,}", due, oldest
+
+
+def _groups(rows: list[WaitingGroupRow], most: int) -> Iterator[Line]:
+    facts = [{"lane": row["lane"], "due": row["due"], "tenant": row["tenant"], "cause": row["cause"]} for row in rows]
+    names = [name for name, value in facts[0].items() if value is not None]
+    cells = [
+        (f"{row['messages']:,}", *(str(has[name]) for name in names)) for row, has in zip(rows, facts, strict=True)
+    ]
+    yield from _table(("messages", *names), cells[:most], right={0})
+    if left := rows[most:]:
+        count = sum(row["messages"] for row in left)
+        yield Line(f"{_GAP}{count:,} in {many(len(left), 'more group')} (--most, or JSON)", "dim", hang=4)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: set[int]) -> Iterator[Line]:
+    """Columns as wide as they need; the last two share what is left of the screen."""
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
+    free = _WIDTH - len(_GAP) * (len(heads) + 1) + 1 - sum(widths[:-2])
+    if sum(widths[-2:]) > free:
+        widths[-2] = min(widths[-2], max(_NARROWEST, free - widths[-1], free // 3))
+        widths[-1] = max(_NARROWEST, free - widths[-2])
+    yield Line(_row(heads, widths, right), "dim")
+    for row in rows:
+        yield Line(_row(row, widths, right))
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], right: set[int]) -> str:
+    shown = [one_line(printable(cell), width) for cell, width in zip(cells, widths, strict=True)]
+    fitted = [
+        cell.rjust(width) if index in right else cell.ljust(width)
+        for index, (cell, width) in enumerate(zip(shown, widths, strict=True))
+    ]
+    return (_GAP + _GAP.join(fitted)).rstrip()

@@ -1,0 +1,91 @@
+"""Waiting messages in, a plan's choice out: what differs from dead letters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kodoctl.protocol import properties as control
+from kodoctl.recall import recall_plan_file
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
+from kodoctl.recall.recall_plan import RecallAction, recall_id
+from kodoctl.recall.selection import LetterSelection, SelectionRequest
+from kodoctl.recall.stored_message import Position
+from kodoctl.recall.waiting_lanes import with_target
+from tests.unit.recall.making import NOW, letter
+from tests.unit.recall.test_plan_file import PLAN
+from tests.unit.recall.test_waiting_lanes import one
+
+
+def select(
+    tmp_path: Path, messages: list[Any], action: RecallAction = RecallAction.RELEASE, to: str | None = None,
+    lane: str = "L1/retrying", **changes: Any
+) -> Any:  # fmt: skip
+    source = one(tmp_path, lane)
+    source = with_target(source, to) if action.sends else source
+    request = SelectionRequest(
+        action, source, parse("true", NOW), "r1", None, 100, again=False, edit=None, **changes
+    )  # fmt: skip
+    selection = LetterSelection(request)
+    for message in messages:
+        selection.offer(message)
+    return selection.finish()
+
+
+def waits(entry: int, partition: int = 0, **properties: Any) -> Any:
+    return letter(entry, entry=entry, partition=partition, properties={control.DUE: str(NOW + 1_000), **properties})
+
+
+def test_a_release_stays_in_its_partition_and_leaves_out_what_is_due(tmp_path: Path) -> None:
+    due, forged = waits(3, **{control.DUE: str(NOW)}), waits(4, **{control.DUE: "soon"})
+    lanes, letters, settle, summary = select(tmp_path, [waits(1), waits(2), due, forged])
+    assert [(lane.part, lane.ready) for lane in lanes] == [
+        ("persistent://kodo/trade/orders-billing-RETRYING-partition-0", False)
+    ]
+    assert [(one.position.entry, one.number) for one in letters] == [(1, 1), (2, 2)]
+    assert (settle, summary["left_out"]) == ((), {"due": 2})
+
+
+def test_what_is_due_can_be_moved_and_discarded(tmp_path: Path) -> None:
+    due = waits(3, **{control.DUE: str(NOW)})
+    assert len(select(tmp_path, [due], RecallAction.MOVE, "L2")[1]) == 1
+    assert len(select(tmp_path, [due], RecallAction.DISCARD)[1]) == 1
+
+
+def test_recalled_messages_may_be_released_and_those_released_before_again(tmp_path: Path) -> None:
+    back = waits(1, **{control.RECALL: "r" * 32, control.RELEASE: "e" * 32})
+    assert len(select(tmp_path, [back])[1]) == 1
+
+
+def test_a_message_whose_copy_stands_in_the_lane_is_only_acknowledged(tmp_path: Path) -> None:
+    topic = one(tmp_path, "L1/retrying").dead_topic
+    sent = recall_id(topic, Position(0, 1, 1), NOW - 1000)
+    _, letters, settle, summary = select(tmp_path, [waits(1), waits(5, **{control.RELEASE: sent})])
+    assert [one.position.entry for one in letters] == [5]
+    assert [one.position.entry for one in settle] == [1]
+    assert summary["left_out"] == {"already": 1}
+
+
+def test_a_backup_topic_has_entries_of_its_own_for_each_subscription(tmp_path: Path) -> None:
+    lane = one(tmp_path, "B1/ready")
+    other = recall_id(f"{lane.dead_topic}/shipping", Position(0, 1, 1), NOW - 1000)
+    known = {other: LetterStatus("r0", RecallEvent.SENT)}
+    assert len(select(tmp_path, [waits(1)], lane="B1/ready", known=known)[1]) == 1
+    own = recall_id(lane.ledger_key, Position(0, 1, 1), NOW - 1000)
+    known = {own: LetterStatus("r0", RecallEvent.SENT)}
+    assert [one.position.entry for one in select(tmp_path, [waits(1)], lane="B1/ready", known=known)[2]] == [1]
+
+
+@pytest.mark.parametrize("action", [RecallAction.RELEASE, RecallAction.MOVE, RecallAction.DISCARD])
+def test_a_plan_of_a_lane_comes_back_from_its_file(action: RecallAction) -> None:
+    from dataclasses import replace
+
+    plan = replace(PLAN, action=action, lane="B1/ready", holder="billing")
+    found = recall_plan_file.loads(recall_plan_file.dumps(plan), "p.json")
+    assert found == plan
+    assert (found.mark, found.ledger_key) == (control.RELEASE, f"{plan.dead_topic}/billing")
+    assert "lane" not in recall_plan_file.to_json(PLAN)
+    assert PLAN.mark == control.RECALL

@@ -1,0 +1,88 @@
+"""Waiting messages within 80 columns, whatever their names are."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from kodoctl.documents.waiting_document import WaitingListDocument
+from kodoctl.render.waiting_text import waiting_lines
+
+NOW = 1_800_000_000_000
+
+
+def document(**changes: Any) -> WaitingListDocument:
+    lane = {
+        "topic": "orders", "subscription": "billing", "lane": "L1/retrying", "full_topic": "t", "messages": 1_200, "overdue": 3,
+        "oldest": NOW - 7_200_000, "next_due": NOW - 60_000, "last_due": NOW + 5,
+    }  # fmt: skip
+    empty = {**lane, "lane": "B1/ready", "messages": 0, "overdue": 0, "oldest": 0, "next_due": 0, "last_due": 0}
+    group = {
+        "topic": "orders", "subscription": "billing", "lane": "L1/retrying", "cause": "ConnectionError", "tenant": "u1",
+        "due": "in 1 h", "messages": 7, "oldest": NOW, "next_due": 0, "last_due": 0,
+    }  # fmt: skip
+    found = {
+        "format_version": 1, "now": NOW, "where": "true", "read": 1_200, "matched": 1_200, "lanes": [lane, empty],
+        "groups": [group, {**group, "cause": "e" * 300, "tenant": "t" * 300, "messages": 2}, {**group, "messages": 1}], "unread": [],
+    }  # fmt: skip
+    return cast("WaitingListDocument", found | changes)
+
+
+def lines(shown: WaitingListDocument, most: int = 20) -> list[str]:
+    return [line.text for line in waiting_lines(shown, "context dev", most)]
+
+
+def test_lanes_and_groups_fit_a_screen() -> None:
+    text = lines(document())
+    assert max(map(len, text)) <= 80
+    assert "  L1/retrying     1,200        3  1 min ago  2 h ago" in text
+    assert "  B1/ready            0        0" in text
+    assert any(line.split() == ["7", "L1/retrying", "in", "1", "h", "u1", "ConnectionError"] for line in text)
+    assert text[-1] == "1,200 of 1,200 waiting messages. Nothing was consumed."
+
+
+def test_groups_beyond_the_most_are_counted() -> None:
+    assert "  3 in 2 more groups (--most, or JSON)" in lines(document(), 1)
+    assert not [line for line in lines(document(), 3) if "more group" in line]
+
+
+def test_only_what_was_asked_for_is_a_column_and_the_condition_is_said() -> None:
+    group = {**document()["groups"][0], "lane": None, "tenant": None, "due": None}
+    text = lines(document(groups=[group], where="tenant = 'u1'", matched=7))
+    assert "  messages  cause" in text
+    assert "7 of 1,200 waiting messages meet tenant = 'u1'. Nothing was consumed." in text
+    assert not [line for line in lines(document(groups=[])) if "cause" in line]
+
+
+def test_a_lane_that_is_due_later_and_names_that_steer_terminals() -> None:
+    lane = {**document()["lanes"][0], "next_due": NOW + 90_000}
+    group = {**document()["groups"][0], "tenant": "\x1b[2J"}
+    text = lines(document(lanes=[lane], groups=[group]))
+    assert any("in 1 min" in line for line in text)
+    assert not any("\x1b" in line for line in text)
+
+
+def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> None:
+    from dataclasses import replace
+
+    from kodoctl.recall import recall_plan_file
+    from kodoctl.recall.recall_plan import RecallAction
+    from kodoctl.render.recall import recall_plan_lines, recall_report_lines
+    from tests.unit.recall.test_plan_file import PLAN
+
+    plan = replace(PLAN, action=RecallAction.MOVE, lane="L1/retrying", edit=None)
+    shown = recall_plan_file.to_json(plan)
+    shown["summary"] = {**shown["summary"], "left_out": {"unfinished": 2, "already": 1, "due": 3}}
+    text = "\n".join(line.text for line in recall_plan_lines(shown, "context dev"))
+    assert "Move of waiting messages: orders / billing" in text
+    assert "(L1/retrying)" in text
+    assert "run its `waiting apply` again" in text
+    assert "--again" not in text
+    assert "to move" in text
+    report: Any = {
+        "format_version": 1, "run": "r", "action": "move", "complete": False, "sent": 1, "had_already": 0, "discarded": 0,
+        "before": 0, "already": 2, "acknowledged": 1, "unacknowledged": 1, "gone": 1, "in_doubt": 0, "refused": [], "unclear": [],
+        "elsewhere": [], "interrupted": False, "seconds": 1.0,
+    }  # fmt: skip
+    told = "\n".join(line.text for line in recall_report_lines(report, "message"))
+    assert "2 messages of the plan sent by an earlier attempt" in told
+    assert "letter" not in told
