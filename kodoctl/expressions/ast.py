@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named fact of the message, read by its entry in kodoctl.recall.filter.fields."""
+    """A named fact of the message, read as the vocabulary of the condition says."""
 
     name: str
     kind: ValueKind
