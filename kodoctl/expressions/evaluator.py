@@ -33,7 +33,7 @@ def evaluate(node: Node, subject: Subject) -> Value | None:
         case ast.Field(name=name):
             return subject.fact(name)
         case ast.Property(name=name):
-            return subject.properties.get(name)
+            return subject.read_property(name)
         case ast.Json(path=path):
             return json_text(subject.document, path)
         case ast.Compare():

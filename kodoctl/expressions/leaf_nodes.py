@@ -57,6 +57,8 @@ def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
     if name.lower() == "properties":
         if len(path) != 1 or not isinstance(path[0], str):
             return faults.add(tree, "one property by its name: properties['uid']")
+        if vocabulary.hidden and path[0].startswith(vocabulary.hidden):
+            return faults.add(tree, f"{path[0]} is the platform's own, and no condition goes by it")
         return ast.Property(path[0])
     if name.lower() == "payload" and path and vocabulary.payload:
         bad = [step for step in path if isinstance(step, str) and (not step or _BAD_KEYS & set(step))]

@@ -12,22 +12,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Facts by name. `payload`: values inside the JSON payload may be named as well."""
+    """Facts by name. `payload`: values inside the JSON payload may be named as well. `hidden`: properties whose names
+    begin so may not; "" hides none.
+    """
 
     kinds: Mapping[str, ValueKind]
     payload: bool = True
+    hidden: str = ""
 
 
 class Subject(Protocol):
     """A message that conditions are evaluated for."""
 
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Its properties."""
+    def read_property(self, name: str) -> str | None:
+        """One of its properties; None where it has none of this name."""
+
+    def fact(self, name: str) -> Value | None:
+        """A fact of the vocabulary that the condition was compiled for; None is NULL."""
 
     @property
     def document(self) -> Any:
         """Its payload as JSON; None where it is none."""
-
-    def fact(self, name: str) -> Value | None:
-        """A fact of the vocabulary that the condition was compiled for; None is NULL."""

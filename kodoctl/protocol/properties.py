@@ -33,6 +33,7 @@ RESERVED: Final = "kodo-reserved"  # the moment a limiter reserved, ms since the
 REASON: Final = "kodo-reason"  # short, no secrets
 QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does
 HOP: Final = "kodo-hop"  # number of moves so far
+ROUTES: Final = "kodo-routes"  # how many of them a route made
 FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is meant for
 FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
 PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one

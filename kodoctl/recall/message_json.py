@@ -44,6 +44,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.REASON: _always("why it was moved last"),
     properties.QUOTA: _always("a quota has counted it"),
     properties.HOP: _always("moves so far"),
+    properties.ROUTES: _always("moves by routes"),
     properties.FOR: _always("only this subscription handles it"),
     properties.FROM_LEVEL: _always("the level it died in"),
     properties.PARENT: _always("the message whose handler sent this one"),

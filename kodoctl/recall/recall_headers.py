@@ -13,7 +13,7 @@ from kodoctl.protocol.signing import Signer, stripped
 from kodoctl.recall.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
-    *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
+    *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.ROUTES, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
     properties.RECALL, properties.AGAIN, properties.SIGNATURE,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""

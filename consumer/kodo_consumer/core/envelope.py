@@ -95,6 +95,7 @@ class Headers(NamedTuple):
     recall: str | None = None
     quota_taken: bool = False
     again: bool = False
+    routes: int = 0
 
     def attempts(self, state: State) -> int:
         """Attempts of a waiting state so far."""
@@ -122,17 +123,19 @@ class Headers(NamedTuple):
 
     @property
     def first_receipt(self) -> bool:
-        """Never moved by a worker nor sent again by a recall: only then routes are evaluated."""
+        """Never moved by a worker nor sent again by a recall: only then the routes of dispatch are evaluated."""
         return self.hop == 0 and self.recall is None
 
     @property
     def unmoved(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
-        it wait, and no limit has counted it or set a moment aside.
+        it wait, it has not failed in a backup level, no route has moved it, and no limit has counted it or set a moment aside.
         """
-        if self.hop or (self.due is None and self.reserved is None and not self.quota_taken):
+        if self.hop or (
+            self.due is None and self.reserved is None and not (self.quota_taken or self.routes or self.backup)
+        ):
             return self
-        return self._replace(due=None, reserved=None, quota_taken=False)
+        return self._replace(due=None, reserved=None, quota_taken=False, routes=0, backup=0)
 
     def write_to(self, properties: dict[str, str]) -> None:
         """Adds the message properties that say so; nothing for what is unset."""
@@ -148,7 +151,7 @@ _PROPERTY_OF: Final = (
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
-    names.AGAIN,
+    names.AGAIN, names.ROUTES,
 )  # fmt: skip
 """The property of each field of Headers."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
@@ -181,6 +184,7 @@ def read_control(properties: Mapping[str, str]) -> Headers:
         recall=_text(properties, names.RECALL),
         quota_taken=names.QUOTA in properties,
         again=names.AGAIN in properties,
+        routes=_number(properties, names.ROUTES, _MAX_COUNT) or 0,
     )
 
 

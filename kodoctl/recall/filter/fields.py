@@ -4,7 +4,7 @@ documentation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,16 +80,15 @@ class LetterFacts:
 
     letter: DeadLetter
 
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Its properties."""
-        return self.letter.properties
+    def read_property(self, name: str) -> str | None:
+        """One of its properties; None where it has none of this name."""
+        return self.letter.properties.get(name)
+
+    def fact(self, name: str) -> Value | None:
+        """One of FACTS."""
+        return FACTS[name].read(self.letter)
 
     @property
     def document(self) -> Any:
         """Its payload as JSON; None where it is none."""
         return self.letter.document
-
-    def fact(self, name: str) -> Value | None:
-        """One of FACTS."""
-        return FACTS[name].read(self.letter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Discriminator, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic import Discriminator, Field, StrictBool, StrictInt, StrictStr, Tag, WithJsonSchema
 
 from kodoctl.topology.model.field_types import (
     DurationField,
@@ -18,7 +18,7 @@ from kodoctl.topology.model.field_types import (
     Text,
     optional_like,
 )
-from kodoctl.topology.names import Level
+from kodoctl.topology.names import Level, RouteMoment
 from kodoctl.topology.units import Size
 
 Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
@@ -152,10 +152,20 @@ class RouteCondition(FileModel):
     """Is there at all."""
 
 
-class Route(FileModel):
-    """Sends matching messages to another level at their first receipt."""
+RouteWhen = Annotated[
+    Annotated[Text, Tag("word")] | Annotated[RouteCondition, Tag("map")],
+    Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
+]
 
-    when: RouteCondition = Field(examples=[{"property": "size", "greater_than": 100000}])
-    """The condition."""
+
+class Route(FileModel):
+    """Sends matching messages to another level: as they are sent, or as they leave a waiting state."""
+
+    when: RouteWhen = Field(examples=[{"property": "size", "greater_than": 100000}, "tenant = 'u7' AND attempts >= 3"])
+    """A test of one property, or a condition as a text."""
+    at: NotEmpty[RouteMoment] = Field(default=(RouteMoment.DISPATCH,), examples=[["retrying", "pending"]])
+    """When it is evaluated: dispatch (sent, or first received), or on leaving retrying, pending, blocking or backup."""
+    share: Share = Field(default="100%", examples=["10%"])
+    """This part of the messages it would take, by hash of the key, or of the identity where there is no key."""
     to: Level = Field(examples=["B1"])
     """The level."""

@@ -13,7 +13,12 @@ from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolic
 from kodo_consumer.policy_builder import load, outlet_of, policy_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
+from kodoctl.topology.route_facts import RouteFacts
 from tests.unit.consumer.topologies import DOUBLE, write
+
+
+def _facts(level: Level = Level.L1, **properties: str) -> RouteFacts:
+    return RouteFacts(properties, "", "(none)", "m", 0, level)
 
 
 def _policy(folder: Path, topics: str, topic: str = "J", subscription: str = "s") -> Policy:
@@ -97,11 +102,11 @@ def test_limits_routes_and_produces_are_read(tmp_path: Path) -> None:
     assert policy.produces == {"K": "persistent://p/n/K", "other/ns/topic": "persistent://other/ns/topic"}
     route, vip = policy.routes
     assert vip.to == "L2", "it wins where it matches, and the message stays: L2 is draining"
-    assert policy.routed(policy.ground_lane, {"vip": ""}) is None
+    assert policy.route_table.on_dispatch(_facts(vip="")).to is None
     assert route.to is Level.B1
-    assert route.matches({"size": "11"})
-    assert not route.matches({"size": "9"})
-    assert not route.matches({})
+    assert route.holds(_facts(size="11"))
+    assert route.holds(_facts(size="9")) is False
+    assert route.holds(_facts()) is None
 
 
 def test_draining_lanes_are_read_and_no_targets(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_new_partitions_are_used_once_they_are_seen(broker: MemoryBroker, monkey
     broker.create(f"{TOPIC}-2")
     monkeypatch.setattr(broker, "partitions", lambda topic: [topic, f"{topic}-2"])
     producer.send(b"1")
-    eventually(lambda: producer._out._router.partitions == 2)
+    eventually(lambda: producer._sender._out._router.partitions == 2)
     for number in range(20):
         producer.send(b"x", key=f"k{number}")
     producer.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE, RetryAsked
-from kodo_consumer.core.policy import Concurrency, RouteRule
+from kodo_consumer.core.policy import Concurrency
+from kodo_consumer.core.route_table import RouteRule
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
@@ -86,8 +87,8 @@ def test_broken_control_is_a_first_delivery_on_a_ready_topic_and_dead_on_a_state
 
 
 def test_routes_are_evaluated_at_the_first_receipt_from_a_ready_lane_only() -> None:
-    big = RouteRule(lambda properties: properties.get("size") == "big", B1)
-    never = RouteRule(lambda properties: "size" in properties, L1)
+    big = RouteRule(lambda facts: facts.properties.get("size") == "big", B1)
+    never = RouteRule(lambda facts: "size" in facts.properties, L1)
     bench = Bench(policy(routes=(big, never)))
     bench.give(delivery(1, size="big"), delivery(2, size="small"), delivery(3), delivery(4, size="big", kodo_hop=1))
     bench.give(delivery(5, size="big"), state=State.PENDING)
