@@ -1,4 +1,4 @@
-"""What a route table can do, as far as the file alone shows it: lanes a route is evaluated in, routes in a circle.
+"""Analysis of a route table, as far as the file alone shows it: lanes that a route is evaluated in, routes in a circle.
 
 A message's level, state and, at dispatch, attempts are known of a lane; all else of a message may be anything.
 """
@@ -15,7 +15,7 @@ from kodoctl.expressions.evaluator import evaluate
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import RouteCondition
 from kodoctl.topology.names import Level, RouteMoment, State
-from kodoctl.topology.route_conditions import condition_of, share_of
+from kodoctl.topology.route_conditions import condition_of, exclude, share_of
 
 if TYPE_CHECKING:
     from kodoctl.expressions.ast import Value
@@ -70,7 +70,10 @@ def circle(routes: Sequence[Route], where: Iterable[RoutePoint]) -> tuple[list[i
     """
     starts = list(where)
     chosen = [(index,) for index in range(len(routes))]
-    for some in [*chosen, *combinations(range(len(routes)), 2)]:
+    pairs = [
+        (one, other) for one, other in combinations(range(len(routes)), 2) if not exclude(routes[one], routes[other])
+    ]
+    for some in [*chosen, *pairs]:
         for start in starts:
             if (found := _round(routes, frozenset(some), start)) is not None:
                 return found

@@ -77,6 +77,20 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
     return [value for other in listed for value in _values(other) or () if holds(test, value)]
 
 
+def exclude(one: Route, other: Route) -> bool:
+    """True if no message matches both routes: they name other values of one property or fact (sure cases only)."""
+    tests = [
+        [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
+        for route in (one, other)
+    ]
+    return any(
+        first.property == second.property and {*(_values(first) or ())}.isdisjoint(_values(second) or ())
+        for first in tests[0]
+        for second in tests[1]
+        if _values(first) and _values(second)
+    )
+
+
 def share_of(route: Route) -> float:
     """0 to 1."""
     return float(route.share.rstrip("%")) / 100

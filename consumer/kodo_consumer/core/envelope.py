@@ -129,7 +129,8 @@ class Headers(NamedTuple):
     @property
     def unmoved(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
-        it wait, it has not failed in a backup level, no route has moved it, and no limit has counted it or set a moment aside.
+        it wait, it has not failed in a backup level, no route has moved it, and no limit has counted it or set a moment
+        aside.
         """
         if self.hop or (
             self.due is None and self.reserved is None and not (self.quota_taken or self.routes or self.backup)

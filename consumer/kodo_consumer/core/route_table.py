@@ -1,8 +1,8 @@
 """Route table: the first route that holds for a message says to which level it goes. Evaluated by senders and workers.
 
 A choice at dispatch comes to rest: where the level that a route names would send the message on at once, the choice is
-the last level; where that leads in a circle, the message stays. So a message that a sender sent straight there is at rest for
-the worker that receives it, which need not believe that anybody evaluated the table before.
+the last level; where that leads in a circle, the message stays. So a message that a sender sent straight there is at
+rest for the worker that receives it, which need not believe that anybody evaluated the table before.
 """
 
 from __future__ import annotations

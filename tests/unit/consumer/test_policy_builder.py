@@ -10,6 +10,7 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolicy, Pace, Policy, Quota, Rate
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, outlet_of, policy_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
@@ -236,3 +237,23 @@ def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
 def test_an_avro_payload_is_encoded_by_its_form() -> None:
     form = MessageValidator(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
     assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)
+
+
+def test_senders_evaluate_the_routes_of_all_subscriptions_unless_one_keeps_an_order(tmp_path: Path) -> None:
+    routes = "routes: [{when: {property: vip, exists: true}, to: L2}, {when: \"tenant = 'u'\", share: 50%, to: L3}]"
+    waiting = "routes: [{when: 'true', at: [retrying], to: L2}]"
+    topics = f"""\
+  J: {{levels: [L1, L2], draining: [L3], fair_by: uid, subscriptions: {{s: {{{routes}}}, t: {{{routes}}}}}}}
+  K: {{levels: double, subscriptions: {{s: {{{routes}}}, t: {{type: key_shared}}}}}}
+  L: {{levels: double, subscriptions: {{s: {{{waiting}}}}}}}
+"""
+    topology = load(write(tmp_path, topics), None)
+    outlet = outlet_of(topology, "J", "L1")
+    assert (outlet.ground, outlet.level, outlet.fair_by) == ("J", Level.L1, "uid")
+    assert outlet.dispatch is not None
+    assert outlet.dispatch.choose(_facts(vip="1")) is Level.L2
+    assert outlet.dispatch.choose(_facts()) is Level.L1
+    assert [rule.share for rule in outlet.dispatch.tables[0].rules] == [1.0, 0.5]
+    assert outlet_of(topology, "K", "L1").dispatch is None
+    assert outlet_of(topology, "L", "L1").dispatch is None
+    assert OutboxTopics(topology).sibling(outlet, "L2").topic.endswith("J-L2")
