@@ -6,12 +6,14 @@ The static half of the consumer's state machine (design: consumer.md): it says w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import networkx as nx
 
+from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, RouteMoment, State, TopicName, produced_topic
@@ -180,9 +182,10 @@ class _Family:
             target, label = self.open(route.to, State.READY), in_words(route.when)
             if RouteMoment.DISPATCH in route.at:
                 yield from self.move(self.lanes[Level.L1, State.READY], target, MoveReason.ROUTE, label)
-            for point in points(self.ground, self.subscription):
-                if point.moment is not RouteMoment.DISPATCH and may_take(route, point):
-                    yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
+            with suppress(ConditionError):  # which lint reports
+                for point in points(self.ground, self.subscription):
+                    if point.moment is not RouteMoment.DISPATCH and may_take(route, point):
+                        yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
 
     def recalls(self) -> Iterator[Edge]:
         """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""

@@ -5,10 +5,10 @@ A message's level, state and, at dispatch, attempts are known of a lane; all els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.expressions import ast
 from kodoctl.expressions.evaluator import evaluate
@@ -16,9 +16,9 @@ from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import RouteCondition
 from kodoctl.topology.names import Level, RouteMoment, State
 from kodoctl.topology.route_conditions import condition_of, exclude, share_of
+from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
-    from kodoctl.expressions.ast import Value
     from kodoctl.topology.model.subscription import Route
     from kodoctl.topology.model.topology import GroundTopic, Subscription
     from kodoctl.topology.route_conditions import Condition
@@ -105,27 +105,20 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
     return None
 
 
-def _known(point: RoutePoint) -> Mapping[str, Value]:
+class _Known(NamedTuple):
+    """Facts of any message at a point, and the names of those that are known of all."""
+
+    names: frozenset[str]
+    facts: RouteFacts
+
+
+def _known(point: RoutePoint) -> _Known:
     fresh = point.moment is RouteMoment.DISPATCH
-    return {"level": point.level.value, "state": point.state.value} | (dict.fromkeys(_ATTEMPTS, 0.0) if fresh else {})
+    names = frozenset({"level", "state", *(_ATTEMPTS if fresh else ())})
+    return _Known(names, RouteFacts({}, "", "", "", 0, point.level, point.state))
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownFacts:
-    facts: Mapping[str, Value]
-
-    def read_property(self, name: str) -> str | None:
-        raise AssertionError(name)
-
-    def fact(self, name: str) -> Value | None:
-        return self.facts[name]
-
-    @property
-    def document(self) -> Any:
-        raise AssertionError
-
-
-def _truths(condition: Condition, known: Mapping[str, Value]) -> frozenset[bool | None]:
+def _truths(condition: Condition, known: _Known) -> frozenset[bool | None]:
     """Values that a condition may have where only these facts are known."""
     match condition:
         case RouteCondition():
@@ -134,8 +127,8 @@ def _truths(condition: Condition, known: Mapping[str, Value]) -> frozenset[bool 
             return _joined([_truths(part, known) for part in parts], decisive=operator == "OR")
         case ast.Not(part):
             return frozenset(None if value is None else not value for value in _truths(part, known))
-        case _ if all(isinstance(read, ast.Field) and read.name in known for read in ast.references(condition)):
-            found = evaluate(condition, _KnownFacts(known))
+        case _ if all(isinstance(read, ast.Field) and read.name in known.names for read in ast.references(condition)):
+            found = evaluate(condition, known.facts)
             return frozenset({None if found is None else found is True})
         case _:
             return _ANY

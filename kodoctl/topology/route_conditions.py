@@ -78,13 +78,15 @@ def taken_values(earlier: Route, later: Route) -> list[str]:
 
 
 def exclude(one: Route, other: Route) -> bool:
-    """True if no message matches both routes: they name other values of one property or fact (sure cases only)."""
+    """True if no message ever matches both routes: they name other values of what no move changes (sure cases only)."""
     tests = [
         [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
         for route in (one, other)
     ]
     return any(
-        first.property == second.property and {*(_values(first) or ())}.isdisjoint(_values(second) or ())
+        first.property == second.property
+        and first.property not in _CHANGING
+        and {*(_values(first) or ())}.isdisjoint(_values(second) or ())
         for first in tests[0]
         for second in tests[1]
         if _values(first) and _values(second)
@@ -198,6 +200,7 @@ def holds(condition: RouteCondition, value: str | None) -> bool:
     return any(operand is not None and _HOLDS[name](operand, value) for name, operand in operators)
 
 
+_CHANGING: Final = ("\0level", "\0state", "\0reason")
 _WORDS = {
     "equals": "is", "not_equals": "is not", "in_": "is one of", "not_in": "is none of", "greater_than": ">",
     "at_least": "≥", "less_than": "<", "at_most": "≤",

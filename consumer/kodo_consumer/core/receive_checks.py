@@ -114,8 +114,8 @@ def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome 
 
 def _route(held: InFlight, policy: Policy) -> Routed | None:
     """The level that the routes choose, at the first receipt from a ready lane (its sender may have chosen it before)
-    and whenever a wait in a waiting state or a backup level is over. Of a first delivery nothing is believed but what any
-    sender may choose. After MAX_ROUTES moves, or with the last hop that it has, it stays.
+    and whenever a wait in a waiting state or a backup level is over. Of a first delivery nothing is believed but what
+    any sender may choose. After MAX_ROUTES moves, or with the last hop that it has, it stays.
     """
     lane, control, table = held.lane.lane, held.control, policy.route_table
     first = lane.state is State.READY and control.first_receipt and not control.backup
