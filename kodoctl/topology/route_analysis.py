@@ -105,20 +105,20 @@ def _first(routes: Sequence[Route], holding: frozenset[int], point: RoutePoint) 
     return None
 
 
-class _Known(NamedTuple):
+class _LaneFacts(NamedTuple):
     """Facts of any message at a point, and the names of those that are known of all."""
 
     names: frozenset[str]
     facts: RouteFacts
 
 
-def _known(point: RoutePoint) -> _Known:
+def _known(point: RoutePoint) -> _LaneFacts:
     fresh = point.moment is RouteMoment.DISPATCH
     names = frozenset({"level", "state", *(_ATTEMPTS if fresh else ())})
-    return _Known(names, RouteFacts({}, "", "", "", 0, point.level, point.state))
+    return _LaneFacts(names, RouteFacts({}, "", "", "", 0, point.level, point.state))
 
 
-def _truths(condition: Condition, known: _Known) -> frozenset[bool | None]:
+def _truths(condition: Condition, known: _LaneFacts) -> frozenset[bool | None]:
     """Values that a condition may have where only these facts are known."""
     match condition:
         case RouteCondition():
