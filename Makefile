@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 PULSAR ?= 4.2
 # Pure code, every branch of it tested: these folders and files, but for ADAPTERS, which read, write, wait or run Spark.
-PURE := kodoctl/plan/*,kodoctl/protocol/*,kodoctl/topology/*,kodoctl/recall/*,kodoctl/pipeline/*,consumer/kodo_consumer/core/*
+PURE := kodoctl/plan/*,kodoctl/expressions/*,kodoctl/protocol/*,kodoctl/topology/*,kodoctl/recall/*,kodoctl/pipeline/*,consumer/kodo_consumer/core/*
 PURE := $(PURE),kodoctl/formatting.py,kodoctl/status.py,kodoctl/render/report_words.py,consumer/kodo_consumer/message*.py
 PURE := $(PURE),consumer/kodo_consumer/policy_builder.py,consumer/kodo_consumer/runtime/idempotency_guard.py
 PURE := $(PURE),consumer/kodo_consumer/adapters/pulsar/send_breakers.py,consumer/kodo_consumer/adapters/metrics/stall_detector.py

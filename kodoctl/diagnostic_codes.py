@@ -77,6 +77,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Rising delays, at least as many attempts, weights from 0 to 200."),
         "K105": Code("an overlay adds what is spelled almost like something that is there",
                      "Correct the spelling, or allow it with a reason."),
+        "K106": Code("a route condition that cannot be read",
+                     "Fix it where the caret points; `docs/how-to/routes.md` has the language."),
+        "K107": Code("routes that lead in a circle", "Take out one of the routes it names, or narrow its condition."),
+        "K108": Code("routes that overlap", "Take the value out of one of the two routes: the first one wins."),
     },
     "Keeping messages": {
         "K201": Code("dead letters that would not be kept", "Take out the expiry, or make it at least 7 days."),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
@@ -23,17 +24,17 @@ from kodo_consumer.core.policy import (
     Policy,
     Quota,
     Rate,
-    RouteRule,
     Target,
 )
+from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits
 from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import choose_environment, load_set, read_files
 from kodoctl.topology.model.subscription import ConcurrencyLimit, LimitLanes, QuotaLimit, RateLimit
-from kodoctl.topology.names import NamespaceName, TopicName, audit_name, produced_topic, state_name
-from kodoctl.topology.route_conditions import holds
+from kodoctl.topology.names import NamespaceName, RouteMoment, TopicName, audit_name, produced_topic, state_name
+from kodoctl.topology.route_conditions import condition_of, in_words, share_of, truth
 from kodoctl.topology.slot_ranges import ADAPTIVE_SLOTS, declared_slots, lanes_of, total_slots
 
 if TYPE_CHECKING:
@@ -148,6 +149,10 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
         largest=declared_limits(topology),
+        dispatch=_dispatch(ground),
+        fair_by=ground.fair_by,
+        ground=topic,
+        level=Level(level),
     )
 
 
@@ -285,13 +290,30 @@ def _pace(rate: FileRate, burst: int | None) -> Pace:
 
 def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[RouteRule]:
     read = defaults.read_levels(ground)
-    for route in spec.routes:
+    for number, route in enumerate(spec.routes, 1):
         if route.to in read:
-            yield RouteRule(_matcher(route.when), route.to)
+            words = in_words(route.when)
+            yield RouteRule(
+                holds=partial(truth, condition_of(route.when)),
+                to=route.to,
+                at=frozenset(route.at),
+                share=share_of(route),
+                salt=f"{words}\0{route.to}",  # the same for every subscription, so that senders may agree with all
+                name=f"route {number}: {words}",
+            )
 
 
-def _matcher(condition: Any) -> Callable[[Mapping[str, str]], bool]:
-    return lambda properties: holds(condition, properties.get(condition.property))
+def _dispatch(ground: GroundTopic) -> DispatchTable | None:
+    """What senders go by; None where they send to the level they name: no subscription has routes for what is sent, or
+    one keeps an order.
+    """
+    subscriptions = ground.subscriptions.values()
+    closed = frozenset(Level) - {*defaults.active_levels(ground)}
+    tables = tuple(RouteTable(tuple(_routes(ground, spec)), closed) for spec in subscriptions)
+    ordered = any(spec.type != "shared" for spec in subscriptions)
+    return (
+        None if ordered or not any(RouteMoment.DISPATCH in table.moments for table in tables) else DispatchTable(tables)
+    )
 
 
 def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] | None:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
 from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.policy import NOBODY, value_of
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT, NumberedPublisher
 from kodo_consumer.pending_messages import OnStored, not_stored
@@ -24,11 +26,15 @@ from kodo_consumer.policy_builder import outlet_of
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
+from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.core.route_table import DispatchTable
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection import Connection
+
+_T = TypeVar("_T")
 
 
 class Producer:
@@ -41,6 +47,9 @@ class Producer:
     What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required
     property that is missing, a property nobody declared (where properties are declared at all), more bytes than the
     topic takes.
+
+    `routes`: where the routes of all subscriptions agree on another level, a message is sent there; else its workers
+    route it. The other level's topic is opened with the first such message.
     """
 
     def __init__(
@@ -52,14 +61,14 @@ class Producer:
         signer: Signer | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
+        routes: LevelSenders | None = None,
     ) -> None:
         self.topic = topic
-        self._traces = sends_of(topic, traces)
+        self._routes = routes
         self._form = form or MessageValidator()
-        self._broker = broker
         self._lock = threading.Lock()
         self._lost: list[str] = []  # of what was posted without a callback: reasons
-        self._out = NumberedPublisher(topic, broker, self._form, signer, self._traces, numbered=numbered)
+        self._sender = LevelSender(topic, broker, self._form, signer, numbered=numbered, traces=traces)
 
     @classmethod
     def load(
@@ -76,10 +85,12 @@ class Producer:
         Environment and connection are found as by Consumer.load.
         """
         surroundings = Environment.of(**place)
-        outlet = outlet_of(surroundings.topology(path), topic, str(level))
+        topology = surroundings.topology(path)
+        outlet = outlet_of(topology, topic, str(level))
         settings = read_settings(surroundings.environ, surroundings.folder)
         signer, traces = settings.signing_keys, settings.traces
-        return cls.to(outlet, surroundings.connection(), signer, numbered=numbered, traces=traces)
+        siblings = partial(outlet_of, topology, topic)
+        return cls.to(outlet, surroundings.connection(), signer, siblings=siblings, numbered=numbered, traces=traces)
 
     @classmethod
     def to(
@@ -88,16 +99,31 @@ class Producer:
         connection: Connection,
         signer: Signer | None = None,
         *,
+        siblings: Callable[[str], Outlet] | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
     ) -> Producer:
-        """A producer for a topic that was found in a topology, connected. Raises KodoctlError."""
+        """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
+        ground topic, for what routes send there. Raises KodoctlError.
+        """
+        routes = None
+        if siblings is not None and outlet.dispatch is not None:
+
+            def open_level(level: Level) -> LevelSender:
+                other = siblings(level)
+                broker, form = reach_outlet(connection, other)
+                return _opened(
+                    broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
+                )
+
+            routes = LevelSenders(outlet, outlet.dispatch, open_level)
         broker, form = reach_outlet(connection, outlet)
-        try:
-            return cls(outlet.topic, broker, form=form, signer=signer, numbered=numbered, traces=traces)
-        except BaseException:
-            broker.close()
-            raise
+        return _opened(
+            broker,
+            lambda: cls(
+                outlet.topic, broker, form=form, signer=signer, numbered=numbered, traces=traces, routes=routes
+            ),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -128,13 +154,13 @@ class Producer:
             found.append(receipt)
             arrived.set()
 
-        name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
+        posted = self._post(payload, on_receipt, key, properties, event_time, id)
         if not arrived.wait(RECEIPT_TIMEOUT):
-            self._out.give_up(ticket)
+            posted.give_up()
         receipt = found[0] if found else Unconfirmed("no receipt in time")
         if not isinstance(receipt, Confirmed):
-            raise not_stored(self.topic, receipt, size)
-        return name
+            raise not_stored(posted.by.topic, receipt, posted.size)
+        return posted.name
 
     async def send_async(
         self,
@@ -153,19 +179,19 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-        if self._out.has_room(key):
-            name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
-        else:  # waiting for room must not stop the loop
+        if self._routes is None and self._sender.has_room(key):
+            posted = self._post(payload, on_receipt, key, properties, event_time, id)
+        else:  # waiting for room, or for another level's producer, must not stop the loop
             post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
-            name, ticket, size = await loop.run_in_executor(None, copy_context().run, post)
+            posted = await loop.run_in_executor(None, copy_context().run, post)
         try:
             receipt = await asyncio.wait_for(arrived, RECEIPT_TIMEOUT)
         except TimeoutError:
-            self._out.give_up(ticket)
+            posted.give_up()
             receipt = Unconfirmed("no receipt in time")
         if not isinstance(receipt, Confirmed):
-            raise not_stored(self.topic, receipt, size)
-        return name
+            raise not_stored(posted.by.topic, receipt, posted.size)
+        return posted.name
 
     def post(
         self,
@@ -181,11 +207,12 @@ class Producer:
         raises what went wrong. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
         ClusterError when none come.
         """
-        return self._post(payload, on_receipt or self._remember, key, properties, event_time, id)[0]
+        return self._post(payload, on_receipt or self._remember, key, properties, event_time, id).name
 
     def flush(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Awaits the receipts of everything posted. Raises ClusterError with the number of those that failed."""
-        out = self._out.wait(timeout)
+        deadline = time.monotonic() + timeout
+        out = sum(one.wait(max(0.0, deadline - time.monotonic())) for one in self._senders)
         with self._lock:
             lost, self._lost = self._lost + ["no receipt in time"] * out, []
         if lost:
@@ -197,8 +224,14 @@ class Producer:
         try:
             self.flush(timeout)
         finally:
-            self._out.close(timeout)
-            self._broker.close()
+            with ExitStack() as ends:
+                for one in self._senders:
+                    ends.callback(one.close, timeout)
+
+    @property
+    def _senders(self) -> list[LevelSender]:
+        """Those of all levels."""
+        return [self._sender, *(() if self._routes is None else self._routes.opened)]
 
     def _post(
         self,
@@ -208,24 +241,105 @@ class Producer:
         properties: Mapping[str, str] | None,
         event_time: int,
         name: str | None,
-    ) -> tuple[str, int, int]:
-        """(identity, ticket, bytes of payload)."""
+    ) -> PostedMessage:
         name = name or uuid.uuid4().hex
         data, given = self._form.encoded(payload), self._form.allowed(properties or {})
+        other = None if self._routes is None else self._routes.choose(data, given, key, name)
         given[ID] = name
-        if self._traces is None:
-            return name, self._out.publish(data, given, on_receipt, key, event_time, None), len(data or b"")
-        span = self._traces.begin(given, name)
-        try:
-            return name, self._out.publish(data, given, on_receipt, key, event_time, span), len(data or b"")
-        except BaseException as problem:
-            self._traces.refused(span, problem)
-            raise
+        return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)
 
     def _remember(self, receipt: Receipt) -> None:
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._lost.append(receipt.reason)
+
+
+class LevelSender:
+    """The messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
+
+    def __init__(
+        self,
+        topic: str,
+        broker: Broker,
+        form: MessageValidator,
+        signer: Signer | None,
+        *,
+        numbered: bool,
+        traces: Wanted,
+    ) -> None:
+        self.topic, self._broker = topic, broker
+        self._traces = sends_of(topic, traces)
+        self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
+        self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
+
+    def publish(
+        self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
+    ) -> PostedMessage:
+        """Publishes a message of this identity; waits for room. Raises as NumberedPublisher.publish."""
+        size = len(data or b"")
+        if self._traces is None:
+            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
+        span = self._traces.begin(given, name)
+        try:
+            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
+        except BaseException as problem:
+            self._traces.refused(span, problem)
+            raise
+
+    def close(self, timeout: float) -> None:
+        """Leaves; what has no receipt in time is given up."""
+        self._out.close(timeout)
+        self._broker.close()
+
+
+class PostedMessage(NamedTuple):
+    """A message on its way to the topic of a level. `size`: bytes of payload."""
+
+    by: LevelSender
+    name: str
+    ticket: int
+    size: int
+
+    def give_up(self) -> None:
+        """Nobody waits for its receipt any more."""
+        self.by.give_up(self.ticket)
+
+
+class LevelSenders:
+    """Senders of the other levels of a ground topic, to which its routes send messages. Thread-safe."""
+
+    def __init__(self, outlet: Outlet, table: DispatchTable, open_level: Callable[[Level], LevelSender]) -> None:
+        self._level, self._fair_by, self._table, self._open = outlet.level, outlet.fair_by, table, open_level
+        self._lock = threading.Lock()
+        self._opened: dict[Level, LevelSender] = {}
+
+    @property
+    def opened(self) -> list[LevelSender]:
+        """Those that there are."""
+        with self._lock:
+            return list(self._opened.values())
+
+    def choose(
+        self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
+    ) -> LevelSender | None:
+        """Sender of another level; None: the message is for the level it was given to. Raises ClusterError."""
+        tenant = value_of(self._fair_by, properties, key) if self._fair_by else NOBODY
+        to = self._table.choose(RouteFacts(properties, key, tenant, identity, len(payload or b""), self._level))
+        if to is self._level:
+            return None
+        with self._lock:
+            if to not in self._opened:
+                self._opened[to] = self._open(to)
+            return self._opened[to]
+
+
+def _opened(broker: Broker, make: Callable[[], _T]) -> _T:
+    """What is made of a broker, which is closed where that fails."""
+    try:
+        return make()
+    except BaseException:
+        broker.close()
+        raise
 
 
 def _resolve(arrived: asyncio.Future[Receipt], receipt: Receipt) -> None:

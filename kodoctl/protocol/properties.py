@@ -36,6 +36,7 @@ ERROR_STACK: Final = "kodo-error-stack"  # redacted end of that error's stack: m
 MAX_ERROR: Final = 2_048  # bytes of each of the two
 QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does
 HOP: Final = "kodo-hop"  # number of moves so far
+ROUTES: Final = "kodo-routes"  # how many of them a route made
 FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is meant for
 FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
 PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one

@@ -46,6 +46,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     properties.ERROR_STACK: _always("where that error was raised, the innermost last"),
     properties.QUOTA: _always("a quota has counted it"),
     properties.HOP: _always("moves so far"),
+    properties.ROUTES: _always("moves by routes"),
     properties.FOR: _always("only this subscription handles it"),
     properties.FROM_LEVEL: _always("the level it died in"),
     properties.PARENT: _always("the message whose handler sent this one"),

@@ -13,9 +13,9 @@ from kodoctl.protocol.signing import Signer, stripped
 from kodoctl.recall.stored_message import ATTEMPTS, DeadLetter
 
 RESET: Final = frozenset({
-    *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
-    properties.RECALL, properties.AGAIN, properties.RELEASE, properties.SIGNATURE, properties.ERROR,
-    properties.ERROR_STACK,
+    *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.ROUTES, properties.FOR, properties.REASON,
+    properties.QUOTA, properties.FROM_LEVEL, properties.RECALL, properties.AGAIN, properties.RELEASE, properties.SIGNATURE,
+    properties.ERROR, properties.ERROR_STACK,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
 _WAITED: Final = frozenset({properties.DUE, properties.FOR, properties.RELEASE, properties.SIGNATURE})

@@ -77,7 +77,7 @@ _LIMITS: Final = """\
 """
 
 _ROUTES: Final = """\
-        routes:  # at the first receipt; the first match wins
+        routes:  # as messages are sent; the first match wins
           - {when: {property: customer, in: [vip]}, to: L2}
 """
 

@@ -6,15 +6,18 @@ The static half of the consumer's state machine (design: consumer.md): it says w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import networkx as nx
 
+from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import Limit, QuotaLimit, RateLimit
-from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName, produced_topic
+from kodoctl.topology.names import WAITING_STATES, Level, RouteMoment, State, TopicName, produced_topic
+from kodoctl.topology.route_analysis import may_take, points
 from kodoctl.topology.route_conditions import in_words
 from kodoctl.topology.slot_ranges import limited_lanes
 
@@ -184,10 +187,17 @@ class _Family:
                 yield from self.move(lane, onward or self.last_stop(level), MoveReason.EXHAUSTED)
 
     def routes(self) -> Iterator[Edge]:
-        """From L1, where producers send: a message that is there already is not moved."""
+        """From L1, where producers send, and out of the waiting states and backup levels whose messages a route takes: a
+        message that is there already is not moved.
+        """
         for route in self.subscription.routes:
-            target = self.open(route.to, State.READY)
-            yield from self.move(self.lanes[Level.L1, State.READY], target, MoveReason.ROUTE, in_words(route.when))
+            target, label = self.open(route.to, State.READY), in_words(route.when)
+            if RouteMoment.DISPATCH in route.at:
+                yield from self.move(self.lanes[Level.L1, State.READY], target, MoveReason.ROUTE, label)
+            with suppress(ConditionError):  # which lint reports
+                for point in points(self.ground, self.subscription):
+                    if point.moment is not RouteMoment.DISPATCH and may_take(route, point):
+                        yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
 
     def recalls(self) -> Iterator[Edge]:
         """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""

@@ -74,6 +74,18 @@ class State(StrEnum):
         return _STATE_SUFFIXES[self]
 
 
+class RouteMoment(StrEnum):
+    """When routes are evaluated for a message: as it is sent (or first received, where the sender did not evaluate
+    them), and as it leaves a waiting state or a backup level.
+    """
+
+    DISPATCH = "dispatch"
+    RETRYING = "retrying"
+    PENDING = "pending"
+    BLOCKING = "blocking"
+    BACKUP = "backup"
+
+
 _STATE_SUFFIXES: Final = {
     State.READY: "",
     State.RETRYING: "-RETRYING",

@@ -1,17 +1,138 @@
-"""Route conditions on one message property: does a value match, and does one condition swallow another.
+"""Route conditions: does a message match, and does one condition swallow another.
 
-One meaning for lint and consumer. Properties are texts; comparisons are between numbers, and text that is no number
-matches none of them.
+One meaning for lint, senders and workers. A condition is a test of one property, whose comparisons are between numbers
+and match no text that is none, or a text of the condition language. What cannot be evaluated does not hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import nan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Node, ValueKind
+from kodoctl.expressions.evaluator import evaluate
+from kodoctl.topology.model.subscription import RouteCondition
+from kodoctl.topology.route_facts import UnreadableFactError, parse_condition
+
 if TYPE_CHECKING:
-    from kodoctl.topology.model.subscription import RouteCondition
+    from kodoctl.topology.model.subscription import Route
+    from kodoctl.topology.route_facts import RouteFacts
+
+Condition = RouteCondition | Node
+
+
+def condition_of(when: RouteCondition | str) -> Condition:
+    """The condition of a route as the file has it. Raises ConditionError."""
+    return parse_condition(when) if isinstance(when, str) else when
+
+
+def truth(condition: Condition, facts: RouteFacts) -> bool | None:
+    """Whether a message matches; None, which is no match: a value is missing, of another kind, or too long."""
+    if isinstance(condition, RouteCondition):
+        value = facts.properties.get(condition.property)
+        return holds(condition, value) if _comparable(condition, value) else None
+    try:
+        found = evaluate(condition, facts)
+    except UnreadableFactError:
+        return None
+    return None if found is None else found is True
+
+
+def _comparable(condition: RouteCondition, value: str | None) -> bool:
+    """Whether a test of one property has an answer for a value."""
+    if value is None:
+        return condition.exists is True
+    is_number = any(getattr(condition, name) is not None for name in _COMPARISONS)
+    return not (is_number and isnan(_number(value)))
+
+
+def properties_of(condition: Condition) -> frozenset[str]:
+    """Message properties that a condition reads."""
+    if isinstance(condition, RouteCondition):
+        return frozenset({condition.property})
+    return frozenset(found.name for found in ast.references(condition) if isinstance(found, ast.Property))
+
+
+def takes_all(earlier: Route, later: Route) -> bool:
+    """True if every message that `later` would take is taken by `earlier`, which stands before it (sure cases only)."""
+    if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
+        return False
+    parts = [*map(_as_test, _conjuncts(condition_of(later.when)))]
+    return all(
+        any(_swallows(one, other) for other in parts) for one in map(_as_test, _conjuncts(condition_of(earlier.when)))
+    )
+
+
+def taken_values(earlier: Route, later: Route) -> list[str]:
+    """Values that both routes list for one property, so that `later` never takes what has them (sure cases only)."""
+    if not set(later.at) <= set(earlier.at) or share_of(earlier) < 1:
+        return []
+    one, others = _conjuncts(condition_of(earlier.when)), map(_as_test, _conjuncts(condition_of(later.when)))
+    test = _as_test(one[0])
+    if len(one) > 1 or not isinstance(test, RouteCondition):
+        return []
+    listed = [other for other in others if isinstance(other, RouteCondition) and other.property == test.property]
+    return [value for other in listed for value in _values(other) or () if holds(test, value)]
+
+
+def exclude(one: Route, other: Route) -> bool:
+    """True if no message ever matches both routes: they name other values of what no move changes (sure cases only)."""
+    tests = [
+        [test for part in _conjuncts(condition_of(route.when)) if isinstance(test := _as_test(part), RouteCondition)]
+        for route in (one, other)
+    ]
+    return any(
+        first.property == second.property
+        and first.property not in _CHANGING
+        and {*(_values(first) or ())}.isdisjoint(_values(second) or ())
+        for first in tests[0]
+        for second in tests[1]
+        if _values(first) and _values(second)
+    )
+
+
+def share_of(route: Route) -> float:
+    """0 to 1."""
+    return float(route.share.rstrip("%")) / 100
+
+
+def _conjuncts(condition: Condition) -> tuple[Condition, ...]:
+    """Parts all of which must hold."""
+    if isinstance(condition, ast.Logic) and condition.operator == "AND":
+        return tuple(found for part in condition.parts for found in _conjuncts(part))
+    return (condition,)
+
+
+def _as_test(condition: Condition) -> Condition:
+    """`properties['x'] = 'a'`, and IN, as the test of one property that means the same; others as they are. A fact is
+    named as no property is.
+    """
+    match condition:
+        case ast.Compare("=", left, ast.Constant(value, ValueKind.TEXT)) if name := _name(left):
+            return RouteCondition.model_construct(property=name, equals=value)
+        case ast.In(part, values) if name := _name(part):
+            return RouteCondition.model_construct(property=name, in_=tuple(one.value for one in values))
+        case _:
+            return condition
+
+
+def _name(node: Node) -> str:
+    """Name of a property, or of a fact that is a text; "" for anything else."""
+    match node:
+        case ast.Cast(ast.Property(name), ValueKind.TEXT):
+            return name
+        case ast.Field(name, ValueKind.TEXT):
+            return f"\0{name}"
+        case _:
+            return ""
+
+
+def _swallows(earlier: Condition, later: Condition) -> bool:
+    if isinstance(earlier, RouteCondition) and isinstance(later, RouteCondition):
+        return covers(earlier, later)
+    return earlier == later or earlier == ast.Constant(True, ValueKind.TRUTH)
 
 
 def covers(earlier: RouteCondition, later: RouteCondition) -> bool:
@@ -57,6 +178,7 @@ def _number(text: str) -> float:
         return nan
 
 
+_COMPARISONS: Final = ("greater_than", "at_least", "less_than", "at_most")
 _HOLDS: Final[Mapping[str, Callable[[Any, str], bool]]] = {
     "equals": lambda wanted, value: value == as_property(wanted),
     "not_equals": lambda unwanted, value: value != as_property(unwanted),
@@ -78,14 +200,17 @@ def holds(condition: RouteCondition, value: str | None) -> bool:
     return any(operand is not None and _HOLDS[name](operand, value) for name, operand in operators)
 
 
+_CHANGING: Final = ("\0level", "\0state", "\0reason")
 _WORDS = {
     "equals": "is", "not_equals": "is not", "in_": "is one of", "not_in": "is none of", "greater_than": ">",
     "at_least": "≥", "less_than": "<", "at_most": "≤",
 }  # fmt: skip
 
 
-def in_words(condition: RouteCondition) -> str:
+def in_words(condition: RouteCondition | str) -> str:
     """`size > 100000`, `uid is one of u1, u2`: one line for people."""
+    if isinstance(condition, str):
+        return " ".join(condition.split())
     for name, word in _WORDS.items():
         value = getattr(condition, name)
         if value is not None:

@@ -98,8 +98,8 @@ def test_a_sole_reader_finds_what_never_came(
         with Producer.load(file, topic="jobs", **place(broker)) as producer:  # type: ignore[arg-type]
             for number in range(500):
                 if number in (100, 101, 499):
-                    assert producer._out._numbering is not None
-                    producer._out._numbering.next(number % 4)  # numbered, and lost on the way
+                    assert producer._sender._out._numbering is not None
+                    producer._sender._out._numbering.next(number % 4)  # numbered, and lost on the way
                 producer.post(b"%d" % number, key=f"k{number % 20}")
         eventually(lambda: len(done) == 500)
         counts = consumer._running.worker.counts  # type: ignore[union-attr]

@@ -16,6 +16,7 @@ from kodoctl.topology.load import load_set, source_of
 
 TOPOLOGIES = 300  # different ones: a seed takes one of them
 _ISOLATING = 0.15  # of those that keep no order
+_ROUTING = 0.3  # of those
 _DELAYS = ("1s", "2s", "4s", "6s", "20s", "1m", "5m")
 
 
@@ -38,6 +39,9 @@ def shape(number: int) -> Shape:
     ordered = rng.random() < 0.3
     ground["subscriptions"] = {name: _subscription(rng, ground, ordered=ordered) for name in names}
     _let_isolate(Random(f"aside {number}"), ground, ordered=ordered)
+    if not ordered:
+        for name in names:
+            _route_what_waits(Random(f"routes {number} {name}"), ground, ground["subscriptions"][name])
     topics = {"orders": ground, "shipments": {"subscriptions": {"tracking": {}}}}
     file = {"version": 1, "name": "sim", "tenant": "p", "namespace": "n", "topics": topics}
     loaded = load_set([source_of(json.dumps(file).encode(), "drawn.yaml")], None)
@@ -131,6 +135,18 @@ def _routes(rng: Random, ground: dict[str, Any]) -> list[dict[str, Any]]:
         {"when": {"property": "size", "at_least": 900 - 300 * position}, "to": level}
         for position, level in enumerate(rng.sample(levels, min(len(levels), 2)))
     ]
+
+
+def _route_what_waits(rng: Random, ground: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A part of the topologies routes messages whose wait is over. Drawn apart, as isolation is."""
+    if rng.random() >= _ROUTING:
+        return
+    states = spec.get("states", ["retrying", "pending", "blocking"])
+    moments = [*states, *(["backup"] if ground["backup"] else [])]
+    levels = ["L1", *(["L2"] if ground["levels"] != "single" else []), *(["B1"] if ground["backup"] else [])]
+    if moments:
+        route = {"when": f"properties['size'] >= {rng.choice([0, 300, 600])}", "at": moments, "to": rng.choice(levels)}
+        spec["routes"] = [*spec.get("routes", []), route]
 
 
 def _weights(spec: dict[str, Any], policy: Policy) -> list[Fraction]:

@@ -20,17 +20,21 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.testing import StoredMessage
 
 from kodoctl.protocol import properties as names
+from kodoctl.topology.names import RouteMoment
+from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
+    from kodo_consumer.testing import StoredMessage
+
     from tests.simulation.book import Book, Work
     from tests.simulation.process import Process
 
 _JITTER = 3_000  # ms
 _GATHERED = 20  # ms that a message may wait for others to be published with, after its due time was settled
 _ASIDE = 60_000, 3_600_000  # ms that an isolated message stays away, at least and at most
+_MOST_ROUTES = 8
 _MEMORY = 5_000  # ms: longer waits have jitter
 _COUNTERS = {
     State.RETRYING: names.ATTEMPTS_RETRYING,
@@ -63,10 +67,10 @@ def may_start(book: Book, process: Process, lane: Lane, work: Work) -> None:
     wall = process.clock.wall()
     if wall < due and wall < work.wall + policy.horizon and not process.jumped and not _hurried(process, lane):
         fail("I5 early", f"{work.case} starts {due - wall} ms before it is due")
-    if lane.state is State.READY and names.HOP not in properties and not lane.ordered and not work.refused:
-        route = _route(policy, lane, work.stored)
+    if not work.refused and wall >= due:  # one that is started before it is due has not waited
+        route = _route(policy, lane, work)
         if route is not None:
-            fail("routes", f"{work.case} runs on {lane.name}, a route sends it to {route}")
+            fail("routes", f"{work.case} runs on {lane.name}, a route sends it to {route}; {dict(properties)} {work}")
 
 
 def _hurried(process: Process, lane: Lane) -> bool:
@@ -75,9 +79,27 @@ def _hurried(process: Process, lane: Lane) -> bool:
     return lane.state is State.READY and process.hurried <= process.worker.counts.hurried
 
 
-def _route(policy: Policy, lane: Lane, stored: StoredMessage) -> Level | None:
-    to = next((route.to for route in policy.routes if route.matches(stored.message.properties)), lane.level)
+def _route(policy: Policy, lane: Lane, work: Work) -> Level | None:
+    """Where the first route that holds sends it: when it first comes, and when a wait is over. Drawn routes go by sizes."""
+    properties = work.stored.message.properties
+    moment = _moment(lane, work)
+    if lane.ordered or moment is None or int(properties.get(names.ROUTES, 0)) >= _MOST_ROUTES:
+        return None
+    facts = RouteFacts(properties, "", "", "", 0, lane.level, lane.state)
+    to = next((route.to for route in policy.routes if moment in route.at and route.holds(facts)), lane.level)
     return None if to is lane.level or (to, State.READY) not in policy.targets else to
+
+
+def _moment(lane: Lane, work: Work) -> RouteMoment | None:
+    properties = work.stored.message.properties
+    if lane.state is not State.READY:
+        return RouteMoment(lane.state.value)
+    hops = names.HOP in properties
+    stuck = sum(isinstance(outcome, DeadLettered) for outcome in work.outcomes)  # there are no dead letters: no attempt
+    failed = work.failures > stuck or names.ATTEMPTS_BACKUP in properties
+    if lane.level.is_backup and (failed or (hops and names.DUE in properties)):
+        return RouteMoment.BACKUP
+    return None if hops else RouteMoment.DISPATCH
 
 
 def may_move(book: Book, process: Process, work: Work, to: Outgoing) -> None:
@@ -175,6 +197,8 @@ class _Move:
         why = self.new.get(names.REASON, "")
         if is_aside(self.to):
             return self._aside()
+        if names.ROUTES in self.new and self.new[names.ROUTES] != self.old.get(names.ROUTES):
+            return self._routed()
         limited = names.RESERVED in self.new or ("limit" in why and why != self.old.get(names.REASON))
         if policy.limits and limited and not self.work.refused:
             return self._before_the_handler()  # turned back when it came for another run
@@ -198,6 +222,15 @@ class _Move:
             case outcome:
                 return f"nobody knows why: {outcome}"
 
+    def _routed(self) -> str:
+        """By the first route that holds, counted, and with no handler at work."""
+        route = _route(self.policy, self.lane, self.work)
+        if route is None or self._to() != (route, State.READY):
+            return "I4: a route taken by a message that was moved before, or another than the first that matches"
+        if self._number(self.new, names.ROUTES) != self._number(self.old, names.ROUTES) + 1:
+            return "moves by routes are counted otherwise than by one"
+        return "routed though its handler had it" if self.work.running else ""
+
     def _aside(self) -> str:
         """Of a tenant that has held its part of a full look-ahead: to the declared place, later, counting nothing."""
         policy, lane, work = self.policy, self.lane, self.work
@@ -220,13 +253,7 @@ class _Move:
 
     def _before_the_handler(self) -> str:
         policy, lane = self.policy, self.lane
-        hop, ready = self._number(self.old, names.HOP), self.target is not None and self.target.state is State.READY
-        if ready and self.target is not None:
-            routed = _route(policy, lane, self.work.stored)
-            if hop == 0 and routed is self.target.level and not lane.ordered:
-                return ""
-            if routed is not None and not policy.limits:
-                return "I4: a route taken by a message that was moved before, or another than the first that matches"
+        ready = self.target is not None and self.target.state is State.READY
         if not policy.limits:
             return "moved before its handler ran, and there are no limits"
         if lane.ordered or lane.level.is_backup:

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
+from kodoctl.expressions.evaluator import evaluate
+from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.recall.dead_letter_rows import chosen, letter_of_row
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, literal, parse
-from kodoctl.recall.filter.evaluator import evaluate
-from kodoctl.recall.filter.filter_errors import ConditionError
+from kodoctl.recall.filter.fields import LetterFacts
 from kodoctl.recall.filter.spark_columns import fact_columns
 from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
@@ -258,7 +259,7 @@ def _disagreements(spark: SparkSession, letters: list[dict[str, Any]], texts: li
     for row in _table(spark, letters).select("number", *asked).collect():
         letter = letter_of_row(letters[row["number"]], "uid")
         for at, condition in enumerate(conditions):
-            value = evaluate(condition.root, letter)
+            value = evaluate(condition.root, LetterFacts(letter))
             if not row[f"d{at}"] and row[f"t{at}"] is not value:
                 found.append((condition.text, value, row[f"t{at}"], letters[row["number"]]))
         if row["chosen"] is not conditions[whole].chooses(letter):

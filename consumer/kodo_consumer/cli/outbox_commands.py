@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -104,7 +105,14 @@ def run(
     settings = _settings()
     store = _store(settings, OutboxScope(outlets.environment, app))
     senders = Senders(
-        outlets, lambda outlet: Producer.to(outlet, connection, settings.signing_keys, traces=settings.traces)
+        outlets,
+        lambda outlet: Producer.to(
+            outlet,
+            connection,
+            settings.signing_keys,
+            siblings=partial(outlets.sibling, outlet),
+            traces=settings.traces,
+        ),
     )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
     if not logging.getLogger().handlers:

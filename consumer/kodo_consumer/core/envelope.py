@@ -97,6 +97,7 @@ class Headers(NamedTuple):
     again: bool = False
     error: str | None = None  # text and stack of the error that the last failed run ended with
     error_stack: str | None = None
+    routes: int = 0
 
     def attempts(self, state: State) -> int:
         """Attempts of a waiting state so far."""
@@ -124,19 +125,20 @@ class Headers(NamedTuple):
 
     @property
     def first_receipt(self) -> bool:
-        """Never moved by a worker nor sent again by a recall: only then routes are evaluated."""
+        """Never moved by a worker nor sent again by a recall: only then the routes of dispatch are evaluated."""
         return self.hop == 0 and self.recall is None
 
     @property
     def unmoved(self) -> Headers:
         """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
-        it wait, no limit has counted it or set a moment aside, and no run of it has failed.
+        it wait, it has not failed, no route has moved it, and no limit has counted it or set a moment aside.
         """
-        if self.hop or (
-            self.due is None and self.reserved is None and not (self.quota_taken or self.error or self.error_stack)
-        ):
+        moved = self.due is not None or self.reserved is not None or self.quota_taken or self.routes or self.backup
+        if self.hop or not (moved or self.error or self.error_stack):
             return self
-        return self._replace(due=None, reserved=None, quota_taken=False, error=None, error_stack=None)
+        return self._replace(
+            due=None, reserved=None, quota_taken=False, error=None, error_stack=None, routes=0, backup=0
+        )
 
     def write_to(self, properties: dict[str, str]) -> None:
         """Adds the message properties that say so; nothing for what is unset."""
@@ -152,7 +154,7 @@ _PROPERTY_OF: Final = (
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
-    names.AGAIN, names.ERROR, names.ERROR_STACK,
+    names.AGAIN, names.ERROR, names.ERROR_STACK, names.ROUTES,
 )  # fmt: skip
 """The property of each field of Headers."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
@@ -188,6 +190,7 @@ def read_control(properties: Mapping[str, str]) -> Headers:
         again=names.AGAIN in properties,
         error=_text(properties, names.ERROR, names.MAX_ERROR),
         error_stack=_text(properties, names.ERROR_STACK, names.MAX_ERROR),
+        routes=_number(properties, names.ROUTES, _MAX_COUNT) or 0,
     )
 
 

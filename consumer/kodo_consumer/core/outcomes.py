@@ -126,9 +126,10 @@ class TakenOverFromSoften:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A route names another level, which takes messages."""
+    """A route names another level, which takes messages. `route`: its name, for people."""
 
     level: Level
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ amount per period.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet
+from kodo_consumer.core.route_table import MAX_ROUTES, RouteRule, RouteTable
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.route_table import DispatchTable
     from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
@@ -178,16 +180,6 @@ class IsolationPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteRule:
-    """Messages whose properties match go to the ready lane of a level at their first receipt, unless it
-    is draining.
-    """
-
-    matches: Callable[[Mapping[str, str]], bool]
-    to: Level
-
-
-@dataclass(frozen=True, slots=True)
 class Outlet:
     """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
     share it by key, so that batches must not mix keys.
@@ -200,6 +192,10 @@ class Outlet:
     ordered: bool
     payload_type: Literal["json", "avro"] = "json"
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    dispatch: DispatchTable | None = field(default=None, compare=False)  # routes of those who read it
+    fair_by: str | None = None
+    ground: str = ""
+    level: Level = Level.L1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +250,7 @@ class Policy:
     @cached_property
     def max_hops(self) -> int:
         """Hops after which a message is running in circles."""
-        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE
+        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + MAX_ROUTES * bool(self.routes)
 
     def target(self, level: Level, state: State) -> Target | None:
         """Topic to which a message of `level` goes for `state`; None: nowhere.
@@ -276,14 +272,11 @@ class Policy:
         special = self.routes or self.limits or self.signer or self.compat
         return not (special or any(lane.ordered for lane in self.lanes))
 
-    def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
-        """The level that the first matching route names, where it is another one that is not draining; None: the
-        message stays. Later routes do not count then: the first match has won.
-        """
-        if lane.state is not State.READY or lane.ordered:
-            return None
-        to = next((route.to for route in self.routes if route.matches(properties)), lane.level)
-        return None if to is lane.level or self.is_draining(to) else to
+    @cached_property
+    def route_table(self) -> RouteTable:
+        """The routes; none where a lane keeps an order, because a message on another level would overtake."""
+        rules = () if any(lane.ordered for lane in self.lanes) else self.routes
+        return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)))
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready

@@ -109,11 +109,11 @@ class PendingPublishes:
     def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
         no_dead_letter = self._context.policy.dead_letter is None
         match decision:
-            case Reroute(target, control, why):
+            case Reroute(target, control, why, note):
                 due = jittered(control.due, self._clock.wall(), self._rng)
                 message = reroute_message(held.delivery, control, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
-                reason = control.reason or ""
+                reason = note or control.reason or ""
                 return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
             case TransferOut(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, State, meant_for, read_control
+from kodo_consumer.core.envelope import (
+    FRESH,
+    BrokenControlError,
+    Delivery,
+    Headers,
+    State,
+    meant_for,
+    message_identity,
+    read_control,
+)
 from kodo_consumer.core.outcomes import (
     CorruptHeaders,
     OtherSubscription,
@@ -14,9 +23,11 @@ from kodo_consumer.core.outcomes import (
     TakenOverFromSoften,
     TooEarly,
 )
+from kodo_consumer.core.route_table import MAX_ROUTES
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer, stripped, unmarked
+from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
@@ -102,8 +113,37 @@ def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome 
 
 
 def _route(held: InFlight, policy: Policy) -> Routed | None:
-    """The first route that matches, at the first receipt from a ready lane."""
-    if not policy.routes or not held.control.first_receipt:
+    """The level that the routes choose, at the first receipt from a ready lane (its sender may have chosen it before)
+    and whenever a wait in a waiting state or a backup level is over. Of a first delivery nothing is believed but what
+    any sender may choose. After MAX_ROUTES moves, or with the last hop that it has, it stays.
+    """
+    lane, control, table = held.lane.lane, held.control, policy.route_table
+    first = lane.state is State.READY and control.first_receipt and not control.backup
+    waited = lane.state is not State.READY or (lane.level.is_backup and (control.backup or control.due is not None))
+    if not table.rules or not (first or waited):
         return None
-    to = policy.routed(held.lane.lane, held.delivery.properties)
-    return None if to is None else Routed(to)
+    believed = FRESH if first else control
+    delivery = held.delivery
+    facts = RouteFacts(
+        delivery.properties,
+        delivery.key,
+        policy.tenant(delivery.properties, delivery.key),
+        message_identity(delivery, control),
+        len(delivery.payload or b""),
+        lane.level,
+        lane.state,
+        (believed.retrying, believed.pending, believed.blocking, believed.backup),
+        believed.reason,
+    )
+    choice = table.on_dispatch(facts) if first else table.on_leaving(facts)
+    for name in choice.unknown:
+        held.lane.count("route_unknown", name)
+    if choice.circular:
+        held.lane.count("route_stopped", "circular")
+    if choice.to is None:
+        return None
+    if control.routes >= MAX_ROUTES or control.hop >= policy.max_hops:
+        held.lane.count("route_stopped", "used up")
+        return None
+    held.lane.count("routed", choice.route)
+    return Routed(choice.to, choice.route)

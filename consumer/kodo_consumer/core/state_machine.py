@@ -92,11 +92,14 @@ class Delay(NamedTuple):
 
 
 class Reroute(NamedTuple):
-    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`."""
+    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`. `note`: what records
+    say of the reason, where `control` has none of its own.
+    """
 
     target: Target
     control: Headers
     why: Rule
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _isolated(envelope, due, policy, now)
         case DeadLettered(reason) | CorruptHeaders(reason) | RejectedByTarget(reason):
             return _dead_letter(envelope, reason, policy)
-        case Routed(level):
-            return _to_level(envelope, level, Rule.ROUTED, policy, now)
+        case Routed(level, route):
+            return _routed(envelope, level, route, policy, now)
         case MoveAsked(level):
             return _to_level(envelope, level, Rule.MOVED, policy, now)
         case TransferAsked(topic=topic):
@@ -287,12 +290,21 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
     return _move(envelope, target, envelope.control, policy, Rule.ADOPTED, due=now + delay)
 
 
-def _to_level(envelope: Envelope, level: Level, why: Rule, policy: Policy, now: int) -> Decision:
+def _to_level(
+    envelope: Envelope, level: Level, why: Rule, policy: Policy, now: int, *, limited: bool = False
+) -> Decision:
     target = policy.targets.get((level, State.READY))
     problem = why_not_level(envelope, level, policy)
     if target is None or problem:
         return _failed(envelope, f"MoveTo: {problem}", policy, now)
-    return _move(envelope, target, envelope.control, policy, why, due=None)
+    return _move(envelope, target, envelope.control, policy, why, limited=limited, due=None)
+
+
+def _routed(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
+    """To the level, with the moment that a limiter set aside: the wait for it is over, and a refusal there counts."""
+    control = envelope.control._replace(routes=envelope.control.routes + 1)
+    decision = _to_level(envelope._replace(control=control), level, Rule.ROUTED, policy, now, limited=True)
+    return decision._replace(note=route) if isinstance(decision, Reroute) else decision
 
 
 def why_not_level(envelope: Envelope, level: Level, policy: Policy) -> str:

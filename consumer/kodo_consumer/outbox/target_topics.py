@@ -43,6 +43,10 @@ class OutboxTopics:
         """Raises UsageError for a topic that is not in the file or takes no messages."""
         return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
 
+    def sibling(self, outlet: Outlet, level: str) -> Outlet:
+        """Another level of the same ground topic. Raises UsageError for one that takes no messages."""
+        return outlet_of(self._topology, outlet.ground, level)
+
     def form(self, topic: str) -> MessageValidator:
         """Validation of messages to a topic. Raises UsageError."""
         if topic not in self._forms:

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kodoctl.errors import UsageError, error
+from kodoctl.expressions.ast import named
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as control
-from kodoctl.recall.filter.ast import named
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql

@@ -16,11 +16,12 @@ import yaml
 
 from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, read_tree
 from kodoctl.topology.json_schema.file_schema import topology_schema
-from kodoctl.topology.route_conditions import as_property
+from kodoctl.topology.names import RouteMoment
+from kodoctl.topology.route_conditions import as_property, share_of
 from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 if TYPE_CHECKING:
-    from kodoctl.topology.model.subscription import Route
+    from kodoctl.topology.model.subscription import Route, RouteCondition
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE_ENDS: Final = "\x85\u2028\u2029"
@@ -44,17 +45,29 @@ class ManagedRoute:
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
     """Managed routes: those that move tenants to a level of the `ladder`, below L1."""
     return [
-        ManagedRoute(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
+        ManagedRoute(at, tuple(as_property(value) for value in when.in_), route.to.value)
         for at, route in enumerate(routes)
-        if route.when.property == fair_by and route.when.in_ is not None and route.to.value in ladder
+        if (when := _test_of(route, fair_by)) is not None and when.in_ is not None and route.to.value in ladder
     ]
+
+
+def _test_of(route: Route, fair_by: str | None) -> RouteCondition | None:
+    """The test of the tenant by which every message is routed as it is sent; None: it is another kind of route."""
+    when = route.when
+    plain = route.at == (RouteMoment.DISPATCH,) and share_of(route) == 1
+    return when if plain and not isinstance(when, str) and when.property == fair_by else None
 
 
 def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
     """Tenants that are named by a route that is not managed."""
     known = {one.index for one in managed_routes(routes, fair_by, ladder)}
-    named = [route.when for at, route in enumerate(routes) if at not in known and route.when.property == fair_by]
-    values = [value for one in named for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())]
+    named = [_test_of(route, fair_by) for at, route in enumerate(routes) if at not in known]
+    values = [
+        value
+        for one in named
+        if one is not None
+        for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())
+    ]
     return frozenset(as_property(value) for value in values)
 
 

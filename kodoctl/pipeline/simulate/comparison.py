@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
+from kodoctl.topology.route_conditions import condition_of, properties_of
 from kodoctl.topology.slot_ranges import total_slots
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
     specs = [ground.subscriptions[subscription] for ground in grounds]
     names = {ground.fair_by for ground in grounds}
     names |= {limit.by for spec in specs for limit in spec.limits}
-    names |= {route.when.property for spec in specs for route in spec.routes}
+    names |= {name for spec in specs for route in spec.routes for name in properties_of(condition_of(route.when))}
     return sorted(name for name in names if name and name != KEY)
 
 

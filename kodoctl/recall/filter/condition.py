@@ -16,11 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kodoctl.recall.filter.evaluator import evaluate
-from kodoctl.recall.filter.parser import read
+from kodoctl.expressions.evaluator import evaluate
+from kodoctl.expressions.parser import read
+from kodoctl.recall.filter.fields import VOCABULARY, LetterFacts
 
 if TYPE_CHECKING:
-    from kodoctl.recall.filter.ast import Node
+    from kodoctl.expressions.ast import Node
     from kodoctl.recall.stored_message import DeadLetter
 
 
@@ -34,15 +35,15 @@ class Condition:
 
     def chooses(self, letter: DeadLetter) -> bool:
         """True if the condition is true for a message; False if its value is unknown."""
-        return evaluate(self.root, letter) is True
+        return evaluate(self.root, LetterFacts(letter)) is True
 
 
 def parse(text: str, now: int) -> Condition:
     """Raises ConditionError with every finding, each pointing at its character."""
     tree = read(text)
-    from kodoctl.recall.filter.compiler import Compiler
+    from kodoctl.expressions.compiler import Compiler
 
-    return Condition(text, now, Compiler(text, now).condition(tree))
+    return Condition(text, now, Compiler(text, now, VOCABULARY).condition(tree))
 
 
 def literal(text: str) -> str:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.expressions.ast import Value, ValueKind
+from kodoctl.expressions.vocabulary import Vocabulary
 from kodoctl.protocol import properties
-from kodoctl.recall.filter.ast import Value, ValueKind
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
@@ -74,3 +75,24 @@ FACTS: Final[dict[str, Fact]] = {
                          lambda letter: None if letter.payload is None else float(len(letter.payload))),
 }
 # fmt: on
+VOCABULARY: Final = Vocabulary({name: fact.kind for name, fact in FACTS.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFacts:
+    """A message as conditions see it: their Subject."""
+
+    letter: DeadLetter
+
+    def read_property(self, name: str) -> str | None:
+        """One of its properties; None where it has none of this name."""
+        return self.letter.properties.get(name)
+
+    def fact(self, name: str) -> Value | None:
+        """One of FACTS."""
+        return FACTS[name].read(self.letter)
+
+    @property
+    def document(self) -> Any:
+        """Its payload as JSON; None where it is none."""
+        return self.letter.document

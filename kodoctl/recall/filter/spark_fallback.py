@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Node, ValueKind
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Node, ValueKind
 from kodoctl.recall.filter.spark_sql import ended, quoted, to_spark_sql
 from kodoctl.recall.stored_message import MAX_DEPTH
 

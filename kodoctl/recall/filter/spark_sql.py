@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Node, ValueKind
-from kodoctl.recall.filter.coercion import LONGEST, MOMENT, NUMBER
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Node, ValueKind
+from kodoctl.expressions.coercion import LONGEST, MOMENT, NUMBER
 
 _NO_SECONDS: Final = r"^(.{16})(Z|[+-].*)\z"  # Spark wants seconds before an offset
 

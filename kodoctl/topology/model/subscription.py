@@ -30,7 +30,7 @@ from kodoctl.topology.model.field_types import (
     optional_like,
     wrong_value,
 )
-from kodoctl.topology.names import Level, State
+from kodoctl.topology.names import Level, RouteMoment, State
 from kodoctl.topology.safe_patterns import MAX_PATTERN, pattern_problem
 from kodoctl.topology.units import Size
 
@@ -270,10 +270,20 @@ class RouteCondition(FileModel):
     """Is there at all."""
 
 
-class Route(FileModel):
-    """Sends matching messages to another level at their first receipt."""
+RouteWhen = Annotated[
+    Annotated[Text, Tag("word")] | Annotated[RouteCondition, Tag("map")],
+    Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
+]
 
-    when: RouteCondition = Field(examples=[{"property": "size", "greater_than": 100000}])
-    """The condition."""
+
+class Route(FileModel):
+    """Sends matching messages to another level: as they are sent, or as they leave a waiting state."""
+
+    when: RouteWhen = Field(examples=[{"property": "size", "greater_than": 100000}, "tenant = 'u7' AND attempts >= 3"])
+    """A test of one property, or a condition as a text."""
+    at: NotEmpty[RouteMoment] = Field(default=(RouteMoment.DISPATCH,), examples=[["retrying", "pending"]])
+    """When it is evaluated: dispatch (sent, or first received), or on leaving retrying, pending, blocking or backup."""
+    share: Share = Field(default="100%", examples=["10%"])
+    """This part of the messages it would take, by hash of the key, or of the identity where there is no key."""
     to: Level = Field(examples=["B1"])
     """The level."""

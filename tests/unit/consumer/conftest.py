@@ -22,4 +22,4 @@ def _abandoned_producers_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(Producer, "__init__", noted)
     yield
     for one in made:
-        one._out._over.set()  # `close` would wait for receipts that never come
+        one._sender._out._over.set()  # `close` would wait for receipts that never come

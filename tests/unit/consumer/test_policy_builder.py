@@ -11,10 +11,16 @@ from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Concurrency, DelaySchedule, IsolationPolicy, Pace, Policy, Quota, Rate
+from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load, outlet_of, policy_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
+from kodoctl.topology.route_facts import RouteFacts
 from tests.unit.consumer.topologies import DOUBLE, write
+
+
+def _facts(level: Level = Level.L1, **properties: str) -> RouteFacts:
+    return RouteFacts(properties, "", "(none)", "m", 0, level)
 
 
 def _policy(folder: Path, topics: str, topic: str = "J", subscription: str = "s") -> Policy:
@@ -98,11 +104,11 @@ def test_limits_routes_and_produces_are_read(tmp_path: Path) -> None:
     assert policy.produces == {"K": "persistent://p/n/K", "other/ns/topic": "persistent://other/ns/topic"}
     route, vip = policy.routes
     assert vip.to == "L2", "it wins where it matches, and the message stays: L2 is draining"
-    assert policy.routed(policy.ground_lane, {"vip": ""}) is None
+    assert policy.route_table.on_dispatch(_facts(vip="")).to is None
     assert route.to is Level.B1
-    assert route.matches({"size": "11"})
-    assert not route.matches({"size": "9"})
-    assert not route.matches({})
+    assert route.holds(_facts(size="11"))
+    assert route.holds(_facts(size="9")) is False
+    assert route.holds(_facts()) is None
 
 
 def test_draining_lanes_are_read_and_no_targets(tmp_path: Path) -> None:
@@ -264,3 +270,23 @@ def test_limits_of_some_lanes_and_slots_of_states_and_levels_are_read(tmp_path: 
     assert (found_out.concurrency, found_out.adaptive, len(found_out.bulkheads)) == (128, True, 1)
     plain = _policy(tmp_path, topics, subscription="m")
     assert (plain.concurrency, plain.adaptive, plain.bulkheads) == (32, False, ())
+
+
+def test_senders_evaluate_the_routes_of_all_subscriptions_unless_one_keeps_an_order(tmp_path: Path) -> None:
+    routes = "routes: [{when: {property: vip, exists: true}, to: L2}, {when: \"tenant = 'u'\", share: 50%, to: L3}]"
+    waiting = "routes: [{when: 'true', at: [retrying], to: L2}]"
+    topics = f"""\
+  J: {{levels: [L1, L2], draining: [L3], fair_by: uid, subscriptions: {{s: {{{routes}}}, t: {{{routes}}}}}}}
+  K: {{levels: double, subscriptions: {{s: {{{routes}}}, t: {{type: key_shared}}}}}}
+  L: {{levels: double, subscriptions: {{s: {{{waiting}}}}}}}
+"""
+    topology = load(write(tmp_path, topics), None)
+    outlet = outlet_of(topology, "J", "L1")
+    assert (outlet.ground, outlet.level, outlet.fair_by) == ("J", Level.L1, "uid")
+    assert outlet.dispatch is not None
+    assert outlet.dispatch.choose(_facts(vip="1")) is Level.L2
+    assert outlet.dispatch.choose(_facts()) is Level.L1
+    assert [rule.share for rule in outlet.dispatch.tables[0].rules] == [1.0, 0.5]
+    assert outlet_of(topology, "K", "L1").dispatch is None
+    assert outlet_of(topology, "L", "L1").dispatch is None
+    assert OutboxTopics(topology).sibling(outlet, "L2").topic.endswith("J-L2")

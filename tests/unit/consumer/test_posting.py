@@ -12,7 +12,11 @@ from kodo_consumer import numbered_publisher
 from kodo_consumer import producer as module
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.producer import Producer
+from kodo_consumer.core.envelope import Level
+from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.policy import Outlet
+from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
+from kodo_consumer.producer import LevelSender, LevelSenders, Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError
@@ -188,8 +192,32 @@ def test_new_partitions_are_used_once_they_are_seen(broker: MemoryBroker, monkey
     broker.create(f"{TOPIC}-2")
     monkeypatch.setattr(broker, "partitions", lambda topic: [topic, f"{topic}-2"])
     producer.send(b"1")
-    eventually(lambda: producer._out._router.partitions == 2)
+    eventually(lambda: producer._sender._out._router.partitions == 2)
     for number in range(20):
         producer.send(b"x", key=f"k{number}")
     producer.close()
     assert {len(broker.messages(topic)) > 5 for topic in (TOPIC, f"{TOPIC}-2")} == {True}
+
+
+def test_a_message_is_sent_straight_to_the_level_that_routes_choose(broker: MemoryBroker) -> None:
+    other = f"{TOPIC}-L2"
+    broker.create(other)
+    opened: list[Level] = []
+
+    def open_level(level: Level) -> LevelSender:
+        opened.append(level)
+        return LevelSender(other, broker, MessageValidator(), None, numbered=True, traces="off")
+
+    rule = RouteRule(lambda facts: facts.tenant == "vip" and facts.identity == "m" and facts.size == 1, Level.L2)
+    outlet = Outlet(TOPIC, None, {}, by_key=False, ordered=False, fair_by="uid")
+    routes = LevelSenders(outlet, DispatchTable((RouteTable((rule,)),)), open_level)
+    with Producer(TOPIC, broker, routes=routes) as producer:
+        for _ in range(2):
+            producer.send(b"1", properties={"uid": "vip"}, id="m")
+        producer.send(b"2", properties={"uid": "other"}, id="m")
+        asyncio.run(producer.send_async(b"3", properties={"uid": "vip"}, id="m"))
+        producer.post(b"44", properties={"uid": "vip"}, id="m")
+        producer.flush()
+    sent = {topic: [m.message.payload for m in broker.messages(topic) if m.message.payload] for topic in (TOPIC, other)}
+    assert sent == {TOPIC: [b"2", b"44"], other: [b"1", b"1", b"3"]}
+    assert opened == [Level.L2]

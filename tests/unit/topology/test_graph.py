@@ -87,6 +87,19 @@ def test_routes_go_from_the_ground_topic_and_not_in_place() -> None:
     assert {move for move in found if "is x" in move or "exists" in move} == {"J → J-L2: a is x"}
 
 
+def test_routes_go_out_of_the_waiting_states_and_backup_levels_that_they_name() -> None:
+    routes = (
+        "{when: \"NOT (level = 'L2')\", at: [retrying, backup], to: L2}, "
+        '{when: "age > 3", at: [pending], to: L2}, {when: "state = \'blocking\'", at: [pending], to: L2}'
+    )
+    found = one("levels: double, backup: true, ", f"routes: [{routes}]")
+    label = "NOT (level = 'L2')"
+    assert {move for move in found if "NOT" in move or "age" in move or "blocking'" in move} == {
+        f"J-s-RETRYING → J-L2: {label}",
+        f"J-B1 → J-L2: {label}",
+    }
+
+
 def test_draining_lanes_are_left_but_not_entered() -> None:
     found = one("draining: [L2, B1], ", "states: [retrying], draining: [pending]")
     assert {move for move in found if "L2" in move or "PENDING" in move or "B1" in move} == {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from kodoctl.errors import Severity, Where
+from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State, TopicName, produced_topic
+from kodoctl.topology.route_conditions import condition_of, properties_of
 
 
 @rule("K209", Severity.WARNING, "a property that messages need not carry")
@@ -28,10 +31,11 @@ def properties(scope: LintScope) -> Iterator[RuleMatch]:
                     expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by)
                 )
         for index, route in enumerate(subscription.routes):
-            name = route.when.property
-            if name not in ground.message_properties:
-                detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
-                yield RuleMatch(expansion.topology.where(*path, "routes", index, "when", "property"), detail)
+            with suppress(ConditionError):  # which another rule reports
+                for name in sorted(properties_of(condition_of(route.when)) - {*ground.message_properties}):
+                    detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
+                    simple = () if isinstance(route.when, str) else ("property",)
+                    yield RuleMatch(expansion.topology.where(*path, "routes", index, "when", *simple), detail)
 
 
 def _required(name: str, declared: Mapping[str, str]) -> bool:

@@ -9,7 +9,6 @@ from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.subscription import ROUTE_OPERATORS, ConcurrencyLimit, Isolate, Limit, RateLimit
 from kodoctl.topology.names import Level, State
-from kodoctl.topology.route_conditions import covers
 from kodoctl.topology.units import UNLIMITED
 from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
 
@@ -64,7 +63,7 @@ def _adding(level: Level) -> str:
 
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: LintScope) -> Iterator[RuleMatch]:
-    """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
+    """Routes, weights and isolation name lanes that exist and are written to."""
     for expansion, path, ground, subscription in scope.subscriptions():
         where = expansion.topology.where
         active, there = defaults.active_levels(ground), defaults.read_levels(ground)
@@ -74,11 +73,6 @@ def targets(scope: LintScope) -> Iterator[RuleMatch]:
                 more = "" if route.to in there else f"; {_adding(route.to)}"
                 detail = f"{route.to} {state}: the levels are {', '.join(active)}{more}"
                 yield RuleMatch(where(*path, "routes", index, "to"), detail)
-            for earlier in range(index):
-                if covers(subscription.routes[earlier].when, route.when):
-                    detail = f"it can never match: route {earlier + 1} matches all of it first"
-                    yield RuleMatch(where(*path, "routes", index, "when"), detail)
-                    break
         for level in subscription.level_weights:
             if level not in there:
                 where_key = expansion.topology.where_key(*path, "level_weights", level.value)
@@ -95,6 +89,8 @@ def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
     """A route condition has exactly one operator."""
     for expansion, path, _, subscription in scope.subscriptions():
         for index, route in enumerate(subscription.routes):
+            if isinstance(route.when, str):
+                continue
             used = [name.rstrip("_") for name in ROUTE_OPERATORS if getattr(route.when, name) is not None]
             if len(used) != 1:
                 names = ", ".join(name.rstrip("_") for name in ROUTE_OPERATORS)
@@ -159,6 +155,12 @@ def ordered(scope: LintScope) -> Iterator[RuleMatch]:
         if subscription.on_failure is not None and subscription.type not in ORDERED:
             detail = f"on_failure means nothing on a {subscription.type} subscription: messages have no order to keep"
             yield RuleMatch(where(*path, "on_failure"), detail)
+        if subscription.routes and subscription.type in ORDERED:
+            detail = (
+                f"routes on a {subscription.type} subscription: a message on another level would overtake others of its"
+                " key, so that none is ever taken; leave them out, or use shared"
+            )
+            yield RuleMatch(where(*path, "routes"), detail)
         backups = [level for level in defaults.read_levels(ground) if level.is_backup]
         if backups and subscription.type in ("failover", "exclusive"):
             long = [delay for delay in defaults.waits(subscription, None).delays if delay > defaults.MAX_IN_MEMORY_WAIT]

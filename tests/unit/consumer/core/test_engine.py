@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE, RetryAsked
-from kodo_consumer.core.policy import Concurrency, RouteRule
+from kodo_consumer.core.policy import Concurrency
+from kodo_consumer.core.route_table import RouteRule
 from kodo_consumer.testing.manual_clock import START_WALL
 
+from kodoctl.topology.names import RouteMoment
 from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 
@@ -86,8 +89,8 @@ def test_broken_control_is_a_first_delivery_on_a_ready_topic_and_dead_on_a_state
 
 
 def test_routes_are_evaluated_at_the_first_receipt_from_a_ready_lane_only() -> None:
-    big = RouteRule(lambda properties: properties.get("size") == "big", B1)
-    never = RouteRule(lambda properties: "size" in properties, L1)
+    big = RouteRule(lambda facts: facts.properties.get("size") == "big", B1)
+    never = RouteRule(lambda facts: "size" in facts.properties, L1)
     bench = Bench(policy(routes=(big, never)))
     bench.give(delivery(1, size="big"), delivery(2, size="small"), delivery(3), delivery(4, size="big", kodo_hop=1))
     bench.give(delivery(5, size="big"), state=State.PENDING)
@@ -98,6 +101,79 @@ def test_routes_are_evaluated_at_the_first_receipt_from_a_ready_lane_only() -> N
     assert routed.properties["kodo-for"] == "s"
     bench.engine.receipt(ticket, Confirmed("x"))
     assert bench.acknowledged() == [1]
+
+
+@pytest.mark.parametrize("state", [State.RETRYING, State.PENDING, State.BLOCKING])
+def test_a_route_takes_a_message_whose_wait_is_over_and_keeps_its_counters(state: State) -> None:
+    late = RouteRule(lambda facts: sum(facts.attempts) >= 2, L2, frozenset({RouteMoment(state.value)}), name="route 1")
+    bench = Bench(policy(routes=(late,)))
+    counter = f"kodo_attempts_{state.value}"
+    bench.give(
+        delivery(1, kodo_hop=2, kodo_due=START_WALL + 3_000, kodo_reserved=START_WALL, **{counter: 2}),
+        delivery(2, kodo_hop=1, **{counter: 1}),
+        state=state,
+    )
+    assert [message.id[2] for message in bench.take_all()] == ["2"], "one waits, for one no route holds"
+    bench.later(3.1)
+    ((ticket, moved),) = bench.published()
+    assert moved.topic.endswith("L2-ready")
+    assert moved.deliver_at is None
+    assert {name: value for name, value in moved.properties.items() if "origin" not in name} == {
+        "kodo-hop": "3", "kodo-routes": "1", "kodo-for": "s", counter.replace("_", "-"): "2",
+        "kodo-reserved": str(START_WALL),
+    }  # fmt: skip
+    bench.engine.receipt(ticket, Confirmed("x"))
+    assert bench.acknowledged() == [1]
+    lane = bench.engine.lanes[lane_of(bench.policy, L1, state)]
+    assert lane.counted["routed", "route 1"] == 1
+
+
+def test_a_route_takes_a_message_out_of_a_backup_level_after_a_wait_there_only() -> None:
+    out = RouteRule(lambda _: True, L1, frozenset({RouteMoment.BACKUP}))
+    bench = Bench(policy(routes=(out,)))
+    bench.give(delivery(1, kodo_hop=1), delivery(2), delivery(3, kodo_attempts_backup=1), level=B1)
+    messages = bench.take_all()
+    assert len(messages) == 3, "none of them has waited there; what a sender claims is not believed"
+    bench.engine.finish(messages[0], FAILED)
+    bench.later(1.1)
+    assert [topic.rpartition("t-")[2] for topic in store_all(bench)] == ["L1-ready"]
+    bench.give(delivery(4, kodo_hop=1, kodo_due=START_WALL), level=B1)
+    assert [topic.rpartition("t-")[2] for topic in store_all(bench)] == ["L1-ready"]
+
+
+def test_a_message_is_routed_eight_times_at_most_and_never_dies_of_it() -> None:
+    out = RouteRule(lambda _: True, L2, frozenset({RouteMoment.RETRYING}))
+    bench = Bench(policy(routes=(out,)))
+    bench.give(delivery(1, kodo_hop=9, kodo_routes=7), delivery(2, kodo_hop=9, kodo_routes=8), state=State.RETRYING)
+    bench.give(delivery(3, kodo_hop=bench.policy.max_hops), state=State.RETRYING)
+    assert [message.id[2] for message in bench.take_all()] == ["2", "3"]
+    lane = bench.engine.lanes[lane_of(bench.policy, L1, State.RETRYING)]
+    assert lane.counted["route_stopped", "used up"] == 2
+
+
+def test_what_a_sender_claims_does_not_keep_a_message_from_its_route() -> None:
+    fresh = RouteRule(lambda facts: facts.attempts == (0, 0, 0, 0) and facts.reason is None, B1)
+    bench = Bench(policy(routes=(fresh,)))
+    bench.give(delivery(1, kodo_routes=8, kodo_attempts_retrying=3, kodo_reason="x", kodo_attempts_backup=2))
+    assert [topic.rpartition("t-")[2] for topic in store_all(bench)] == ["B1-ready"]
+
+
+def test_routes_that_cannot_be_evaluated_or_lead_in_a_circle_are_counted_and_the_message_stays() -> None:
+    unknown = RouteRule(lambda _: None, L2, name="route 1")
+    there = RouteRule(lambda facts: facts.level is L1, L2, name="route 2")
+    back = RouteRule(lambda facts: facts.level is L2, L1, name="route 3")
+    bench = Bench(policy(routes=(unknown, there, back)))
+    bench.give(delivery(1))
+    assert len(bench.take_all()) == 1
+    lane = bench.engine.lanes[lane_of(bench.policy, L1, State.READY)]
+    assert dict(lane.counted) == {("route_unknown", "route 1"): 2, ("route_stopped", "circular"): 1}
+
+
+def test_no_route_takes_a_message_where_a_lane_keeps_an_order() -> None:
+    bench = Bench(policy(ordered=True, routes=(RouteRule(lambda _: True, L2, frozenset(RouteMoment)),)))
+    bench.give(delivery(1))
+    bench.give(delivery(2), state=State.RETRYING)
+    assert len(bench.take_all()) == 2
 
 
 def test_an_early_message_is_held_and_its_lane_goes_on() -> None:

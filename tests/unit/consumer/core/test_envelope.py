@@ -31,7 +31,7 @@ TEXTS = st.none() | st.text(min_size=1, max_size=20)
 CONTROLS = st.builds(
     Headers, retrying=COUNTS, pending=COUNTS, blocking=COUNTS, backup=COUNTS, due=TIMES, reserved=TIMES, hop=COUNTS,
     meant_for=TEXTS, reason=TEXTS, died_in=TEXTS, origin_id=TEXTS, origin_topic=TEXTS, origin_time=TIMES, recall=TEXTS,
-    quota_taken=st.booleans(), error=TEXTS, error_stack=TEXTS,
+    quota_taken=st.booleans(), again=st.booleans(), error=TEXTS, error_stack=TEXTS, routes=COUNTS,
 )  # fmt: skip
 
 
@@ -45,7 +45,9 @@ def test_control_properties_survive_printing_and_reading(control: Headers) -> No
 
 @given(CONTROLS)
 def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(control: Headers) -> None:
-    plain = control._replace(due=None, reserved=None, quota_taken=False, error=None, error_stack=None)
+    plain = control._replace(
+        due=None, reserved=None, quota_taken=False, error=None, error_stack=None, routes=0, backup=0
+    )
     assert control._replace(hop=0).unmoved == plain._replace(hop=0)
     assert control._replace(hop=control.hop + 1).unmoved == control._replace(hop=control.hop + 1)
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kodoctl.expressions.ast import ValueKind
+from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
-from kodoctl.recall.filter.ast import ValueKind
 from kodoctl.recall.filter.condition import literal, parse
-from kodoctl.recall.filter.filter_errors import ConditionError
+from kodoctl.recall.filter.fields import LetterFacts
 from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.topology.units import LATEST
 from tests.unit.recall.making import DEAD, NOW, letter
@@ -342,15 +343,15 @@ TRUTHS = st.recursive(
 
 @given(TRUTHS)
 def test_not_turns_true_and_false_round_and_leaves_unknown(text: str) -> None:
-    from kodoctl.recall.filter.evaluator import evaluate
+    from kodoctl.expressions.evaluator import evaluate
 
     try:
         plain, turned, either = (parse(form, NOW) for form in (text, f"not ({text})", f"({text}) or not ({text})"))
     except ConditionError:
         return
-    value = evaluate(plain.root, LETTER)
-    assert evaluate(turned.root, LETTER) == (None if value is None else not value)
-    assert evaluate(either.root, LETTER) is (None if value is None else True)
+    value = evaluate(plain.root, LetterFacts(LETTER))
+    assert evaluate(turned.root, LetterFacts(LETTER)) == (None if value is None else not value)
+    assert evaluate(either.root, LetterFacts(LETTER)) is (None if value is None else True)
 
 
 def test_the_text_of_spark_sql_can_be_read_again() -> None:

@@ -66,7 +66,7 @@ def test_a_key_that_begins_with_white_space_is_never_left_to_spark() -> None:
 
 
 def test_every_fact_has_a_column_but_those_that_tables_lack() -> None:
-    from kodoctl.recall.filter.ast import named
+    from kodoctl.expressions.ast import named
     from kodoctl.recall.filter.fields import FACTS
     from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 

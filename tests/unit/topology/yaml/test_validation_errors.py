@@ -27,7 +27,7 @@ CASES = [
     ("topics: {orders: {§payload: {type: json}}}", "K006 topics.orders.payload.schema is needed: a text such as ../schemas/payloads/order.schema.json"),
     (SUB % "limits: [§{limit: 1/s}]", "K006 topics.orders.subscriptions.billing.limits[0].kind is needed: rate, concurrency, quota"),
     (SUB % "limits: [§{kind: rate}]", "K006 topics.orders.subscriptions.billing.limits[0].limit is needed: a text such as 100/s"),
-    (SUB % "routes: [§{to: L1}]", "K006 topics.orders.subscriptions.billing.routes[0].when is needed: a map"),
+    (SUB % "routes: [§{to: L1}]", "K006 topics.orders.subscriptions.billing.routes[0].when is needed: a text such as tenant = 'u7' AND attempts >= 3, or a map"),
     # nothing
     ("topics: {§orders: }", "K015 topics.orders has no value: write a map ({} takes every default), or remove the key (null stands only in overlays)"),
     ("§topics:", "K015 topics has no value: write a map such as {orders: {subscriptions: {billing: {}}}}, or remove the key"),

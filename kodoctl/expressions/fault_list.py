@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from kodoctl.recall.filter.ast import Constant, Node, ValueKind
-from kodoctl.recall.filter.filter_errors import ConditionError, SyntaxIssue, diagnostics
+from kodoctl.expressions.ast import Constant, Node, ValueKind
+from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
 
 POISON: Final = Constant(False, ValueKind.UNTYPED)
 """Stands for what was refused, so that the rest of the condition is still checked."""

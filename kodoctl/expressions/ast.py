@@ -34,7 +34,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named fact of the message, read by its entry in kodoctl.recall.filter.fields."""
+    """A named fact of the message, read as the vocabulary of the condition says."""
 
     name: str
     kind: ValueKind
@@ -142,16 +142,21 @@ Node = (
 )  # fmt: skip
 
 
-def named(node: Node) -> frozenset[str]:
-    """Facts that a condition names."""
+def references(node: Node) -> frozenset[Field | Property | Json]:
+    """What a condition reads of a message."""
     match node:
-        case Field(name=name):
-            return frozenset({name})
+        case Field() | Property() | Json():
+            return frozenset({node})
         case Compare(left=left, right=right) | Arithmetic(left=left, right=right):
-            return named(left) | named(right)
+            return references(left) | references(right)
         case Logic(parts=parts) | Call(arguments=parts):
-            return frozenset[str]().union(*map(named, parts))
+            return frozenset[Field | Property | Json]().union(*map(references, parts))
         case Not(part=part) | IsNull(part=part) | In(part=part) | Like(part=part) | Cast(part=part):
-            return named(part)
+            return references(part)
         case _:
             return frozenset()
+
+
+def named(node: Node) -> frozenset[str]:
+    """Facts that a condition names."""
+    return frozenset(found.name for found in references(node) if isinstance(found, Field))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Constant, Node, ValueKind
-from kodoctl.recall.filter.coercion import TRUTHS, moment
-from kodoctl.recall.filter.fault_list import POISON, FaultList
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Constant, Node, ValueKind
+from kodoctl.expressions.coercion import TRUTHS, moment
+from kodoctl.expressions.fault_list import POISON, FaultList
 
 
 def compared_kind(left: Node, right: Node) -> ValueKind | None:

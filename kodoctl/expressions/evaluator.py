@@ -13,52 +13,51 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Node, Value, ValueKind
-from kodoctl.recall.filter.coercion import coerce, finite
-from kodoctl.recall.filter.fields import FACTS
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Node, Value, ValueKind
+from kodoctl.expressions.coercion import coerce, finite
 
 if TYPE_CHECKING:
-    from kodoctl.recall.stored_message import DeadLetter
+    from kodoctl.expressions.vocabulary import Subject
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
-def evaluate(node: Node, letter: DeadLetter) -> Value | None:
+def evaluate(node: Node, subject: Subject) -> Value | None:
     """The value of a node for a message; None is NULL."""
     match node:
         case ast.Constant(value=value):
             return value
         case ast.Field(name=name):
-            return FACTS[name].read(letter)
+            return subject.fact(name)
         case ast.Property(name=name):
-            return letter.properties.get(name)
+            return subject.read_property(name)
         case ast.Json(path=path):
-            return json_text(letter.document, path)
+            return json_text(subject.document, path)
         case ast.Compare():
-            left, right = evaluate(node.left, letter), evaluate(node.right, letter)
+            left, right = evaluate(node.left, subject), evaluate(node.right, subject)
             return None if left is None or right is None else _COMPARE[node.operator](left, right)
         case ast.Logic(operator=joined, parts=parts):
-            return _joined((evaluate(part, letter) for part in parts), decisive=joined == "OR")
+            return _joined((evaluate(part, subject) for part in parts), decisive=joined == "OR")
         case ast.Not(part=part):
-            truth = evaluate(part, letter)
+            truth = evaluate(part, subject)
             return None if truth is None else not truth
         case ast.IsNull(part=part):
-            return evaluate(part, letter) is None
+            return evaluate(part, subject) is None
         case ast.In(part=part, values=values):
-            found = evaluate(part, letter)
+            found = evaluate(part, subject)
             return None if found is None else any(found == one.value for one in values)
         case ast.Like(part=part):
-            text = evaluate(part, letter)
+            text = evaluate(part, subject)
             return None if text is None else like(str(text), node.pattern, fold=node.fold)
         case ast.Arithmetic():
-            return _arithmetic(node, evaluate(node.left, letter), evaluate(node.right, letter))
+            return _arithmetic(node, evaluate(node.left, subject), evaluate(node.right, subject))
         case ast.Call():
-            return _call(node, letter)
+            return _call(node, subject)
         case ast.Cast(part=part, kind=kind):
-            return _cast(evaluate(part, letter), kind)
+            return _cast(evaluate(part, subject), kind)
         case _:
             assert_never(node)
 
@@ -95,10 +94,10 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }  # fmt: skip
 
 
-def _call(node: ast.Call, letter: DeadLetter) -> Value | None:
+def _call(node: ast.Call, subject: Subject) -> Value | None:
     if node.function == "coalesce":
-        return next((found for part in node.arguments if (found := evaluate(part, letter)) is not None), None)
-    text = evaluate(node.arguments[0], letter)
+        return next((found for part in node.arguments if (found := evaluate(part, subject)) is not None), None)
+    text = evaluate(node.arguments[0], subject)
     if text is None:
         return None
     match node.function:

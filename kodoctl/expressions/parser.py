@@ -1,6 +1,6 @@
 """Parser of conditions: text -> syntax tree of sqlglot, within limits. The compiler decides which nodes are allowed.
 
-The text is never run: the compiler turns the tree into values of kodoctl.recall.filter.ast and refuses every other kind
+The text is never run: the compiler turns the tree into values of kodoctl.expressions.ast and refuses every other kind
 of node.
 """
 
@@ -10,7 +10,7 @@ import logging
 import re
 from typing import Any, Final
 
-from kodoctl.recall.filter.filter_errors import ConditionError, SyntaxIssue, diagnostics
+from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
 
 MAX_LENGTH: Final = 65_536  # characters
 MAX_TOKENS: Final = 10_000

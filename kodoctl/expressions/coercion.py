@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from kodoctl.recall.filter.ast import Value, ValueKind
+from kodoctl.expressions.ast import Value, ValueKind
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
 _OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further, and Spark reads none

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Constant, Node, ValueKind
-from kodoctl.recall.filter.coercion import number
-from kodoctl.recall.filter.fault_list import POISON, FaultList, keyword
-from kodoctl.recall.filter.fields import FACTS
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Constant, Node, ValueKind
+from kodoctl.expressions.coercion import number
+from kodoctl.expressions.fault_list import POISON, FaultList, keyword
+
+if TYPE_CHECKING:
+    from kodoctl.expressions.vocabulary import Vocabulary
 
 _UNITS: Final = {"MILLISECOND": 1, "SECOND": 1000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": 86_400_000,
                  "WEEK": 604_800_000}  # fmt: skip
@@ -45,8 +47,8 @@ def interval(faults: FaultList, tree: Any) -> Node:
     return Constant(round(amount * unit), ValueKind.SPAN)
 
 
-def reference(faults: FaultList, tree: Any) -> Node:
-    """A property, a value of the JSON payload, or a fact of a message (`FACTS`)."""
+def reference(faults: FaultList, tree: Any, vocabulary: Vocabulary) -> Node:
+    """A property, a value of the JSON payload, or a fact of the vocabulary."""
     steps = _steps(faults, tree)
     if steps is None:
         return POISON
@@ -55,21 +57,25 @@ def reference(faults: FaultList, tree: Any) -> Node:
     if name.lower() == "properties":
         if len(path) != 1 or not isinstance(path[0], str):
             return faults.add(tree, "one property by its name: properties['uid']")
+        if vocabulary.hidden and path[0].startswith(vocabulary.hidden):
+            return faults.add(tree, f"{path[0]} is the platform's own, and no condition goes by it")
         return ast.Property(path[0])
-    if name.lower() == "payload" and path:
+    if name.lower() == "payload" and path and vocabulary.payload:
         bad = [step for step in path if isinstance(step, str) and (not step or _BAD_KEYS & set(step))]
         if bad:
             return faults.add(tree, f"the key {bad[0]!r}: empty keys, and those with ' ? * `, cannot be reached")
         return ast.Json(tuple(path))
-    if path or name.lower() not in FACTS:
-        return _unknown(faults, tree, name)
-    return ast.Field(name.lower(), FACTS[name.lower()].kind)
+    if path or name.lower() not in vocabulary.kinds:
+        return _unknown(faults, tree, name, vocabulary)
+    return ast.Field(name.lower(), vocabulary.kinds[name.lower()])
 
 
-def _unknown(faults: FaultList, tree: Any, name: str) -> Node:
-    near = get_close_matches(name.lower(), [*FACTS, "properties"], 1)
-    hint = f"did you mean {near[0]}?" if near else f"a property is properties['{name}'], a JSON value payload.{name}"
-    known = "" if near else "\nfacts: " + ", ".join(["properties['…']", "payload.…", *FACTS])
+def _unknown(faults: FaultList, tree: Any, name: str, vocabulary: Vocabulary) -> Node:
+    facts, inside = vocabulary.kinds, vocabulary.payload
+    near = get_close_matches(name.lower(), [*facts, "properties"], 1)
+    value = f", a JSON value payload.{name}" if inside else ""
+    hint = f"did you mean {near[0]}?" if near else f"a property is properties['{name}']{value}"
+    known = "" if near else "\nfacts: " + ", ".join(["properties['…']", *["payload.…"] * inside, *facts])
     return faults.add(tree, f"{name!r} is no fact of a message: {hint}{known}", "K552", "unknown fact")
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlglot import exp
 
-from kodoctl.recall.filter import ast
-from kodoctl.recall.filter.ast import Constant, Node, ValueKind
-from kodoctl.recall.filter.fault_list import POISON, FaultList, keyword
-from kodoctl.recall.filter.leaf_nodes import interval, literal, reference
-from kodoctl.recall.filter.parser import MAX_DEPTH
-from kodoctl.recall.filter.value_kinds import arithmetic_kinds, as_kind, compared_kind
+from kodoctl.expressions import ast
+from kodoctl.expressions.ast import Constant, Node, ValueKind
+from kodoctl.expressions.fault_list import POISON, FaultList, keyword
+from kodoctl.expressions.leaf_nodes import interval, literal, reference
+from kodoctl.expressions.parser import MAX_DEPTH
+from kodoctl.expressions.value_kinds import arithmetic_kinds, as_kind, compared_kind
+
+if TYPE_CHECKING:
+    from kodoctl.expressions.vocabulary import Vocabulary
 
 _COMPARE: Final = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -20,15 +23,15 @@ _KINDS: Final = {
     "TEXT": ValueKind.TEXT, "VARCHAR": ValueKind.TEXT, "DOUBLE": ValueKind.NUMBER, "FLOAT": ValueKind.NUMBER, "INT": ValueKind.NUMBER,
     "BIGINT": ValueKind.NUMBER, "TIMESTAMP": ValueKind.MOMENT, "TIMESTAMPTZ": ValueKind.MOMENT, "DATE": ValueKind.MOMENT, "BOOLEAN": ValueKind.TRUTH,
 }  # fmt: skip
-_FUNCTIONS: Final = "now, lower, upper, length, coalesce and cast"
+_FUNCTIONS: Final = "lower, upper, length, coalesce and cast"
 _STRAY: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\%_])")  # a backslash that Spark refuses in a pattern
 
 
 class Compiler:
-    """Turns one tree; `now` is ms since the epoch, the moment the text's now() stands for."""
+    """Turns one tree; `now` is ms since the epoch, the moment the text's now() stands for; None: it has no such moment."""
 
-    def __init__(self, text: str, now: int) -> None:
-        self._now, self._faults = now, FaultList(text)
+    def __init__(self, text: str, now: int | None, vocabulary: Vocabulary) -> None:
+        self._now, self._vocabulary, self._faults = now, vocabulary, FaultList(text)
 
     def condition(self, tree: exp.Expression) -> Node:
         """The whole, which must be true or false. Raises ConditionError with every finding."""
@@ -67,7 +70,7 @@ class Compiler:
     def _leaf(self, tree: Any, below: int) -> Node:
         match tree:
             case exp.Column() | exp.Bracket() | exp.Dot():
-                return reference(self._faults, tree)
+                return reference(self._faults, tree, self._vocabulary)
             case exp.Literal():
                 return literal(self._faults, tree)
             case exp.Boolean():
@@ -78,7 +81,7 @@ class Compiler:
                 return interval(self._faults, tree)
             case exp.Cast() | exp.TryCast():
                 return self._cast(tree, below)
-            case exp.CurrentTimestamp() if not tree.this:
+            case exp.CurrentTimestamp() if self._now is not None and not tree.this:
                 return Constant(self._now, ValueKind.MOMENT)
             case exp.Lower() | exp.Upper() | exp.Length():
                 kind = ValueKind.NUMBER if isinstance(tree, exp.Length) else ValueKind.TEXT
@@ -86,14 +89,18 @@ class Compiler:
                 return ast.Call(type(tree).__name__.lower(), (argument,), kind)
             case exp.Coalesce():
                 return self._coalesce(tree, below)
-            case exp.Anonymous() if str(tree.this).lower() == "now" and not tree.expressions:
+            case exp.Anonymous() if self._now is not None and str(tree.this).lower() == "now" and not tree.expressions:
                 return Constant(self._now, ValueKind.MOMENT)
             case exp.Func() | exp.Anonymous():
-                return self._faults.add(tree, f"this function is not allowed: only {_FUNCTIONS} are")
+                return self._faults.add(tree, f"this function is not allowed: only {self._functions} are")
             case exp.Null():
                 return self._faults.add(tree, "nothing equals NULL: write IS NULL or IS NOT NULL")
             case _:
                 return self._faults.add(tree, f"{keyword(tree)} is not part of conditions")
+
+    @property
+    def _functions(self) -> str:
+        return _FUNCTIONS if self._now is None else f"now, {_FUNCTIONS}"
 
     # --- truths
 

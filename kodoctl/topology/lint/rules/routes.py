@@ -1,0 +1,92 @@
+"""K103, K106 to K108: routes that cannot be read, that never take a message, that overlap or lead in a circle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kodoctl.errors import Severity
+from kodoctl.expressions.filter_errors import ConditionError
+from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
+from kodoctl.topology.route_analysis import circle, may_take, points
+from kodoctl.topology.route_conditions import condition_of, taken_values, takes_all
+from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
+
+if TYPE_CHECKING:
+    from kodoctl.topology.model.subscription import Route
+
+
+@rule("K106", Severity.ERROR, "a route condition that cannot be read")
+def unreadable(scope: LintScope) -> Iterator[RuleMatch]:
+    """A condition in text is of the condition language, and short."""
+    for expansion, path, _, subscription in scope.subscriptions():
+        for index, route in enumerate(subscription.routes):
+            try:
+                condition_of(route.when)
+            except ConditionError as problem:
+                for finding in problem.diagnostics:
+                    lines = [line for line in finding.detail.splitlines() if not line.startswith("  ")]
+                    yield RuleMatch(expansion.topology.where(*path, "routes", index, "when"), "; ".join(lines))
+
+
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
+def dead_routes(scope: LintScope) -> Iterator[RuleMatch]:
+    """A route is evaluated somewhere, can hold there, and comes before one that takes all of it."""
+    for expansion, path, ground, subscription in scope.subscriptions():
+        where, lanes = expansion.topology.where, points(ground, subscription)
+        readable = _readable(subscription.routes)
+        for index, route in readable.items():
+            for moment in route.at:
+                if all(point.moment is not moment for point in lanes):
+                    at = where(*path, "routes", index, "at", route.at.index(moment))
+                    what = "a backup level" if moment == "backup" else f"the state {moment}"
+                    yield RuleMatch(at, f"it takes no message at {moment}: there is no lane of {what}")
+            evaluated = [point for point in lanes if point.moment in route.at]
+            if evaluated and not any(may_take(route, point) for point in evaluated):
+                detail = f"it can never match: not at {', '.join(route.at)}"
+                yield RuleMatch(where(*path, "routes", index, "when"), detail)
+                continue
+            for earlier in (one for one in readable if one < index):
+                if takes_all(readable[earlier], route):
+                    detail = f"it can never match: route {earlier + 1} matches all of it first"
+                    yield RuleMatch(where(*path, "routes", index, "when"), detail)
+                    break
+
+
+@rule("K108", Severity.WARNING, "routes that overlap")
+def overlapping(scope: LintScope) -> Iterator[RuleMatch]:
+    """A value that an earlier route takes in full means nothing in the list of a later one."""
+    for expansion, path, _, subscription in scope.subscriptions():
+        readable = _readable(subscription.routes)
+        for index, route in readable.items():
+            for earlier in (one for one in readable if one < index):
+                values = taken_values(readable[earlier], route)
+                if values and not takes_all(readable[earlier], route):
+                    detail = f"route {earlier + 1} takes {', '.join(values)} first"
+                    yield RuleMatch(expansion.topology.where(*path, "routes", index, "when"), detail)
+
+
+@rule("K107", Severity.ERROR, "routes that lead in a circle")
+def circles(scope: LintScope) -> Iterator[RuleMatch]:
+    """A message comes to rest: no level sends it on to one where it was."""
+    for expansion, path, ground, subscription in scope.subscriptions():
+        readable = _readable(subscription.routes)
+        if len(readable) < len(subscription.routes):
+            continue
+        if (found := circle(subscription.routes, points(ground, subscription))) is not None:
+            indices, levels = found
+            names = " and ".join(str(index + 1) for index in indices)
+            detail = f"route{'s' * (len(indices) > 1)} {names}: {' → '.join(levels)}"
+            yield RuleMatch(expansion.topology.where(*path, "routes", indices[-1], "to"), detail)
+
+
+def _readable(routes: tuple[Route, ...]) -> dict[int, Route]:
+    """Routes whose condition can be read, by index."""
+    found = {}
+    for index, route in enumerate(routes):
+        try:
+            condition_of(route.when)
+        except ConditionError:
+            continue
+        found[index] = route
+    return found

@@ -1,0 +1,119 @@
+"""Facts of a message that a route condition may name, as a sender and a worker both know them.
+
+None of them is what a sender of a first delivery may claim: its state is ready, its attempts are none, whatever its
+properties say. Payloads are not read, and there is no clock: a condition has one value for a message wherever it is
+evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.expressions.ast import Node, Value, ValueKind
+from kodoctl.expressions.filter_errors import ConditionError, SyntaxIssue, diagnostics
+from kodoctl.expressions.parser import read
+from kodoctl.expressions.vocabulary import Vocabulary
+from kodoctl.protocol.properties import PREFIX
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from kodoctl.topology.names import Level
+
+MAX_TEXT: Final = 1_024  # characters of a value: a longer one is not looked at
+MAX_CONDITION: Final = 1_000  # characters of a condition, which every message pays for
+
+
+class UnreadableFactError(ValueError):
+    """A value is too long to be looked at; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFacts:
+    """One message. `identity`: over all its hops. `attempts`: of retrying, pending, blocking, backup."""
+
+    properties: Mapping[str, str]
+    key: str
+    tenant: str
+    identity: str
+    size: int
+    level: Level
+    state: State = State.READY
+    attempts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    reason: str | None = None
+
+    def read_property(self, name: str) -> str | None:
+        """One of its properties. Raises UnreadableFactError."""
+        return _bounded(name, self.properties.get(name))
+
+    def fact(self, name: str) -> Value | None:
+        """One of ROUTE_FACTS; None is NULL. Raises UnreadableFactError."""
+        found = ROUTE_FACTS[name].read(self)
+        return _bounded(name, found) if isinstance(found, str) else found
+
+    @property
+    def document(self) -> Any:
+        """Nothing: routes do not read payloads."""
+        return None
+
+    def chosen(self, salt: str, share: float) -> bool:
+        """True if it is in a share (0 to 1) of all messages: all with one key are, or none. A larger share has those of
+        a smaller one; another salt chooses anew.
+        """
+        if share >= 1:
+            return True
+        text = f"{salt}\0{self.key or self.identity}".encode(errors="surrogatepass")
+        return int.from_bytes(blake2b(text, digest_size=8).digest()) < share * 2**64
+
+
+def _bounded(name: str, text: str | None) -> str | None:
+    if text is not None and len(text) > MAX_TEXT:
+        raise UnreadableFactError(name)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFact:
+    """`read` answers None for NULL."""
+
+    kind: ValueKind
+    meaning: str
+    read: Callable[[RouteFacts], Value | None]
+
+
+def _attempts(index: int) -> Callable[[RouteFacts], float]:
+    return lambda facts: float(facts.attempts[index])
+
+
+# fmt: off
+ROUTE_FACTS: Final[dict[str, RouteFact]] = {
+    "key": RouteFact(ValueKind.TEXT, "message key", lambda facts: facts.key or None),
+    "tenant": RouteFact(ValueKind.TEXT, "value of fair_by, (none) where it is missing", lambda facts: facts.tenant),
+    "level": RouteFact(ValueKind.TEXT, "level it is in, or is sent to", lambda facts: facts.level.value),
+    "state": RouteFact(ValueKind.TEXT, "ready, retrying, pending or blocking", lambda facts: facts.state.value),
+    "attempts": RouteFact(ValueKind.NUMBER, "attempts of all states", lambda facts: float(sum(facts.attempts))),
+    "attempts_retrying": RouteFact(ValueKind.NUMBER, "failed handler runs", _attempts(0)),
+    "attempts_pending": RouteFact(ValueKind.NUMBER, "waits for a rate", _attempts(1)),
+    "attempts_blocking": RouteFact(ValueKind.NUMBER, "waits for a quota", _attempts(2)),
+    "attempts_backup": RouteFact(ValueKind.NUMBER, "failed runs in a backup level", _attempts(3)),
+    "reason": RouteFact(ValueKind.TEXT, "why a worker moved it last", lambda facts: facts.reason),
+    "payload_size": RouteFact(ValueKind.NUMBER, "bytes of payload", lambda facts: float(facts.size)),
+}
+# fmt: on
+_VOCABULARY: Final = Vocabulary({name: fact.kind for name, fact in ROUTE_FACTS.items()}, payload=False, hidden=PREFIX)
+
+
+@lru_cache(maxsize=1024)  # lint asks again and again
+def parse_condition(text: str) -> Node:
+    """The tree of a route condition. Raises ConditionError with every finding, each pointing at its character."""
+    if len(text) > MAX_CONDITION:
+        detail = f"{len(text):,} characters; at most {MAX_CONDITION:,} are read"
+        issue = SyntaxIssue(MAX_CONDITION, 1, "K551", "a condition beyond the limits", detail)
+        raise ConditionError(*diagnostics(text, [issue]))
+    tree = read(text)
+    from kodoctl.expressions.compiler import Compiler
+
+    return Compiler(text, None, _VOCABULARY).condition(tree)

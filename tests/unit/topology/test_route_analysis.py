@@ -1,0 +1,71 @@
+"""Analysis of routes: where they may take a message, and which lead in a circle."""
+
+import pytest
+
+from kodoctl.topology.model.subscription import Route
+from kodoctl.topology.names import Level, RouteMoment, State
+from kodoctl.topology.route_analysis import RoutePoint, circle, may_take
+
+DISPATCH, RETRYING, BACKUP = RouteMoment.DISPATCH, RouteMoment.RETRYING, RouteMoment.BACKUP
+L1, L2, B1 = Level.L1, Level.L2, Level.B1
+POINTS = [
+    RoutePoint(L2, DISPATCH),
+    RoutePoint(L1, DISPATCH),
+    RoutePoint(L1, RETRYING),
+    RoutePoint(L2, RETRYING),
+    RoutePoint(B1, BACKUP),
+]
+
+
+def route(when: str, to: str = "L2", **more: object) -> Route:
+    return Route.model_validate({"when": when, "to": to, **more})
+
+
+@pytest.mark.parametrize(
+    ("when", "found"),
+    [
+        ("level = 'L1'", True),
+        ("NOT (level = 'L1')", False),
+        ("level = 'L1' AND tenant = 'a'", True),
+        ("level = 'L2' AND tenant = 'a'", False),
+        ("level = 'L2' OR tenant = 'a'", True),
+        ("level = 'L2' OR state = 'pending'", False),
+        ("level = 'L1' OR tenant = 'a'", True),
+        ("NOT (level = 'L1' OR tenant = 'a')", False),
+        ("attempts > 0", False),
+        ("attempts / 0 > 1", False),
+        ("attempts / 0 > 1 AND tenant = 'a'", False),
+        ("true", True),
+        ("properties['a'] IS NULL", True),
+    ],
+)
+def test_a_route_may_take_what_its_condition_leaves_open(when: str, found: bool) -> None:
+    assert may_take(route(when), RoutePoint(L1, DISPATCH)) is found
+
+
+def test_what_a_point_is() -> None:
+    assert (RoutePoint(L1, RETRYING).state, RoutePoint(B1, BACKUP).state) == (State.RETRYING, State.READY)
+    assert not may_take(route("true"), RoutePoint(L1, RETRYING))
+    assert may_take(route("attempts > 0", at=["retrying"]), RoutePoint(L1, RETRYING))
+    assert RoutePoint(L1, RETRYING).after(B1) == RoutePoint(B1, BACKUP)
+    assert RoutePoint(L1, DISPATCH).after(B1) == RoutePoint(B1, DISPATCH)
+
+
+@pytest.mark.parametrize(
+    ("routes", "found"),
+    [
+        ([route("true")], None),
+        ([route("level = 'L1'"), route("level = 'L2'", "L1")], ([0, 1], [L2, L1, L2])),
+        ([route("level = 'L1'"), route("level = 'L2'", "L1", share="10%")], ([0, 1], [L2, L1, L2])),
+        ([route("level = 'L1'", at=["retrying"]), route("level = 'L2'", "L1")], None),
+        ([route("tenant = 'a'", "B1", at=["retrying"]), route("tenant = 'b'", "L1", at=["backup"])], None),
+        (
+            [route("tenant = 'a'", "B1", at=["retrying"]), route("key = 'b'", "L1", at=["backup"])],
+            ([0, 1], [L1, B1, L1]),
+        ),
+    ],
+)
+def test_routes_that_lead_in_a_circle_are_found(
+    routes: list[Route], found: tuple[list[int], list[Level]] | None
+) -> None:
+    assert circle(routes, POINTS) == found
