@@ -66,3 +66,22 @@ class TopologyStatus:
     def missing(self) -> int:
         """Lanes without their topic or subscription."""
         return sum(not lane.there for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadTopic:
+    """A topic whose lanes could not be read, and why: nothing is known of them."""
+
+    namespace: str
+    ground: str
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReading:
+    """Lanes of topologies as they were at `at` (ms since the epoch), and the topics of which nothing is known."""
+
+    at: int
+    topologies: tuple[TopologyStatus, ...]
+    unread: tuple[UnreadTopic, ...] = ()
