@@ -103,7 +103,8 @@ def _limits_held(world: World, runs: list[Run]) -> None:
         for last in range(first, len(moments)):
             assert last - first + 1 <= RATE + RATE * (moments[last] - at + LATE)
     assert any(run.lane == PENDING for run in rated), "what is over a rate waits in PENDING"
-    assert max(running for _, running in at_once(narrow, world.killed)) == TOGETHER
+    most = max(running for _, running in at_once(narrow, world.killed))
+    assert most <= TOGETHER < SLOTS, "two workers have a part each: whether both use theirs at one moment is chance"
 
 
 def _post_reports(world: World) -> None:
