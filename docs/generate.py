@@ -23,6 +23,7 @@ from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
 from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES
+from kodoctl.render.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"
@@ -156,7 +157,7 @@ def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Co
 
 
 def metrics_page() -> str:
-    """Every metric of the consumer."""
+    """Every metric of the consumer, of the relay and of the exporter."""
     lines = ["# Metrics of the consumer", ""]
     lines += [
         f"Every series has the labels {_listed(BASE)}; `level` and `state` name a lane. Histograms have `_bucket`, `_sum`",
@@ -176,6 +177,17 @@ def metrics_page() -> str:
         "|---|---|---|",
     ]
     lines += [f"| `{told.name}` | {told.kind} | {told.help} |" for told in TOLD]
+    lines += [
+        "",
+        "# Metrics of lanes",
+        "",
+        "Of `kodoctl exporter`, which asks the broker: also while no worker runs. `topic` is the ground topic; of dead letters `level` is",
+        "empty and `state` is `dead`. What could not be read has no sample.",
+        "",
+        "| name | kind | labels | what it says |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{one.name}` | {one.kind} | {_listed(one.labels)} | {one.help} |" for one in STATUS_METRICS]
     return NOTE + "\n".join(lines) + "\n"
 
 

@@ -66,6 +66,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      ("Graphviz cannot draw this",)),
         "K028": Code("not all was printed",
                      "Make room, or keep the reader of the pipe; `kodoctl history` tells what an apply did."),
+        "K029": Code("nothing to export to", "Name --port, --textfile or both, or --once to print."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

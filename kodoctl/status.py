@@ -81,3 +81,22 @@ class TopologyStatus:
         """True for a lane that no live worker reads although workers of its subscription live: they read other lanes."""
         alive = any(other.consumers for other in self.lanes if other.is_read and other.reader == lane.reader)
         return lane.is_read and lane.there and not lane.consumers and alive
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadTopic:
+    """A topic whose lanes could not be read, and why: nothing is known of them."""
+
+    namespace: str
+    ground: str
+    topic: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReading:
+    """Lanes of topologies as they were at `at` (ms since the epoch), and the topics of which nothing is known."""
+
+    at: int
+    topologies: tuple[TopologyStatus, ...]
+    unread: tuple[UnreadTopic, ...] = ()

@@ -45,9 +45,9 @@ def create_tables(engine: Engine | Connection) -> None:
     """Makes the tables of this module where they are missing. Migration tools find them in
     kodo_consumer.adapters.stores.sql_tables.metadata.
     """
-    from kodo_consumer.adapters.stores.sql_tables import metadata
+    from kodo_consumer.adapters.stores.sql_tables import create_missing
 
-    metadata.create_all(engine)
+    create_missing(engine)
 
 
 @overload

@@ -1,6 +1,6 @@
 """kodoctl in three minutes, on a real broker: from one YAML file to a live, consumed topology.
 
-Every command shown is really run. The broker is started for the demo and removed at its end.
+Every command shown is really run, and what the texts say of it is checked: the demo fails where it is not so. The broker is started for the demo and removed at its end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 NAME = f"demo-{os.getpid()}"
 CONSUMER_SECONDS = 15
+QUIET = ("anna", "ben", "cleo", "dora")
+RATE = 100  # orders a second, as the file says
+QUOTA = 1500  # orders an hour
+FAILING = 5  # orders of acme
 WORKER_LOG = "worker.log"
 
 
@@ -35,6 +40,12 @@ def title(text: str) -> None:
 def tell(text: str) -> None:
     """What to look at."""
     print(textwrap.fill(" ".join(text.split()), 80), flush=True)
+
+
+def check(holds: bool, what: str) -> None:  # noqa: FBT001  # as `assert`, also under `python -O`
+    """Ends the demo where it does not show what it tells."""
+    if not holds:
+        sys.exit(f"the demo tells what is not so: {what}")
 
 
 def run(command: str, *, expect: int = 0, quiet: bool = False) -> str:
@@ -74,10 +85,10 @@ def send_orders() -> None:
         for _ in range(3000):
             order("mega", 10)
         for _ in range(20):
-            for customer in ("anna", "ben", "cleo", "dora"):
+            for customer in QUIET:
                 order(customer, 10)
             order("gold-gmbh", 10, plan="gold")
-        for _ in range(5):
+        for _ in range(FAILING):
             order("acme", 10)
         for _ in range(3):
             order("eve", -1)
@@ -99,6 +110,7 @@ def consume(log: Path) -> None:
         wait_until_it_consumes(worker)
         send_orders()
         time.sleep(CONSUMER_SECONDS)
+        wait_until_nothing_is_retried()
         print(f"\n$ kill -TERM {worker.pid}", flush=True)
         worker.send_signal(signal.SIGTERM)
         if worker.wait(60):
@@ -114,18 +126,30 @@ def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:
     """Until the broker shows a consumer on every lane."""
     deadline = time.monotonic() + 60
     while worker.poll() is None and time.monotonic() < deadline:
-        found = subprocess.run(
-            [str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"], stdout=subprocess.PIPE, check=True
-        )
-        lanes = json.loads(found.stdout)["topologies"][0]["lanes"]
-        if all(lane["consumers"] for lane in lanes if lane["state"] != "dead"):
+        if all(lane["consumers"] for (_, state), lane in lanes().items() if state != "dead"):
             return
         time.sleep(0.2)
     sys.exit(f"the consumer did not start\n{Path(WORKER_LOG).read_text()}")
 
 
-def waits(log: Path) -> None:
-    """How long each customer's orders waited from being sent to being billed."""
+def lanes() -> dict[tuple[str, str], dict[str, Any]]:
+    """Lanes by level and state, as `kodoctl status` has them."""
+    found = subprocess.run(
+        [str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"], stdout=subprocess.PIPE, check=True
+    )
+    return {(lane["level"], lane["state"]): lane for lane in json.loads(found.stdout)["topologies"][0]["lanes"]}
+
+
+def wait_until_nothing_is_retried() -> None:
+    """Until what always fails has come to B1, where it waits for ten minutes."""
+    deadline = time.monotonic() + 60
+    while lanes()["B1", "ready"]["delayed"] < FAILING:
+        check(time.monotonic() < deadline, f"{FAILING} orders of acme come to B1")
+        time.sleep(0.5)
+
+
+def waits(log: Path) -> int:
+    """How long each customer's orders waited from being sent to being billed. Answers how many of mega's were."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for line in log.read_text().splitlines():
         customer, waited = line.split()
@@ -134,6 +158,26 @@ def waits(log: Path) -> None:
     for customer, found in sorted(seconds.items(), key=lambda item: -len(item[1])):
         found.sort()
         print(f"  {customer:<10} {len(found):>6} {found[len(found) // 2]:>10.2f} s {found[-1]:>7.2f} s")
+    counts = {customer: len(found) for customer, found in seconds.items()}
+    mega = seconds["mega"]
+    check(counts == {"mega": counts["mega"], **dict.fromkeys((*QUIET, "gold-gmbh"), 20)}, f"who is billed: {counts}")
+    most = RATE + RATE * (mega[-1] - mega[0] + 1)
+    check(0 < len(mega) <= most, f"mega is held to {RATE} a second: {len(mega)} in {mega[-1] - mega[0]:.0f} s")
+    for customer in QUIET:
+        middle = seconds[customer][10]
+        check(middle < mega[len(mega) // 2], f"{customer} does not wait behind mega: {middle:.1f} s")
+    return len(mega)
+
+
+def check_places(billed: int) -> None:
+    """Where the messages are, as the text about them says. `billed`: orders of mega; at its quota none is left in pending."""
+    found = lanes()
+    waiting = {state: found["L1", state]["delayed"] for state in ("pending", "blocking")}
+    check(bool(waiting["pending"]) or billed == QUOTA, f"mega's orders over the rate wait in pending: {waiting}")
+    check(bool(waiting["blocking"]), f"mega's orders over the quota wait in blocking: {waiting}")
+    check(found["B1", "ready"]["delayed"] == FAILING, f"acme's wait in B1: {found['B1', 'ready']}")
+    check(found["", "dead"]["entries"] > 0, "wrong ones are dead letters")
+    check(not any(found[level, "retrying"]["entries"] for level in ("L1", "L2")), "nothing is left in retrying")
 
 
 @contextmanager
@@ -178,12 +222,13 @@ def show(folder: Path, admin_url: str) -> None:
     title("Orders arrive: one noisy customer, one whose bank is down, some that are wrong")
     log = folder / "billed.txt"
     consume(log)
-    waits(log)
+    billed = waits(log)
     tell("mega is held to 100 a second, and nobody waits behind it. acme's failing bank held nobody up either.")
     title("Where the messages are now")
     run("kodoctl status shop.yaml --exact")
+    check_places(billed)
     tell(
-        """mega's orders over the rate wait in pending, those over its quota in blocking; acme's failed twice in retrying and
+        """mega's orders over the rate wait in pending for their turn, those over its quota in blocking; acme's failed twice in retrying and
         now wait ten minutes in B1; the wrong ones are dead letters, held until somebody looks."""
     )
     title("The file changes: the plan shows what that means")
@@ -191,11 +236,13 @@ def show(folder: Path, admin_url: str) -> None:
     Path("shop.yaml").write_text(
         text.replace("retention: {time: 1d, size: 5GiB}", "retention: {time: 7d, size: 5GiB}").replace("100/s", "200/s")
     )
-    run("kodoctl plan shop.yaml")
+    plan = run("kodoctl plan shop.yaml")
+    check("time: 7d, size: 5GiB" in plan and "limit: 200/s" in plan, "the plan shows both changes")
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     title("Somebody changes the cluster by hand: drift finds it")
     by_hand(admin_url)
-    run("kodoctl drift shop.yaml", expect=3)
+    drift = run("kodoctl drift shop.yaml", expect=3)
+    check("Drift: 2 objects; 1 unmanaged" in drift, "drift finds what was changed by hand")
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     title("And the plan is empty again")
     run("kodoctl plan shop.yaml --detailed-exitcode")

@@ -15,6 +15,7 @@ from kodoctl.cli import (
     dev_commands,
     drift_command,
     expansion_commands,
+    exporter_command,
     history_commands,
     import_command,
     ownership_commands,
@@ -50,6 +51,7 @@ import_command.register(app)
 ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)
+exporter_command.register(app)
 recall_commands.register(app)
 waiting_commands.register(app)
 peek_command.register(app)

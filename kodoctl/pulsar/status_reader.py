@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kodoctl.errors import KodoctlError
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence_reader import count_messages
 from kodoctl.pulsar.topic_stats import Stats, read_stats, replications
-from kodoctl.status import LaneStatus, OtherReaders, Replication, TopologyStatus
+from kodoctl.status import LaneStatus, OtherReaders, Replication, TopologyStatus, UnreadTopic
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
 
@@ -34,6 +35,34 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> T
         tuple(_others(expansion, stats)),
         tuple(_replications(expansion, stats)),
     )
+
+
+def read_lanes(
+    admin: Admin, expansion: Expansion, over: Callable[[], bool]
+) -> tuple[TopologyStatus, list[UnreadTopic]]:
+    """One GET a topic. A topic that cannot be read, or whose turn has not come when it is `over`, has no lanes: it is named
+    with the reason. Never raises for the cluster's sake.
+    """
+
+    def ask(topic: FamilyTopic) -> Stats | UnreadTopic | None:
+        reason = "its turn did not come in time"
+        try:
+            if not over():
+                return read_stats(admin, topic.name, getEarliestTimeInBacklog="true")
+        except KodoctlError as problem:
+            reason = problem.diagnostics[0].detail or problem.diagnostics[0].summary
+        return UnreadTopic(str(expansion.namespace), topic.ground, topic.name.local, reason)
+
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
+        answers = list(pool.map(ask, expansion.topics))
+    unread = [answer for answer in answers if isinstance(answer, UnreadTopic)]
+    lanes = [
+        lane
+        for topic, answer in zip(expansion.topics, answers, strict=True)
+        if not isinstance(answer, UnreadTopic)
+        for lane, *_ in _lanes(expansion, topic, answer)
+    ]
+    return TopologyStatus(expansion.name, str(expansion.namespace), tuple(lanes), ()), unread
 
 
 _Row = tuple[LaneStatus, FamilyTopic, str, Stats]

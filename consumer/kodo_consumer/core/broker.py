@@ -181,8 +181,9 @@ class LaneStats:
 
     `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of
     several that have one name: when all are). `backlog` counts entries (batches), those not due yet (`delayed`,
-    messages) among them. Rates are messages a second over the broker's last minute. `oldest`: ms since the epoch when
-    the oldest unacknowledged message was published. `properties`: the subscription's own. `dispatched`: messages sent
+    messages) among them. `unacknowledged`: messages that consumers have; None: the broker has lost count. Rates are
+    messages a second over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged
+    message was published. `properties`: the subscription's own. `dispatched`: messages sent
     to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
     topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
     `told_at`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
@@ -193,7 +194,7 @@ class LaneStats:
     blocked: frozenset[str] = frozenset()
     backlog: int = 0
     delayed: int = 0
-    unacknowledged: int = 0
+    unacknowledged: int | None = 0
     rate_in: float = 0.0
     oldest: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)

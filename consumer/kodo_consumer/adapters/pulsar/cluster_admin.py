@@ -151,7 +151,7 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
         backlog=_sum(held, "msgBacklog"),
         delayed=_sum(held, "msgDelayed"),
-        unacknowledged=_sum(held, "unackedMessages"),
+        unacknowledged=_unacknowledged(held),
         rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
         dispatched=_sum(held, "msgOutCounter"),
         permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
@@ -164,6 +164,15 @@ def _blocked(consumers: list[dict[str, Any]]) -> set[str]:
     """Names of which every consumer of a partition is blocked."""
     free = {one["consumerName"] for one in consumers if not one.get("blockedConsumerOnUnackedMsgs")}
     return {one["consumerName"] for one in consumers} - free
+
+
+def _unacknowledged(held: list[dict[str, Any]]) -> int | None:
+    """None where the broker counts less than none in a partition. Measured with Pulsar 4.2.4: after the death of a
+    consumer that had acknowledged a part of a batch, the next one's count falls by more than it was given, down to
+    -6,498, and stays wrong for as long as it is connected.
+    """
+    counts = [int(sub.get("unackedMessages") or 0) for sub in held]
+    return None if any(count < 0 for count in counts) else sum(counts)
 
 
 def _sum(held: list[dict[str, Any]], key: str) -> int:

@@ -35,8 +35,8 @@ from kodo_consumer.adapters.stores.sql_tables import (
     LENT,
     RUNS,
     STARTED,
+    create_missing,
     insert_once,
-    metadata,
     now_ms,
     upsert,
 )
@@ -132,7 +132,7 @@ class SqlStore:
         """Creates the tables that are missing. Several workers may do it at once."""
         for last in (False, False, True):
             try:
-                metadata.create_all(self._engine)
+                create_missing(self._engine)
             except SQLAlchemyError as problem:
                 if last:
                     raise StoreDownError(words(problem)) from problem

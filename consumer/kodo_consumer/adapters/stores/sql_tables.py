@@ -7,9 +7,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Dialect, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Dialect,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.expression import FunctionElement
 
 from kodoctl.errors import KodoctlError, error
@@ -76,6 +91,24 @@ LENT: Final = Table(
     Column("until", BigInteger, nullable=False),  # after which it is as good as new
 )
 """A row for each limit and value of its property of which workers borrow."""
+
+
+def create_missing(bind: Engine | Connection) -> None:
+    """Creates the tables that are missing. With an engine several processes may do it at once. Raises SQLAlchemyError.
+
+    Nothing is created where all is there: a role may lack the right to. A table that another process creates between
+    the check and the statement fails the statement, and there may be such a one for each table.
+    """
+    try:
+        metadata.create_all(bind)
+    except DBAPIError:
+        if isinstance(bind, Connection):
+            raise
+        with bind.begin() as connection:
+            for table in metadata.sorted_tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
+                for index in table.indexes:
+                    connection.execute(CreateIndex(index, if_not_exists=True))
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801  # reads as the SQL function it is

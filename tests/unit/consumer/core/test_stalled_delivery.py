@@ -88,6 +88,7 @@ def test_it_is_tried_again_as_long_as_it_lasts_and_over_when_anything_comes(watc
         {"permits": 0},  # nobody has room
         {"backlog": 50_068},  # all that is stored is not due
         {"unacknowledged": 934},  # what is due is held by workers
+        {"unacknowledged": None},  # nobody knows
     ],
     ids=str,
 )
@@ -111,7 +112,7 @@ def test_messages_that_wait_without_delay_while_consumers_have_room_are_a_stand_
 
 @pytest.mark.parametrize(
     "changes",
-    [{"permits": 0}, {"unacknowledged": 127}, {"blocked": frozenset({"w"})}, {"backlog": 0}],
+    [{"permits": 0}, {"unacknowledged": 127}, {"unacknowledged": None}, {"blocked": frozenset({"w"})}, {"backlog": 0}],
     ids=str,
 )
 def test_without_delays_too_what_has_another_reason_is_none(watch: Watch, changes: dict[str, Any]) -> None:

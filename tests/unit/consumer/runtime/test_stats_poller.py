@@ -112,6 +112,15 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
     assert quiet == LaneStats()
 
 
+def test_a_count_below_none_is_no_count_also_where_the_sum_hides_it() -> None:
+    """As measured: consumers that died had acknowledged parts of batches."""
+    parts = {f"p-{index}": {"subscriptions": {"s": {"msgBacklog": 6, "unackedMessages": count}}}
+             for index, count in enumerate((4_000, -3_199))}  # fmt: skip
+    found = lane_stats({"partitions": parts}, "s")
+    assert found is not None
+    assert (found.backlog, found.unacknowledged) == (12, None)
+
+
 def test_of_partitions_that_could_not_be_asked_a_reading_knows() -> None:
     """What is the same on all of them is known by one; sums are not."""
     sub = {"msgBacklog": 3, "consumers": [{"consumerName": "a"}], "subscriptionProperties": {"kodo-steer": "{}"}}

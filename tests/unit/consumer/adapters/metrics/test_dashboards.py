@@ -18,6 +18,7 @@ from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
 from kodo_consumer.cli.main import main
 
+from kodoctl.render.status_metrics import STATUS_METRICS
 from tests.cluster import this_process_goes_on
 
 ROOT = Path(__file__).parents[5]
@@ -40,7 +41,7 @@ def _labels() -> dict[str, set[str]]:
             found |= {f"{one.name}_bucket": labels | {"le"}, f"{one.name}_sum": labels, f"{one.name}_count": labels}
         else:
             found[one.name] = labels
-    return found | {told.name: set() for told in TOLD}
+    return found | {told.name: set() for told in TOLD} | {one.name: set(one.labels) for one in STATUS_METRICS}
 
 
 LABELS = _labels()
@@ -123,7 +124,9 @@ def test_every_alert_and_every_paragraph_has_its_other_half() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
     assert sorted(re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)) == sorted(names)
-    assert set(re.findall(r"kodo_(?:consumer|outbox)_[a-z_]+", RUNBOOK)) <= set(LABELS) | {one.name for one in EXPORTED}
+    assert set(re.findall(r"kodo_(?:consumer|outbox|lane|status)_[a-z_]+", RUNBOOK)) <= set(LABELS) | {
+        one.name for one in EXPORTED
+    }
 
 
 @pytest.mark.parametrize(("title", "expression"), QUERIES)
@@ -163,6 +166,13 @@ def test_every_metric_that_tells_of_trouble_is_on_the_dashboard_or_in_an_alert()
               "published_per_second", "attempts"}  # fmt: skip
     left = {one.name for one in EXPORTED if one.name not in asked}
     assert left == {one.name for one in EXPORTED if re.sub(r"^kodo_consumer_|_total$", "", one.name) in seldom}
+
+
+def test_the_rules_about_lanes_ask_for_all_that_the_exporter_knows_of_trouble() -> None:
+    """Depth, age and readers of waiting lanes and dead letters, what is missing, what is unknown, and silence."""
+    asked = {selector.name for rule in RULES for selector in _selectors(promql_parser.parse(rule["expr"]))}
+    left = {one.name for one in STATUS_METRICS} - asked
+    assert left == {"kodo_lane_delayed_messages", "kodo_lane_unacknowledged_messages"}
 
 
 def test_they_are_written_where_a_user_wants_them(

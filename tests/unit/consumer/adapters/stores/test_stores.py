@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.adapters.stores.memory_store import MemoryStore
 from kodo_consumer.adapters.stores.mmap_marks import FileStore, open_file_store
+from kodo_consumer.adapters.stores.sql_store import SqlStore
+from kodo_consumer.adapters.stores.sql_tables import create_missing, metadata
 from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.policy import Policy
@@ -19,6 +24,9 @@ from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor, _open,
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.harness import InlineExecutor
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
 from kodoctl.errors import KodoctlError
 from tests.unit.consumer.making import policy
@@ -181,3 +189,35 @@ def test_marks_of_a_crash_are_for_workers_of_the_same_lanes(tmp_path: Path) -> N
     ready, others = (select_lanes(policy(), LaneSelection.parse(text)) for text in ("ready", "!ready"))
     assert group(ready) == group(ready)
     assert len({group(ready), group(others), group(policy())}) == 3
+
+
+def test_workers_that_start_together_create_each_table_once_whoever_is_first(tmp_path: Path) -> None:
+    """The other one is first with every table, between this one's check and its statement."""
+    file = tmp_path / "store.db"
+    url = make_url(f"sqlite:///{file}")
+
+    def rush(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "CREATE" in statement and "IF NOT EXISTS" not in statement:
+            with closing(sqlite3.connect(file)) as other:
+                other.execute(statement)
+
+    store = SqlStore(url, "kodo/ns/t:s", "w1")
+    event.listen(store._engine, "before_cursor_execute", rush)
+    store.create()
+    store.close()
+    with closing(sqlite3.connect(file)) as found:
+        names = {name for (name,) in found.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert names == set(metadata.tables)
+
+
+def test_who_has_a_transaction_of_its_own_is_told_that_the_tables_cannot_be_made(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'store.db'}")
+
+    def refuse(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if "CREATE" in statement:
+            raise OperationalError(statement, None, Exception("no room"))
+
+    event.listen(engine, "before_cursor_execute", refuse)
+    with engine.connect() as connection, pytest.raises(OperationalError, match="no room"):
+        create_missing(connection)
+    engine.dispose()
