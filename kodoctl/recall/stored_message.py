@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
 MAX_NUMBER: Final = 10**15
@@ -67,27 +67,27 @@ class DeadLetter:
         """True if it can be passed on unchanged: nothing of key and properties is lost, even if the payload is
         encrypted.
         """
-        return self.broken in ("", control.ENCRYPTED)
+        return self.broken in ("", headers.ENCRYPTED)
 
     @property
     def identity(self) -> str:
         """Identity of the message over all its hops, as the idempotency store of the consumer knows it."""
-        return control.identity(
-            self.properties.get(control.ID), self.properties.get(control.ORIGIN_ID), str(self.position)
+        return headers.identity(
+            self.properties.get(headers.ID), self.properties.get(headers.ORIGIN_ID), str(self.position)
         )
 
     @property
     def reason(self) -> str | None:
         """Why it died, in the worker's words."""
-        return self.properties.get(control.REASON)
+        return self.properties.get(headers.REASON)
 
     @property
     def level(self) -> str | None:
         """The level it died in."""
-        return self.properties.get(control.FROM_LEVEL)
+        return self.properties.get(headers.FROM_LEVEL)
 
     def number(self, name: str) -> int | None:
-        """A control property that is a number; None where it is missing or nonsense."""
+        """A header that is a number; None where it is missing or nonsense."""
         text = self.properties.get(name)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
             return None
@@ -126,10 +126,10 @@ class DeadLetter:
 
 
 ATTEMPTS: Final = (
-    control.ATTEMPTS_RETRYING,
-    control.ATTEMPTS_PENDING,
-    control.ATTEMPTS_BLOCKING,
-    control.ATTEMPTS_BACKUP,
+    headers.ATTEMPTS_RETRYING,
+    headers.ATTEMPTS_PENDING,
+    headers.ATTEMPTS_BLOCKING,
+    headers.ATTEMPTS_BACKUP,
 )
 
 

@@ -71,7 +71,7 @@ class AuditRecorder:
         self, held: InFlight, why: Rule, now: float, reason: str = "", target: str = "", token: object = ""
     ) -> bool:
         """A record of how the message ended in its lane. True: it may be acknowledged now; else once `stored` names it."""
-        delivery, control, wall = held.delivery, held.control, self._clock.wall()
+        delivery, headers, wall = held.delivery, held.headers, self._clock.wall()
         if not self._gathered:
             self._set_timer(now + GATHER, self)
         self._number += 1
@@ -83,15 +83,15 @@ class AuditRecorder:
                 at=wall,
                 topic=held.lane.lane.topic,
                 id=delivery.position,
-                identity=message_identity(delivery, control),
-                hop=control.hop,
+                identity=message_identity(delivery, headers),
+                hop=headers.hop,
                 event=_EVENTS.get(why, Event.MOVED),
                 rule=why.value,
                 target=target,
                 target_id=position(token),
                 reason=reason,
                 tenant=held.tenant,
-                age=max(0, wall - (control.origin_time or delivery.publish_time)),
+                age=max(0, wall - (headers.origin_time or delivery.publish_time)),
             )
         )
         if self._to.wait:

@@ -95,7 +95,7 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "ack_token", "control", "delivery", "entry", "gates", "has_reservation", "lane", "received", "size", "stage",
+        "ack_token", "delivery", "entry", "gates", "has_reservation", "headers", "lane", "received", "size", "stage",
         "tenant", "waits",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
@@ -107,7 +107,7 @@ class InFlight:
         self.ack_token = delivery.token
         self.size = len(delivery.payload or b"")
         self.tenant = tenant
-        self.control: Headers = FRESH
+        self.headers: Headers = FRESH
         self.stage = Stage.QUEUED
         self.gates: Gates | None = None
         self.has_reservation = False  # its moment at the limits has been set aside
@@ -136,7 +136,7 @@ class InFlight:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
-        self.size, self.tenant, self.control, self.gates, self.waits = 0, NOBODY, FRESH, None, _NONE
+        self.size, self.tenant, self.headers, self.gates, self.waits = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """Input of a decision about the message."""
@@ -145,7 +145,7 @@ class InFlight:
         return Envelope(  # by position, as every move makes one
             lane.level,
             lane.state,
-            self.control,
+            self.headers,
             waits.local_retries,
             waits.undeliverable_retries,
             waits.unavailable,

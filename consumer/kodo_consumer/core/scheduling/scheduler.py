@@ -114,7 +114,7 @@ class Scheduler:
         """True if its moment was set aside before, here or (a message that comes back in time) by the
         worker that moved it.
         """
-        reserved = held.control.reserved
+        reserved = held.headers.reserved
         return held.has_reservation or (reserved is not None and self._clock.wall() >= reserved)
 
     # ---- out
@@ -214,11 +214,11 @@ class Scheduler:
         if not self._has_moment(held, now):
             return False
         assert held.gates is not None
-        control = held.control
-        shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
+        headers = held.headers
+        shut = self.limits.start(held.gates, now, quota_taken=headers.quota_taken)
         if shut is None:
-            if not control.quota_taken and any(isinstance(gate, QuotaLimiter) for gate in held.gates):
-                held.control = control._replace(quota_taken=True)
+            if not headers.quota_taken and any(isinstance(gate, QuotaLimiter) for gate in held.gates):
+                held.headers = headers._replace(quota_taken=True)
             return True
         for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
             if gate is not shut and gate.waiters and gate.free(now):
@@ -231,7 +231,7 @@ class Scheduler:
     def _refuse(self, held: InFlight, now: float) -> bool:
         """True if the limits set a later moment aside; then the caller decides where the message waits for it."""
         assert held.gates is not None
-        slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
+        slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.headers.quota_taken)
         if slot.over is LimitKind.NOTHING:
             return False
         self.over_limit.append((held, slot))
@@ -243,7 +243,7 @@ class Scheduler:
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()
         pending = policy.target(lane.level, State.PENDING) is not None
-        after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
+        after = policy.waits[State.PENDING].delay(held.headers.pending + 1) / 1000
         blocking = policy.target(lane.level, State.BLOCKING) is not None
         horizon = policy.horizon / 1000
         return RerouteOptions(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
