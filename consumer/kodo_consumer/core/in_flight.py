@@ -14,7 +14,7 @@ from kodo_consumer.core.policy import NOBODY, Lane
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.limits.limiter_set import Gates
+    from kodo_consumer.core.limits.limiter_set import Limiters
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 
 RECENT_SECONDS: Final = 60.0
@@ -95,7 +95,7 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "ack_token", "delivery", "entry", "gates", "has_reservation", "headers", "lane", "received", "size", "stage",
+        "ack_token", "delivery", "entry", "has_reservation", "headers", "lane", "limiters", "received", "size", "stage",
         "tenant", "waits",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
@@ -109,7 +109,7 @@ class InFlight:
         self.tenant = tenant
         self.headers: Headers = FRESH
         self.stage = Stage.QUEUED
-        self.gates: Gates | None = None
+        self.limiters: Limiters | None = None
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
 
@@ -136,7 +136,7 @@ class InFlight:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
-        self.size, self.tenant, self.headers, self.gates, self.waits = 0, NOBODY, FRESH, None, _NONE
+        self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """Input of a decision about the message."""

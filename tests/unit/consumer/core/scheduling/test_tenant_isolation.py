@@ -257,7 +257,7 @@ def test_those_who_wait_at_a_limit_leave_as_well() -> None:
     assert len(bench.take_all()) == 2
     for _ in range(10):
         assert bench.take_all() == []
-    assert bench.engine.scheduler.gated > 400
+    assert bench.engine.scheduler.limited > 400
     _full(bench)
     left = len(bench.published())
     assert left >= 600
