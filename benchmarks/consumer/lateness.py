@@ -37,10 +37,10 @@ def ours(tenant: str, messages: int, delay: str) -> list[float]:
     over = threading.Event()
 
     def handle(message: Message) -> None:
-        _, _, control = parts_of(message)
-        if control.due is None:
+        _, _, headers = parts_of(message)
+        if headers.due is None:
             raise Retry
-        late.append(time.time() * 1000 - control.due)
+        late.append(time.time() * 1000 - headers.due)
         if len(late) == messages:
             over.set()
 

@@ -45,18 +45,18 @@ class Message(Generic[T]):
     `Message[Order]` as a handler's annotation makes `value` an `Order`: a pydantic model, a dataclass, a TypedDict.
     """
 
-    __slots__ = ("_check", "_control", "_delivery", "_held", "_lane", "_value", "tenant")
+    __slots__ = ("_check", "_delivery", "_headers", "_held", "_lane", "_value", "tenant")
 
     def __init__(
         self,
         delivery: Delivery,
         lane: Lane,
-        control: Headers,
+        headers: Headers,
         tenant: str,
         check: Check | None = None,
         held: object = None,
     ) -> None:
-        self._delivery, self._lane, self._control = delivery, lane, control
+        self._delivery, self._lane, self._headers = delivery, lane, headers
         self._check, self._held = check, held
         self._value: T  # once it was asked for
         self.tenant = tenant
@@ -123,14 +123,14 @@ class Message(Generic[T]):
         """The same on every delivery and in every lane: the producer's id, else where the message was
         first stored.
         """
-        return message_identity(self._delivery, self._control)
+        return message_identity(self._delivery, self._headers)
 
     @property
     def effect(self) -> str:
         """Idempotency key of this handling for `once` and the store of the worker: `id`, and after `recall plan
         --again` the recall id, too.
         """
-        return effect_key(self._delivery, self._control)
+        return effect_key(self._delivery, self._headers)
 
     @overload
     def once(self, session: Session | Connection) -> None: ...
@@ -171,17 +171,17 @@ class Message(Generic[T]):
     @property
     def attempt(self) -> int:
         """1 for the first handling; failures in place are not counted."""
-        return 1 + self._control.retrying + self._control.backup
+        return 1 + self._headers.retrying + self._headers.backup
 
     @property
     def reason(self) -> str | None:
         """Why it was moved here, None for a first delivery."""
-        return self._control.reason
+        return self._headers.reason
 
     @property
     def publish_time(self) -> int:
         """Time when the broker first got it."""
-        return self._control.origin_time or self._delivery.publish_time
+        return self._headers.origin_time or self._delivery.publish_time
 
     @property
     def event_time(self) -> int:
@@ -191,4 +191,4 @@ class Message(Generic[T]):
 
 def parts_of(message: Message) -> tuple[Delivery, Lane, Headers]:
     """Parts of a message: for executors that carry it elsewhere, not for handlers."""
-    return message._delivery, message._lane, message._control  # noqa: SLF001
+    return message._delivery, message._lane, message._headers  # noqa: SLF001

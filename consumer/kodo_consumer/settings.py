@@ -109,7 +109,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where
-    control properties are not signed. `lanes`: those that this worker reads, None: all of its subscription.
+    headers are not signed. `lanes`: those that this worker reads, None: all of its subscription.
 
     `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
     where few were done since; `on_store_down`: nothing starts while it cannot be asked (pause), or handlers go on

@@ -22,7 +22,7 @@ from kodoctl.plan.staleness import of_others, other_cluster, staleness
 from kodoctl.planning.planner import rejudge, scope_of_plan
 from kodoctl.pulsar.broker_info import read_server
 from kodoctl.pulsar.confirmed_write import WriteFailedError
-from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control, write_index
+from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control_namespace, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live_inventory import read_live
@@ -155,7 +155,7 @@ def _less_index(admin: Admin, plan: Plan, report: ApplyReport) -> ApplyReport:
 
 
 def _check_identity(session: Session, plan: Plan) -> None:
-    uuids = {tenant: read_control(session.admin, tenant).uuid for tenant in plan.identity.uuids}
+    uuids = {tenant: read_control_namespace(session.admin, tenant).uuid for tenant in plan.identity.uuids}
     findings = tuple(other_cluster(plan, read_server(session.admin).cluster, uuids))
     if findings:
         raise RefusedError(*findings)

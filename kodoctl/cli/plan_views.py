@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,7 +16,6 @@ from kodoctl.errors import UsageError, Where, error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kodoctl.documents.fleet_document import FleetDocument
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
     from kodoctl.render.line import Line
@@ -85,7 +84,7 @@ def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat 
     from kodoctl.plan import fleet as fleets
     from kodoctl.render.fleet_text import fleet_github, fleet_html, fleet_lines, fleet_markdown
 
-    document = cast("FleetDocument", fleets.to_json(fleet))
+    document = fleets.to_json(fleet)
     texts = {PlanFormat.MARKDOWN: fleet_markdown, PlanFormat.HTML: fleet_html, PlanFormat.GITHUB: fleet_github}
     _show(document, targets, output, fleet_lines, texts)
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _POLL_SECONDS: Final = 0.05
-_PLAIN: Final = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,11 @@ class Process:
 
 def identify(pid: int) -> Process | None:
     """The process with this number now; None when there is none, or only a dead one nobody has buried."""
-    started = _started_proc(pid) if _BOOT_ID.exists() else _started_ps(pid)
-    return Process(pid, started) if started else None
+    try:
+        found = psutil.Process(pid)
+        return None if found.status() == psutil.STATUS_ZOMBIE else Process(pid, _started(found))
+    except psutil.Error:
+        return None
 
 
 def alive(process: Process) -> bool:
@@ -42,7 +46,10 @@ def alive(process: Process) -> bool:
 
 def paused(process: Process) -> bool:
     """True if it is stopped by SIGSTOP."""
-    return alive(process) and _state(process.pid).startswith("T")
+    try:
+        return alive(process) and bool(psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
 
 
 def send(process: Process, number: signal.Signals) -> bool:
@@ -99,29 +106,11 @@ def wait_gone(process: Process, seconds: float) -> bool:
     return True
 
 
-def _state(pid: int) -> str:
-    """As the system names it: `T` is paused; "" where there is no such process."""
-    if _BOOT_ID.exists():
-        with suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-        return ""
-    command = ["ps", "-o", "stat=", "-p", str(pid)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=_PLAIN).stdout.strip()  # noqa: S603
-
-
-def _started_proc(pid: int) -> str | None:
-    """Ticks since boot, with the boot's own number: after a reboot both pid and ticks may come again."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        boot = _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
-    return None if state in "ZX" else f"{boot}/{fields[18]}"
-
-
-def _started_ps(pid: int) -> str | None:
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, env=_PLAIN)  # noqa: S603
-    state, _, started = told.stdout.strip().partition(" ")
-    return started.strip() or None if state and not state.startswith("Z") else None
+def _started(process: psutil.Process) -> str:
+    """On Linux ticks since boot, with the boot's own number: psutil counts from a clock that may be set meanwhile, and after a
+    reboot both pid and ticks may come again.
+    """
+    if not psutil.LINUX:
+        return repr(process.create_time())
+    ticks = round((process.create_time() - psutil.boot_time()) * os.sysconf("SC_CLK_TCK"))
+    return f"{_BOOT_ID.read_text(encoding='ascii').strip()}/{ticks}"

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 TRUSTED_EVENT: Final = "pull_request_target"
 """Its workflow is the default branch's own, whatever the pull request changes."""
-AUTHOR: Final = "github-actions[bot]"
 MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 MB
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"

@@ -18,6 +18,7 @@ from kodoctl.plan.plan_file import from_json, opened, parsed
 from kodoctl.plan.plan_file import to_json as plan_to_json
 
 if TYPE_CHECKING:
+    from kodoctl.documents.fleet_document import DifferingChange, FleetDifference, FleetDocument
     from kodoctl.plan.plan import Plan
 
 FORMAT_VERSION: Final = 1
@@ -60,9 +61,9 @@ class FleetPlan:
         return all(plan.empty for plan in self.plans.values())
 
 
-def to_json(fleet: FleetPlan) -> Json:
+def to_json(fleet: FleetPlan) -> FleetDocument:
     """All plans and where they differ."""
-    document: Json = {
+    document: FleetDocument = {
         "format_version": FORMAT_VERSION,
         "kodoctl_version": __version__,
         "refused": fleet.refused,
@@ -77,7 +78,8 @@ def to_json(fleet: FleetPlan) -> Json:
         "differences": list(differences(fleet.plans)),
         "deletes": any(isinstance(change, Delete) for plan in fleet.plans.values() for change in plan.changes),
     }
-    return {**document, "seal": serialization.digest(document)}
+    document["seal"] = serialization.digest(document)
+    return document
 
 
 def dumps(fleet: FleetPlan) -> str:
@@ -112,7 +114,7 @@ def _from_json(document: Json) -> FleetPlan:
     )
 
 
-def differences(plans: Mapping[str, Plan]) -> Iterator[Json]:
+def differences(plans: Mapping[str, Plan]) -> Iterator[FleetDifference]:
     """Objects with which not all clusters do the same: address, and for each context the changes there, none at all too."""
     found = {context: _by_address(plan) for context, plan in plans.items()}
     addresses = sorted({address for changes in found.values() for address in changes})
@@ -122,13 +124,13 @@ def differences(plans: Mapping[str, Plan]) -> Iterator[Json]:
             yield {"address": address, "clusters": here}
 
 
-def _by_address(plan: Plan) -> Mapping[str, list[Json]]:
-    changes: dict[str, list[Json]] = {}
+def _by_address(plan: Plan) -> Mapping[str, list[DifferingChange]]:
+    changes: dict[str, list[DifferingChange]] = {}
     for change in plan.changes:
         document = serialization.change_to_json(change)
-        kept = {"action": document["action"], "fields": document.get("fields", [])}
         made = document["after"] if document["action"] == "create" else None
-        changes.setdefault(change.address, []).append({**kept, "after": made})
+        differing: DifferingChange = {"action": document["action"], "fields": document.get("fields", []), "after": made}
+        changes.setdefault(change.address, []).append(differing)
     return changes
 
 

@@ -46,7 +46,7 @@ RELEASE: Final = "kodo-release"  # entry of the plan of `kodoctl waiting` that r
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
 ENCRYPTION: Final = "kodo-encryption"  # what the owner of an encrypted payload needs: kodoctl.pulsar.message_decoding
 ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
-SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.protocol.signing
+SIGNATURE: Final = "kodo-signature"  # of all other headers, topic and payload: kodoctl.protocol.signing
 TRACE_NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
 """Properties by which W3C passes traces on: any message may have them, declared or not."""
 

@@ -1,7 +1,7 @@
-"""Signed control properties: attempts, due time and identity of a message that only holders of a key can write.
+"""Signed headers: attempts, due time and identity of a message that only holders of a key can write.
 
 Every client that may produce may write any property. With keys, the platform (workers, producers, the outbox, recalls)
-signs what it writes, and a worker ignores unsigned control properties. The signature covers the
+signs what it writes, and a worker ignores unsigned headers. The signature covers the
 topic, the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another
 topic or payload.
 """
@@ -85,8 +85,8 @@ def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> b
     """Signed text: fields with their lengths, so that no two messages have one text. A
     partition counts as its topic.
     """
-    control = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
+    headers = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
     digest = "none" if payload is None else sha256(payload).hexdigest()
-    fields = [whole_topic(topic), digest, *(field for pair in control for field in pair)]
+    fields = [whole_topic(topic), digest, *(field for pair in headers for field in pair)]
     encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
     return b"".join(b"%d:%b" % (len(field), field) for field in encoded)

@@ -43,7 +43,7 @@ class ControlNamespace:
     listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
 
 
-def read_control(admin: Admin, tenant: str) -> ControlNamespace:
+def read_control_namespace(admin: Admin, tenant: str) -> ControlNamespace:
     """Empty before the first apply."""
     reply = admin.call("GET", namespace_path(control_namespace(tenant)))
     if reply.missing:
@@ -83,7 +83,7 @@ def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     """Makes the namespace with a UUID unless it is there; returns the UUID that is. A namespace PUT has one winner."""
 
     def known() -> str | None:
-        return read_control(admin, tenant).uuid
+        return read_control_namespace(admin, tenant).uuid
 
     if (existing := known()) is not None:
         return existing
@@ -129,7 +129,7 @@ def write_index(
     applies of one topology in two namespaces hold two leases, and of a list that both write, one would lose what the
     other wrote.
     """
-    before = read_control(admin, tenant)
+    before = read_control_namespace(admin, tenant)
     known = set(before.index.get(name, ()))
     body: dict[str, str | None] = {_place(name, one): "1" for one in more if one not in known}
     body |= {_place(name, one): None for one in less if one in known}  # a null value makes a property disappear
@@ -141,7 +141,7 @@ def write_index(
         return
 
     def there() -> bool:
-        now = set(read_control(admin, tenant).index.get(name, ()))
+        now = set(read_control_namespace(admin, tenant).index.get(name, ()))
         return set(more) <= now and not now & set(less)
 
     path = f"{namespace_path(control_namespace(tenant))}/properties"

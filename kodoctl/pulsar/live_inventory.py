@@ -21,7 +21,7 @@ from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.broker_info import Server, read_bookies, read_server
-from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.control_namespace import read_control_namespace
 from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.policy_requests import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
@@ -170,13 +170,13 @@ def _read_tenant(
         clusters, roles = found.get("allowedClusters") or [], found.get("adminRoles") or []
         _add(reading, [LiveObject(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
     try:
-        control = read_control(admin, tenant)
+        control_namespace = read_control_namespace(admin, tenant)
     except AdminError as problem:
         if scope.reduced and problem.reply.forbidden:
             return {}
         raise
-    reading.uuids[tenant] = control.uuid
-    return dict(control.index)
+    reading.uuids[tenant] = control_namespace.uuid
+    return dict(control_namespace.index)
 
 
 def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: ReadScope, reading: _Reading) -> None:

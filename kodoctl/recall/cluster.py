@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.control_namespace import read_control_namespace
 from kodoctl.pulsar.message_limit import largest_message
 from kodoctl.pulsar.message_reader import (
     PartitionFacts,
@@ -82,7 +82,7 @@ class RecallCluster:
     def identity(self, tenant: str) -> str | None:
         """The UUID that kodoctl's first apply left in a Pulsar tenant; None: none, or not for this role to see."""
         try:
-            return read_control(self._session.admin, tenant).uuid
+            return read_control_namespace(self._session.admin, tenant).uuid
         except KodoctlError:
             return None
 

@@ -1,4 +1,4 @@
-"""Control properties in words, and a message as JSON: what peek shows."""
+"""Headers in words, and a message as JSON: what peek shows."""
 
 from __future__ import annotations
 

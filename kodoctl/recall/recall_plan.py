@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 MAX_LETTERS: Final = 100_000  # of one plan; more is more plans
-DEFAULT_LIMIT: Final = 10_000
 RECALL_ID: Final = 32  # hexadecimal digits
 
 

@@ -28,7 +28,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import RefusedError, error
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions
@@ -210,7 +210,7 @@ class RecallSender:
         if not own and self._sends and self._batches.passed(chosen):
             self._leave(chosen, "a later message was already sent on this partition: plan again")
             return None
-        if self._sends and self._options.signer is None and control.SIGNATURE in letter.properties:
+        if self._sends and self._options.signer is None and headers.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
         return InFlightMessage(chosen, stored.token, letter, letter.payload)

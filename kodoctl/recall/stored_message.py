@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.protocol.error_causes import cause_of
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
@@ -68,24 +68,24 @@ class DeadLetter:
         """True if it can be passed on unchanged: nothing of key and properties is lost, even if the payload is
         encrypted.
         """
-        return self.broken in ("", control.ENCRYPTED)
+        return self.broken in ("", headers.ENCRYPTED)
 
     @property
     def identity(self) -> str:
         """Identity of the message over all its hops, as the idempotency store of the consumer knows it."""
-        return control.identity(
-            self.properties.get(control.ID), self.properties.get(control.ORIGIN_ID), str(self.position)
+        return headers.identity(
+            self.properties.get(headers.ID), self.properties.get(headers.ORIGIN_ID), str(self.position)
         )
 
     @property
     def reason(self) -> str | None:
         """Why it died, in the worker's words."""
-        return self.properties.get(control.REASON)
+        return self.properties.get(headers.REASON)
 
     @property
     def error(self) -> str | None:
         """Redacted text of the error that its last run ended with."""
-        return self.properties.get(control.ERROR)
+        return self.properties.get(headers.ERROR)
 
     @property
     def cause(self) -> str | None:
@@ -95,10 +95,10 @@ class DeadLetter:
     @property
     def level(self) -> str | None:
         """The level it died in."""
-        return self.properties.get(control.FROM_LEVEL)
+        return self.properties.get(headers.FROM_LEVEL)
 
     def number(self, name: str) -> int | None:
-        """A control property that is a number; None where it is missing or nonsense."""
+        """A header that is a number; None where it is missing or nonsense."""
         text = self.properties.get(name)
         if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
             return None
@@ -137,10 +137,10 @@ class DeadLetter:
 
 
 ATTEMPTS: Final = (
-    control.ATTEMPTS_RETRYING,
-    control.ATTEMPTS_PENDING,
-    control.ATTEMPTS_BLOCKING,
-    control.ATTEMPTS_BACKUP,
+    headers.ATTEMPTS_RETRYING,
+    headers.ATTEMPTS_PENDING,
+    headers.ATTEMPTS_BLOCKING,
+    headers.ATTEMPTS_BACKUP,
 )
 
 

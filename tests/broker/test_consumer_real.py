@@ -218,8 +218,8 @@ def test_several_workers_divide_the_work_and_share_a_limit(setting: Setting) -> 
     settled = float("inf")
     with setting.worker(handler("a")) as one, setting.worker(handler("b")) as two:
         running = [consumer._running for consumer in (one, two)]
-        gates = [at.worker.engine.scheduler.limits.gates_of({}, "")[0] for at in running if at]
-        eventually(lambda: [gate.limit for gate in gates] == [2, 2], within=30)  # type: ignore[attr-defined]
+        limiters = [at.worker.engine.scheduler.limits.limiters_of({}, "")[0] for at in running if at]
+        eventually(lambda: [limiter.limit for limiter in limiters] == [2, 2], within=30)  # type: ignore[attr-defined]
         settled = time.monotonic()
         with setting.producer() as producer:
             for _ in range(8):

@@ -11,7 +11,7 @@ from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
 from kodo_consumer.core.poison import CrashMark
-from kodo_consumer.core.store import Exchange, Lender, Store, StoreAnswer, name_of
+from kodo_consumer.core.store import Exchange, LeaseStore, Store, StoreAnswer, name_of
 from sqlalchemy.engine import make_url
 
 Open = Callable[[str], Store]
@@ -166,43 +166,43 @@ def test_identities_that_databases_refuse_are_kept_as_digests(identity: str, sto
 RATE, CAP = RateSpec(0.01, 50), ConcurrencySpec(3)
 
 
-def _lender(store: Store) -> Lender:
-    assert isinstance(store, Lender)
+def _lease_store(store: Store) -> LeaseStore:
+    assert isinstance(store, LeaseStore)
     return store
 
 
 def test_what_one_has_borrowed_no_other_is_lent(store_of: Open) -> None:
-    a, b = _lender(store_of("a")), _lender(store_of("b"))
+    a, b = _lease_store(store_of("a")), _lease_store(store_of("b"))
     long = "rate::" + "x" * 500
-    asks = [LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)]
-    mine, slots = a.lend(asks)
-    assert (mine.gate, mine.permits, slots.gate) == ("cap", 2, long)
-    others, others_slots = b.lend([LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)])
+    requests = [LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)]
+    mine, slots = a.grant(requests)
+    assert (mine.name, mine.permits, slots.name) == ("cap", 2, long)
+    others, others_slots = b.grant([LeaseRequest("cap", CAP, 2), LeaseRequest(long, RATE, 10)])
     assert (others.permits, others_slots.sharers) == (1, 2)
     (first,), (second,) = slots.runs, others_slots.runs
     assert first.count == 10
     assert second.mark >= first.mark + 10 * 0.01 - 1e-6
-    a.lend([LeaseRequest("cap", CAP, 0), LeaseRequest(long, RATE, 0, back=(first.mark + 0.09,))])
-    assert [loan.permits for loan in b.lend([LeaseRequest("cap", CAP, 3, held=1)])] == [3]
-    assert b.lend([LeaseRequest(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
-    assert list(a.lend([])) == []
+    a.grant([LeaseRequest("cap", CAP, 0), LeaseRequest(long, RATE, 0, back=(first.mark + 0.09,))])
+    assert [grant.permits for grant in b.grant([LeaseRequest("cap", CAP, 3, held=1)])] == [3]
+    assert b.grant([LeaseRequest(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
+    assert list(a.grant([])) == []
 
 
 def test_workers_that_borrow_at_the_same_time_are_lent_no_token_twice(store_of: Open) -> None:
     """Each asks for two accounts, in different orders: nobody waits for each other in a circle."""
-    stores = [_lender(store_of(run)) for run in "abc"]
+    stores = [_lease_store(store_of(run)) for run in "abc"]
     quota = QuotaSpec(40, 3_600.0)
-    lent: list[int] = []
+    leased: list[int] = []
 
-    def work(store: Lender, turned: bool) -> None:
+    def work(store: LeaseStore, turned: bool) -> None:
         for _ in range(15):
-            asks = [LeaseRequest("p", quota, 1), LeaseRequest("q", quota, 1)]
-            loans = store.lend(asks[::-1] if turned else asks)
-            lent.extend(run.count for loan in loans for run in loan.runs)
+            requests = [LeaseRequest("p", quota, 1), LeaseRequest("q", quota, 1)]
+            grants = store.grant(requests[::-1] if turned else requests)
+            leased.extend(run.count for grant in grants for run in grant.runs)
 
     threads = [threading.Thread(target=work, args=(store, store.run == "b")) for store in stores]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(lent) == 80
+    assert sum(leased) == 80

@@ -84,14 +84,14 @@ def handle(message: Message) -> None:
     too long at first. Each run is a line: number, monotonic clock in ms, topic and partition, process.
     """
     number = message.json()["n"]
-    delivery, _, control = parts_of(message)
+    delivery, _, headers = parts_of(message)
     partition = delivery.entry[2] if isinstance(delivery.entry, tuple) else -1
     place = f"{message.topic.rpartition('/')[2]}-partition-{partition}"
     os.write(_runs, f"{number} {time.monotonic_ns() // 1_000_000} {place} {os.getpid()}\n".encode())
     _die_at("handler")
     if number % _failing == 0 and message.attempt == 1:
         raise ValueError
-    if number % 100 == 55 and control.recall is None:
+    if number % 100 == 55 and headers.recall is None:
         raise Dead("of no use")
     if number % 1000 == 7 and message.attempt == 1:
         time.sleep(6)

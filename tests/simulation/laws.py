@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import CONTROL_NAMES, Level, Outgoing, State, position
+from kodo_consumer.core.envelope import HEADER_NAMES, Level, Outgoing, State, position
 from kodo_consumer.core.outcomes import (
     DONE,
     DeadLettered,
@@ -326,4 +326,4 @@ class _Move:
 
 
 def _plain(properties: object) -> dict[str, str]:
-    return {name: value for name, value in properties.items() if name not in CONTROL_NAMES}  # type: ignore[attr-defined]
+    return {name: value for name, value in properties.items() if name not in HEADER_NAMES}  # type: ignore[attr-defined]

@@ -47,9 +47,9 @@ def _one_more(right: Made) -> Made:
 
 
 def _hops_stand_still(right: Made) -> Made:
-    def move(envelope: Any, target: Any, control: Any, *given: Any, **named: Any) -> Any:
-        moved = right(envelope, target, control, *given, **named)
-        return state_machine.Reroute(moved.target, moved.control._replace(hop=control.hop), moved.why)
+    def move(envelope: Any, target: Any, headers: Any, *given: Any, **named: Any) -> Any:
+        moved = right(envelope, target, headers, *given, **named)
+        return state_machine.Reroute(moved.target, moved.headers._replace(hop=headers.hop), moved.why)
 
     return move
 
@@ -77,7 +77,7 @@ def _isolation_counts(right: Made) -> Made:
         decision = right(*given)
         if not isinstance(decision, state_machine.Reroute):
             return decision
-        return decision._replace(control=decision.control.with_attempt(State.PENDING))
+        return decision._replace(headers=decision.headers.with_attempt(State.PENDING))
 
     return isolated
 
@@ -119,7 +119,7 @@ MUTANTS: dict[str, Mutant] = {
         Headers, "with_attempt", lambda right: lambda self, state, by=1, **more: right(self, state, 0 * by, **more),
     ),
     "one attempt too few": (state_machine, "_retry", lambda right: lambda envelope, *given: (
-        None if envelope.control.retrying == 1 else right(envelope, *given)
+        None if envelope.headers.retrying == 1 else right(envelope, *given)
     )),
     "hops are not counted": (state_machine, "_move", _hops_stand_still),
     "dead letters are dropped": (state_machine, "_dead_letter", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),

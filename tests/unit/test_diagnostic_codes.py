@@ -14,8 +14,11 @@ from kodoctl.diagnostic_codes import CODES, GROUPS
 from kodoctl.topology.lint.registry import RULES
 
 ROOT = Path(__file__).parents[2]
-REGISTRY = ROOT / "kodoctl/diagnostic_codes.py"
-SOURCES = sorted(path for room in ("kodoctl", "consumer") for path in (ROOT / room).rglob("*.py") if path != REGISTRY)
+REGISTRY = ROOT / "kodoctl/diagnostic_codes"
+LISTS = [REGISTRY / f"{name}_codes.py" for name in ("topology", "cluster", "message")]
+SOURCES = sorted(
+    path for room in ("kodoctl", "consumer") for path in (ROOT / room).rglob("*.py") if path.parent != REGISTRY
+)
 CODE = re.compile(r"K\d{3}")
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 
@@ -72,7 +75,8 @@ def test_a_code_is_always_told_in_the_words_of_the_list(path: Path) -> None:
 
 
 def test_a_code_is_listed_once_and_no_two_say_the_same() -> None:
-    listed = [node for node in ast.walk(ast.parse(REGISTRY.read_text(encoding="utf-8"))) if isinstance(node, ast.Dict)]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in LISTS]
+    listed = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Dict)]
     keys = [key.value for table in listed for key in table.keys if isinstance(key, ast.Constant)]
     codes = [str(key) for key in keys if CODE.fullmatch(str(key))]
     assert codes == sorted(set(codes))

@@ -81,7 +81,7 @@ class AuditRecorder:
         """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
         else once `stored` names it.
         """
-        delivery, control, wall = held.delivery, held.control, self._clock.wall()
+        delivery, headers, wall = held.delivery, held.headers, self._clock.wall()
         if not self._gathered:
             self._set_timer(now + GATHER, self)
         self._number += 1
@@ -93,15 +93,15 @@ class AuditRecorder:
                 at=wall,
                 topic=held.lane.lane.topic,
                 id=delivery.position,
-                identity=message_identity(delivery, control),
-                hop=control.hop,
+                identity=message_identity(delivery, headers),
+                hop=headers.hop,
                 event=_EVENTS.get(why, Event.MOVED),
                 rule=why.value,
                 target="" if sent is None else sent.message.topic,
                 target_id=position(token),
                 reason=reason,
                 tenant=held.tenant,
-                age=max(0, wall - (control.origin_time or delivery.publish_time)),
+                age=max(0, wall - (headers.origin_time or delivery.publish_time)),
                 error="" if sent is None else sent.error,
             )
         )

@@ -180,7 +180,7 @@ class Engine:
         self.runs.time_out(now)
         if now >= self.flow.publishes.stalled_at:
             self.flow.publishes.restart(now)
-        if now >= self._look_again:  # not at every timer: there may be ten thousand gates
+        if now >= self._look_again:  # not at every timer: there may be ten thousand limiters
             self._look_again = now + _TICK
             self.scheduler.recheck(now)
             for text in self.scheduler.limits.prune(now):
@@ -225,10 +225,10 @@ class Engine:
         if ready := self.handover.answered(self.lanes[index], named, asked):
             self.deliver(index, ready)
 
-    def on_leases_changed(self, gates: Sequence[Limiter]) -> None:
-        """A store has lent to these limits, or lends no more."""
-        for gate in gates:
-            self.scheduler.on_leases_changed(gate, self._clock.now())
+    def on_leases_changed(self, limiters: Sequence[Limiter]) -> None:
+        """A store has granted leases to these limiters, or grants no more."""
+        for limiter in limiters:
+            self.scheduler.on_leases_changed(limiter, self._clock.now())
 
     def apply_policy(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
@@ -262,7 +262,7 @@ class Engine:
         counted = {
             Stage.RUNNING: len(self.runs.running),
             Stage.PUBLISHING: self.flow.publishes.waiting,
-            Stage.LIMITED: self.scheduler.gated,
+            Stage.LIMITED: self.scheduler.limited,
             Stage.EVACUATING: len(self.isolation),
             Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
             Stage.UNDELIVERABLE: self.lookahead.parked,

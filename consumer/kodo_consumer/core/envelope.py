@@ -1,4 +1,4 @@
-"""Envelope of a message: the copy that an adapter hands over, and the headers (control properties) in and out.
+"""Envelope of a message: the copy that an adapter hands over, and the headers in and out.
 
 Level and state are never read from here: they are those of the topic a message was received from.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
 
 __all__ = [
-    "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Delivery", "Duration", "Envelope", "Headers",
+    "FRESH", "HEADER_NAMES", "ID", "PREFIX", "BrokenHeadersError", "Delivery", "Duration", "Envelope", "Headers",
     "Level", "Outgoing", "State", "UnitError", "effect_key", "meant_for", "message_identity", "position",
-    "read_control", "reroute_message", "signed", "transfer_message",
+    "read_headers", "reroute_message", "signed", "transfer_message",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
@@ -74,7 +74,7 @@ def position(token: object) -> str:
 
 
 class Headers(NamedTuple):
-    """Control properties as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch.
+    """Headers as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch.
 
     A tuple, because every move makes several.
     """
@@ -157,19 +157,19 @@ _PROPERTY_OF: Final = (
     names.AGAIN, names.ERROR, names.ERROR_STACK, names.ROUTES,
 )  # fmt: skip
 """The property of each field of Headers."""
-CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
+HEADER_NAMES: Final = frozenset(_PROPERTY_OF)
 """Names of the properties that workers write. Others (identity, sequence, parent, schema) travel unchanged."""
 _ERRORS: Final = frozenset({names.ERROR, names.ERROR_STACK})
-_REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
+_REPLACED: Final = HEADER_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
-class BrokenControlError(ValueError):
-    """A control property is not what a worker would have written; the message names it, never its value."""
+class BrokenHeadersError(ValueError):
+    """A header is not what a worker would have written; the message names it, never its value."""
 
 
-def read_control(properties: Mapping[str, str]) -> Headers:
-    """The control properties of a message; FRESH without any. Raises BrokenControlError."""
-    if CONTROL_NAMES.isdisjoint(properties):
+def read_headers(properties: Mapping[str, str]) -> Headers:
+    """The headers of a message; FRESH without any. Raises BrokenHeadersError."""
+    if HEADER_NAMES.isdisjoint(properties):
         return FRESH
     return Headers(
         retrying=_number(properties, names.ATTEMPTS_RETRYING, _MAX_COUNT) or 0,
@@ -202,7 +202,7 @@ def meant_for(properties: Mapping[str, str]) -> str | None:
 def _text(properties: Mapping[str, str], name: str, most: int = MAX_TEXT) -> str | None:
     text = properties.get(name)
     if text is not None and len(text) > most:
-        raise BrokenControlError(name)
+        raise BrokenHeadersError(name)
     return text or None  # no worker writes an empty one
 
 
@@ -211,7 +211,7 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most):
-        raise BrokenControlError(name)
+        raise BrokenHeadersError(name)
     return int(text)
 
 
@@ -223,7 +223,7 @@ class Envelope(NamedTuple):
 
     level: Level
     state: State
-    control: Headers = FRESH
+    headers: Headers = FRESH
     local_retries: int = 0
     undeliverable_retries: int = 0
     unavailable: int = 0
@@ -244,17 +244,17 @@ class Outgoing(NamedTuple):
     schema: str = ""
 
 
-def reroute_message(delivery: Delivery, control: Headers, received_from: str, to: str, due: int | None) -> Outgoing:
-    """The message as it goes on to the topic `to`: everything unchanged but the control properties.
+def reroute_message(delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None) -> Outgoing:
+    """The message as it goes on to the topic `to`: everything unchanged but the headers.
 
-    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `control` says of
+    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `headers` says of
     that.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
-    control.write_to(properties)
+    headers.write_to(properties)
     if due is not None:
         properties[names.DUE] = str(due)
-    if control.origin_id is None:
+    if headers.origin_id is None:
         properties[names.ORIGIN_ID] = delivery.position
         properties[names.ORIGIN_TOPIC] = received_from
         properties[names.ORIGIN_TIME] = str(delivery.publish_time)
@@ -267,7 +267,7 @@ def reroute_message(delivery: Delivery, control: Headers, received_from: str, to
 
 def transfer_message(  # what it is made of
     delivery: Delivery,
-    control: Headers,
+    headers: Headers,
     subscription: str,
     to: str,
     payload: bytes | None,
@@ -279,8 +279,8 @@ def transfer_message(  # what it is made of
     crash between receipt and acknowledgement it does so once more.
     """
     kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
-    source = "\0".join((message_identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
-    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(source).hexdigest()[:32]}"}
+    source = "\0".join((message_identity(delivery, headers), subscription, to)).encode(errors="surrogatepass")
+    marks = {names.PARENT: headers.origin_id or delivery.position, names.ID: f"t-{sha256(source).hexdigest()[:32]}"}
     return Outgoing(
         topic=to,
         payload=payload,
@@ -291,17 +291,17 @@ def transfer_message(  # what it is made of
     )
 
 
-def message_identity(delivery: Delivery, control: Headers) -> str:
+def message_identity(delivery: Delivery, headers: Headers) -> str:
     """Identity of the message over all its hops: the id from the producer, else where it was first stored."""
-    return names.identity(delivery.properties.get(names.ID), control.origin_id, delivery.position)
+    return names.identity(delivery.properties.get(names.ID), headers.origin_id, delivery.position)
 
 
-def effect_key(delivery: Delivery, control: Headers) -> str:
+def effect_key(delivery: Delivery, headers: Headers) -> str:
     """Idempotency key of a handling, which repeats of it share: the identity, and where a recall sent the message
     again though it may be done, the id of that recall as well.
     """
-    named = message_identity(delivery, control)
-    return f"{named} again:{control.recall}" if control.again and control.recall else named
+    named = message_identity(delivery, headers)
+    return f"{named} again:{headers.recall}" if headers.again and headers.recall else named
 
 
 def without_error(message: Outgoing) -> Outgoing | None:
@@ -312,7 +312,7 @@ def without_error(message: Outgoing) -> Outgoing | None:
 
 
 def signed(message: Outgoing, signer: Signer) -> Outgoing:
-    """The message with its control properties signed for its topic."""
+    """The message with its headers signed for its topic."""
     return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))
 
 

@@ -42,7 +42,7 @@ class HandlerRuns:
             return None
         held.enter(Stage.RUNNING)
         self._context.counts.started += 1
-        message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
+        message = Message(held.delivery, held.lane.lane, held.headers, held.tenant, self._check, held)
         self.running[message] = now
         return message
 

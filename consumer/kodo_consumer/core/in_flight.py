@@ -14,7 +14,7 @@ from kodo_consumer.core.policy import NOBODY, Lane
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.limits.limiter_set import Gates
+    from kodo_consumer.core.limits.limiter_set import Limiters
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
     from kodo_consumer.core.scheduling.fairness import TenantQueue
 
@@ -96,8 +96,19 @@ class InFlight:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "ack_token", "control", "delivery", "entry", "gates", "has_reservation", "lane", "queue", "received", "size",
-        "stage", "tenant", "waits",
+        "ack_token",
+        "delivery",
+        "entry",
+        "has_reservation",
+        "headers",
+        "lane",
+        "limiters",
+        "queue",
+        "received",
+        "size",
+        "stage",
+        "tenant",
+        "waits",
     )  # fmt: skip
     received: float  # when it came, by the worker's clock; set by the engine
     queue: TenantQueue[InFlight]  # that it waits or waited in last; set when it is queued
@@ -109,9 +120,9 @@ class InFlight:
         self.ack_token = delivery.token
         self.size = len(delivery.payload or b"")
         self.tenant = tenant
-        self.control: Headers = FRESH
+        self.headers: Headers = FRESH
         self.stage = Stage.QUEUED
-        self.gates: Gates | None = None
+        self.limiters: Limiters | None = None
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
 
@@ -138,7 +149,7 @@ class InFlight:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)
         self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
-        self.size, self.tenant, self.control, self.gates, self.waits = 0, NOBODY, FRESH, None, _NONE
+        self.size, self.tenant, self.headers, self.limiters, self.waits = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """Input of a decision about the message."""
@@ -147,7 +158,7 @@ class InFlight:
         return Envelope(  # by position, as every move makes one
             lane.level,
             lane.state,
-            self.control,
+            self.headers,
             waits.local_retries,
             waits.undeliverable_retries,
             waits.unavailable,

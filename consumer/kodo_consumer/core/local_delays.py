@@ -73,7 +73,7 @@ class LocalDelays:
         counts, effects, topic = self._context.counts, self._context.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
         held.lane.count("waited", wait.why)
-        held.control = wait.control
+        held.headers = wait.headers
         seconds = wait.delay / 1000
         match wait.why:
             case Rule.IN_PLACE:

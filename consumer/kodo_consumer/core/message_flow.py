@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 from kodo_consumer.core import outcomes
 from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
 from kodo_consumer.core.due_times import DueTimes
-from kodo_consumer.core.envelope import CONTROL_NAMES, Delivery
+from kodo_consumer.core.envelope import HEADER_NAMES, Delivery
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
@@ -66,7 +66,7 @@ class MessageFlow:
         held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
         held.received = now
         self._lookahead.add(held)
-        if policy.is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
+        if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
             if self._gap_monitor is not None:
                 self._gap_monitor.received(held.delivery, lane.lane)
             self._scheduler.queues.enqueue(

@@ -155,7 +155,7 @@ class Isolated:
 
 @dataclass(frozen=True, slots=True)
 class CorruptHeaders:
-    """Control properties on a state topic that no worker wrote."""
+    """Headers on a state topic that no worker wrote."""
 
     reason: str
 

@@ -237,9 +237,9 @@ class Policy:
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
     error_text: ErrorTextPolicy | None = None
-    compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
+    compat: Literal["soften"] | None = None  # whose headers are read where there are no headers
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
-    signer: Signer | None = None  # signs and verifies control properties; None: they are believed
+    signer: Signer | None = None  # signs and verifies headers; None: they are believed
     unread: tuple[Lane, ...] = ()
 
     @cached_property
@@ -268,7 +268,7 @@ class Policy:
 
     @cached_property
     def is_plain(self) -> bool:
-        """True if nothing can stand between a message without control properties and the queue of its tenant."""
+        """True if nothing can stand between a message without headers and the queue of its tenant."""
         special = self.routes or self.limits or self.signer or self.compat
         return not (special or any(lane.ordered for lane in self.lanes))
 

@@ -109,17 +109,17 @@ class PendingPublishes:
     def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
         no_dead_letter = self._context.policy.dead_letter is None
         match decision:
-            case Reroute(target, control, why, note):
-                due = jittered(control.due, self._clock.wall(), self._rng)
-                message = reroute_message(held.delivery, control, held.lane.lane.topic, target.topic, due)
+            case Reroute(target, headers, why, note):
+                due = jittered(headers.due, self._clock.wall(), self._rng)
+                message = reroute_message(held.delivery, headers, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
-                reason = note or control.reason or ""
+                reason = note or headers.reason or ""
                 return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
             case TransferOut(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
-                message = transfer_message(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
+                message = transfer_message(delivery, held.headers, origin, topic, payload, asked.changes, asked.key)
                 why = Rule.TRANSFERRED
                 return PendingReroute(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:

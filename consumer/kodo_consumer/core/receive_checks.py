@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core import soften_headers
 from kodo_consumer.core.envelope import (
     FRESH,
-    BrokenControlError,
+    BrokenHeadersError,
     Delivery,
     Headers,
     State,
     meant_for,
     message_identity,
-    read_control,
+    read_headers,
 )
 from kodo_consumer.core.outcomes import (
     CorruptHeaders,
@@ -37,18 +37,18 @@ UNSIGNED = "control properties without a valid signature"
 
 
 def check_on_receipt(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
-    """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready
+    """Reads its headers, as far as they may be believed; what ends it here, if anything does. On a ready
     topic broken ones mean a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
         held.delivery, broken = verify_headers(held.delivery, held.lane.lane, policy.signer)
     try:
-        held.control = _control(held, policy, wall)
-    except BrokenControlError as problem:
-        held.control = Headers(meant_for=meant_for(held.delivery.properties))
+        held.headers = _headers(held, policy, wall)
+    except BrokenHeadersError as problem:
+        held.headers = Headers(meant_for=meant_for(held.delivery.properties))
         broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
-    if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
+    if held.headers.meant_for is not None and held.headers.meant_for != policy.subscription:
         return OtherSubscription()
     if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
         held.delivery = held.delivery._replace(broken=broken)
@@ -73,21 +73,21 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
     return delivery._replace(properties=kept), "" if ready else UNSIGNED
 
 
-def _control(held: InFlight, policy: Policy, wall: int) -> Headers:
-    """Control properties of the message, as far as they may be believed: anybody who may send to a ready topic may
+def _headers(held: InFlight, policy: Policy, wall: int) -> Headers:
+    """Headers of the message, as far as they may be believed: anybody who may send to a ready topic may
     write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
-    it. Raises BrokenControlError.
+    it. Raises BrokenHeadersError.
     """
     delivery, lane = held.delivery, held.lane.lane
     softens = _is_softens(held, policy)
-    control = soften_headers.read(delivery, lane) if softens else read_control(delivery.properties)
+    headers = soften_headers.read(delivery, lane) if softens else read_headers(delivery.properties)
     if not softens and lane.state is State.READY:
-        control = control.unmoved
-    if control.due is None or _is_adopted(held, policy):
-        return control
+        headers = headers.unmoved
+    if headers.due is None or _is_adopted(held, policy):
+        return headers
     if softens and not lane.ordered:  # of a lane that drains
-        return control._replace(due=min(control.due, policy.latest(delivery.publish_time, wall)))
-    return control._replace(due=policy.believable(control.due, lane, delivery.publish_time, wall))
+        return headers._replace(due=min(headers.due, policy.latest(delivery.publish_time, wall)))
+    return headers._replace(due=policy.believable(headers.due, lane, delivery.publish_time, wall))
 
 
 def _is_softens(held: InFlight, policy: Policy) -> bool:
@@ -106,7 +106,7 @@ def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome 
     """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
     if held.delivery.broken:
         return CorruptHeaders(held.delivery.broken)
-    due = held.control.due
+    due = held.headers.due
     if due is not None and due > wall:  # asked only then: it is rare
         return TakenOverFromSoften(due) if _is_adopted(held, policy) else TooEarly(due)
     return _route(held, policy)
@@ -117,18 +117,18 @@ def _route(held: InFlight, policy: Policy) -> Routed | None:
     and whenever a wait in a waiting state or a backup level is over. Of a first delivery nothing is believed but what
     any sender may choose. After MAX_ROUTES moves, or with the last hop that it has, it stays.
     """
-    lane, control, table = held.lane.lane, held.control, policy.route_table
-    first = lane.state is State.READY and control.first_receipt and not control.backup
-    waited = lane.state is not State.READY or (lane.level.is_backup and (control.backup or control.due is not None))
+    lane, headers, table = held.lane.lane, held.headers, policy.route_table
+    first = lane.state is State.READY and headers.first_receipt and not headers.backup
+    waited = lane.state is not State.READY or (lane.level.is_backup and (headers.backup or headers.due is not None))
     if not table.rules or not (first or waited):
         return None
-    believed = FRESH if first else control
+    believed = FRESH if first else headers
     delivery = held.delivery
     facts = RouteFacts(
         delivery.properties,
         delivery.key,
         policy.tenant(delivery.properties, delivery.key),
-        message_identity(delivery, control),
+        message_identity(delivery, headers),
         len(delivery.payload or b""),
         lane.level,
         lane.state,
@@ -142,7 +142,7 @@ def _route(held: InFlight, policy: Policy) -> Routed | None:
         held.lane.count("route_stopped", "circular")
     if choice.to is None:
         return None
-    if control.routes >= MAX_ROUTES or control.hop >= policy.max_hops:
+    if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:
         held.lane.count("route_stopped", "used up")
         return None
     held.lane.count("routed", choice.route)

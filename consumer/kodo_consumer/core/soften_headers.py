@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import CONTROL_NAMES, FRESH, MAX_REASON, BrokenControlError, Delivery, Headers, State
+from kodo_consumer.core.envelope import FRESH, HEADER_NAMES, MAX_REASON, BrokenHeadersError, Delivery, Headers, State
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ _MOST: Final = 1_000_000
 
 def speaks(properties: Mapping[str, str]) -> bool:
     """True if these headers count: neither a kodo worker nor a recall has written any."""
-    return CONTROL_NAMES.isdisjoint(properties) and not NAMES.isdisjoint(properties)
+    return HEADER_NAMES.isdisjoint(properties) and not NAMES.isdisjoint(properties)
 
 
 def read(delivery: Delivery, lane: Lane) -> Headers:
-    """The headers as control properties. Raises BrokenControlError for values that the library would not have written.
+    """The headers as control properties. Raises BrokenHeadersError for values that the library would not have written.
 
     Its origin id names a whole batch, so here the message is named by where it was found. Of a message in a waiting
     state the move there is counted, which soften counts when the message is taken out again.
@@ -85,7 +85,7 @@ def _reckoned(properties: Mapping[str, str], name: str) -> int:
         return 0
     match = _COUNTS.fullmatch(text)
     if match is None:
-        raise BrokenControlError(name)
+        raise BrokenHeadersError(name)
     return min(_MOST, int(match[3] or 0))
 
 
@@ -96,9 +96,9 @@ def _time(properties: Mapping[str, str], name: str) -> int | None:
         return None
     match = _TIME.fullmatch(text)
     if match is None:
-        raise BrokenControlError(name)
+        raise BrokenHeadersError(name)
     try:
         whole = datetime.strptime(match[1], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
-        raise BrokenControlError(name) from None
+        raise BrokenHeadersError(name) from None
     return int(whole.timestamp()) * 1000 + int((match[2] or "0").ljust(3, "0"))

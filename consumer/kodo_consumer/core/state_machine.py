@@ -84,20 +84,20 @@ class Acknowledge:
 
 
 class Delay(NamedTuple):
-    """The message stays in its lane, in memory, for `delay` ms. `control` replaces what it carries while it is held."""
+    """The message stays in its lane, in memory, for `delay` ms. `headers` replaces what it carries while it is held."""
 
     delay: int
     why: Rule
-    control: Headers
+    headers: Headers
 
 
 class Reroute(NamedTuple):
-    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`. `note`: what records
-    say of the reason, where `control` has none of its own.
+    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`: what records
+    say of the reason, where `headers` has none of its own.
     """
 
     target: Target
-    control: Headers
+    headers: Headers
     why: Rule
     note: str = ""
 
@@ -131,7 +131,7 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _failed(envelope, reason, policy, now)
         case RetryAsked(after, reason, code):
             if after is None and code:
-                used = envelope.control.backup if envelope.level.is_backup else envelope.control.retrying
+                used = envelope.headers.backup if envelope.level.is_backup else envelope.headers.retrying
                 after = policy.delay_of(code, used + 1)
             return _failed(envelope, reason, policy, now, in_place=False, after=after)
         case StateAsked(state, reason):
@@ -154,11 +154,11 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return TransferOut(policy.produces[topic], outcome)
         case DependencyUnavailable():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
-            return Delay(delay, Rule.UNAVAILABLE, envelope.control)
+            return Delay(delay, Rule.UNAVAILABLE, envelope.headers)
         case Deferred():
-            return Delay(POSTPONED, Rule.POSTPONED, envelope.control)
+            return Delay(POSTPONED, Rule.POSTPONED, envelope.headers)
         case TooEarly(due):
-            return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.control)
+            return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.headers)
         case TakenOverFromSoften(due):
             return _adopted(envelope, due, policy, now)
         case _:
@@ -167,11 +167,11 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
 
 def _with_error(envelope: Envelope, error: ErrorDetails | None) -> Envelope:
     """With the error of the run that ended in place of that of an earlier one."""
-    control = envelope.control
+    headers = envelope.headers
     text, stack = (error.text or None, error.stack or None) if error is not None else (None, None)
-    if (control.error, control.error_stack) == (text, stack):
+    if (headers.error, headers.error_stack) == (text, stack):
         return envelope
-    return envelope._replace(control=control._replace(error=text, error_stack=stack))
+    return envelope._replace(headers=headers._replace(error=text, error_stack=stack))
 
 
 def _failed(
@@ -183,7 +183,7 @@ def _failed(
         return _failed_in_order(envelope, reason, policy, in_place=in_place, after=after)
     ready = envelope.state is State.READY
     if in_place and ready and envelope.may_wait and envelope.local_retries < len(policy.in_place):
-        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.control)
+        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.headers)
     due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
     return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
 
@@ -192,41 +192,41 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
     """RETRYING of its level while attempts are left."""
     target = policy.target(envelope.level, State.RETRYING)
     waits = policy.waits[State.RETRYING]
-    used = envelope.control.retrying
+    used = envelope.headers.retrying
     if target is None or used >= waits.attempts:
         return None
     delay = waits.delay(used + 1) if after is None else after
     due = now + _clamped(delay, policy)
-    return _move(envelope, target, envelope.control, policy, retrying=used + 1, due=due, reason=reason)
+    return _move(envelope, target, envelope.headers, policy, retrying=used + 1, due=due, reason=reason)
 
 
 def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
     """Short waits in memory, longer ones by the same topic again; then dead."""
     waits = policy.waits[None]
-    used = envelope.control.backup
+    used = envelope.headers.backup
     if used >= waits.attempts:
         return _dead_letter(envelope, reason, policy)
     delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
-    control = envelope.control._replace(backup=used + 1, reason=reason)
+    headers = envelope.headers._replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
-        return Delay(delay, Rule.BACKUP, control)
+        return Delay(delay, Rule.BACKUP, headers)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _dead_letter(envelope, reason, policy)
-    return _move(envelope, target, control, policy, Rule.BACKUP, due=now + delay)
+    return _move(envelope, target, headers, policy, Rule.BACKUP, due=now + delay)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
     """The key waits in memory, so that its messages stay in order; `block` never gives up."""
     if in_place and envelope.local_retries < len(policy.in_place):
-        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.control)
+        return Delay(policy.in_place[envelope.local_retries], Rule.IN_PLACE, envelope.headers)
     waits = policy.waits[State.RETRYING]
-    used = envelope.control.retrying
+    used = envelope.headers.retrying
     if used >= waits.attempts and policy.on_failure == "park":
         return _dead_letter(envelope, reason, policy)
     delay = waits.delay(used + 1) if after is None else _clamped(after, policy)
     why = Rule.PARKED if used < waits.attempts else Rule.STUCK
-    return Delay(delay, why, envelope.control.with_attempt(State.RETRYING))
+    return Delay(delay, why, envelope.headers.with_attempt(State.RETRYING))
 
 
 def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, now: int) -> Decision:
@@ -236,37 +236,37 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
     if target is None:
         return _failed(envelope, reason, policy, now)
     waits = policy.waits[state]
-    used = envelope.control.attempts(state)
+    used = envelope.headers.attempts(state)
     if used >= waits.attempts:
         return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
-    control = envelope.control.with_attempt(state, due=now + waits.delay(used + 1), reason=reason)
-    return _move(envelope, target, control, policy)
+    headers = envelope.headers.with_attempt(state, due=now + waits.delay(used + 1), reason=reason)
+    return _move(envelope, target, headers, policy)
 
 
 def _refused_by_limit(
     envelope: Envelope, kind: type[Limit], slot: int, policy: Policy, now: int, *, most: int
 ) -> Decision:
     """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
-    stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.control)
+    stay = Delay(max(0, slot - now), Rule.OVER_LIMIT, envelope.headers)
     if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
         return stay
     targets = policy.limit_targets(envelope.level, envelope.state, kind)
     if not targets:
         return stay
-    reserved = envelope.control.reserved
+    reserved = envelope.headers.reserved
     counts = 1 if reserved is not None and now >= reserved else 0
     due = now + min(slot - now, most, policy.horizon)
-    hop = envelope.control.hop
+    hop = envelope.headers.hop
     if due < slot and not counts:
         hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
-    control = envelope.control._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
+    headers = envelope.headers._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
     for target in targets:
-        if control.attempts(target.state) + counts <= policy.waits[target.state].attempts:
-            return _move(envelope, target, control.with_attempt(target.state, counts), policy, limited=True)
-    used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
+        if headers.attempts(target.state) + counts <= policy.waits[target.state].attempts:
+            return _move(envelope, target, headers.with_attempt(target.state, counts), policy, limited=True)
+    used = headers.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
-        return _move(envelope, retrying, control, policy, limited=True, retrying=used)
+        return _move(envelope, retrying, headers, policy, limited=True, retrying=used)
     escalated = _escalate(envelope, "over its limit for too long", policy)
     return stay if isinstance(escalated, Delay) else escalated
 
@@ -276,9 +276,9 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
     aside = not envelope.ordered and envelope.state is State.READY
     target = policy.isolation_target(envelope.level) if aside else None
     if target is None:
-        return Delay(0, Rule.ISOLATED, envelope.control)
+        return Delay(0, Rule.ISOLATED, envelope.headers)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
-    return _move(envelope, target, envelope.control, policy, Rule.ISOLATED, due=now + away, reason="isolated")
+    return _move(envelope, target, envelope.headers, policy, Rule.ISOLATED, due=now + away, reason="isolated")
 
 
 def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
@@ -286,8 +286,8 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
     delay = _clamped(due - now, policy)
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:
-        return Delay(delay, Rule.EARLY, envelope.control)
-    return _move(envelope, target, envelope.control, policy, Rule.ADOPTED, due=now + delay)
+        return Delay(delay, Rule.EARLY, envelope.headers)
+    return _move(envelope, target, envelope.headers, policy, Rule.ADOPTED, due=now + delay)
 
 
 def _to_level(
@@ -297,13 +297,13 @@ def _to_level(
     problem = why_not_level(envelope, level, policy)
     if target is None or problem:
         return _failed(envelope, f"MoveTo: {problem}", policy, now)
-    return _move(envelope, target, envelope.control, policy, why, limited=limited, due=None)
+    return _move(envelope, target, envelope.headers, policy, why, limited=limited, due=None)
 
 
 def _routed(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
     """To the level, with the moment that a limiter set aside: the wait for it is over, and a refusal there counts."""
-    control = envelope.control._replace(routes=envelope.control.routes + 1)
-    decision = _to_level(envelope._replace(control=control), level, Rule.ROUTED, policy, now, limited=True)
+    headers = envelope.headers._replace(routes=envelope.headers.routes + 1)
+    decision = _to_level(envelope._replace(headers=headers), level, Rule.ROUTED, policy, now, limited=True)
     return decision._replace(note=route) if isinstance(decision, Reroute) else decision
 
 
@@ -320,29 +320,29 @@ def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None =
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, envelope.control, policy, Rule.ESCALATED, due=due, reason=reason)
+        return _move(envelope, target, envelope.headers, policy, Rule.ESCALATED, due=due, reason=reason)
     return _dead_letter(envelope, reason, policy)
 
 
 def _dead_letter(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     if policy.dead_letter is None:
         delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.undeliverable_retries, 16))
-        return Delay(delay, Rule.STUCK, envelope.control)
-    control = envelope.control._replace(
+        return Delay(delay, Rule.STUCK, envelope.headers)
+    headers = envelope.headers._replace(
         due=None,
         reserved=None,
         meant_for=None,
         reason=reason,
-        hop=envelope.control.hop + 1,
+        hop=envelope.headers.hop + 1,
         died_in=envelope.level.value,
     )
-    return Reroute(policy.dead_letter, control, Rule.DEAD)
+    return Reroute(policy.dead_letter, headers, Rule.DEAD)
 
 
 def _move(
     envelope: Envelope,
     target: Target,
-    control: Headers,
+    headers: Headers,
     policy: Policy,
     why: Rule | None = None,
     *,
@@ -355,12 +355,12 @@ def _move(
     On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a
     limiter's reservation outlives the move.
     """
-    hop = control.hop + 1
+    hop = headers.hop + 1
     if hop > policy.max_hops:
         return _dead_letter(envelope, "too many moves", policy)
     meant_for = policy.subscription if target.state is State.READY else None
-    reserved = control.reserved if limited else None
-    moved = control._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
+    reserved = headers.reserved if limited else None
+    moved = headers._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
     return Reroute(target, moved, why or _STATE_WHY[target.state])
 
 

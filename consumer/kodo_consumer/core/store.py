@@ -83,11 +83,11 @@ class Store(Protocol):
 
 
 @runtime_checkable
-class Lender(Store, Protocol):
-    """A store that several workers have in common: it lends them what they share of limits."""
+class LeaseStore(Store, Protocol):
+    """A store that several workers have in common: it grants them leases of what they share of limits."""
 
-    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
-        """Answers every ask, all of them in one transaction."""
+    def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+        """Answers every request, all of them in one transaction."""
 
 
 def name_of(identity: str) -> str:

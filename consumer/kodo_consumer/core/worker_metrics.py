@@ -72,21 +72,21 @@ class Meter:
         weight = self._stride
         self._pace(now)
         self._until = self._stride if self._stride == 1 else 1 + int(self._draw() * (2 * self._stride - 1))
-        control, published = held.control, held.delivery.publish_time
+        headers, published = held.headers, held.delivery.publish_time
         timings = self.timings[held.lane.lane.state]
         took = now - started
         self.busy[held.tenant] = self.busy.get(held.tenant, 0.0) + took * weight
         wall = self._clock.wall() / 1000
         began = wall - took
         timings.handler.add(took, weight)
-        due = control.due
+        due = headers.due
         timings.waited.add(max(0.0, began - max(published, due or 0) / 1000), weight)
         if due is not None:
             timings.late.add(max(0.0, began - due / 1000), weight)
         if done:
             timings.done.add(now - held.received, weight)
-            timings.since_origin.add(max(0.0, wall - (control.origin_time or published) / 1000), weight)
-            timings.attempts.add(1 + control.retrying + control.backup, weight)
+            timings.since_origin.add(max(0.0, wall - (headers.origin_time or published) / 1000), weight)
+            timings.attempts.add(1 + headers.retrying + headers.backup, weight)
 
     def _pace(self, now: float) -> None:
         """So many samples a second, however many messages: drawn by chance, lest they fall in step with

@@ -52,7 +52,7 @@ class Row(NamedTuple):
     biz_code: str
     retry_count: int
 
-    def headers(self) -> dict[str, str]:
+    def message_properties(self) -> dict[str, str]:
         """The message's properties. Raises ValueError when another writer left something else there."""
         try:
             found = json.loads(self.properties or "{}")

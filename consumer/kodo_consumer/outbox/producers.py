@@ -28,12 +28,12 @@ class Senders:
         """Sends a row, with its id as `kodo-id`. Raises UsageError or ValueError for a row that can never be sent,
         ClusterError when its topic cannot be reached.
         """
-        headers = row.headers()
+        properties = row.message_properties()
         producer = self._producers.get(row.topic)
         if producer is None:
             self.outlets.form(row.topic)  # a topic that is not in the file is the row's fault
             producer = self._producers[row.topic] = self._connect(self.outlets.outlet(row.topic))
-        producer.post(row.body, on_receipt, key=row.key, properties=headers, id=row.id)
+        producer.post(row.body, on_receipt, key=row.key, properties=properties, id=row.id)
 
     def close(self) -> None:
         """Leaves. Receipts that are out may never come."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.store import Lender, StoreDownError
+from kodo_consumer.core.store import LeaseStore, StoreDownError
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 
 if TYPE_CHECKING:
@@ -23,71 +23,71 @@ _PROBE_EVERY: Final = 1.0
 
 
 class LeaseRefresher:
-    """Borrows for one worker. `step` is called by one thread."""
+    """Exchanges leases for one worker. `step` is called by one thread."""
 
-    def __init__(self, worker: Worker, store: Lender) -> None:
+    def __init__(self, worker: Worker, store: LeaseStore) -> None:
         self._worker, self._store = worker, store
         self._bell = threading.Event()
-        self._borrower = worker.engine.scheduler.limits.borrow(self._bell.set)
+        self._leases = worker.engine.scheduler.limits.use_leases(self._bell.set)
 
     def run(self, over: threading.Event) -> None:
-        """Borrows until the end, then gives back what is left."""
+        """Exchanges leases until the end, then gives back what is left."""
         while not over.is_set():
-            nap = self._borrower.due - self._worker.clock.now()
+            nap = self._leases.due - self._worker.clock.now()
             self._bell.wait(max(0.0, min(nap, _LONGEST_NAP)))
             self._bell.clear()
             self.step()
-            over.wait(_PROBE_EVERY if self._borrower.down else _BREATH)
+            over.wait(_PROBE_EVERY if self._leases.down else _BREATH)
         self.leave()
 
     def step(self) -> None:
         """One exchange with the store, if anything is to be asked. While it is down, one probe."""
-        if self._borrower.down and not self._is_back():
+        if self._leases.down and not self._is_back():
             return
         asked = self._worker.clock.now()
-        if not (asks := self._requests(self._borrower.collect)):
+        if not (requests := self._requests(self._leases.collect)):
             return
         try:
-            loans = self._store.lend(asks)
+            grants = self._store.grant(requests)
         except StoreDownError as problem:
             text = "limits: the store cannot be asked, each worker takes limit ÷ live workers until it is back: %s"
             log.error(text, problem)  # noqa: TRY400  # a person needs no traceback of a database
-            self._worker.borrow(self._borrower.fall_back)
+            self._worker.update_leases(self._leases.fall_back)
         else:
-            self._worker.borrow(lambda now: self._borrower.accept(loans, asked, now))
+            self._worker.update_leases(lambda now: self._leases.accept(grants, asked, now))
 
     def leave(self) -> None:
         """Gives back what is left, if the store can be asked; else it comes back by itself."""
-        asks = self._requests(self._borrower.leave)
-        if asks and not self._borrower.down:
+        requests = self._requests(self._leases.leave)
+        if requests and not self._leases.down:
             try:
-                self._store.lend(asks)
+                self._store.grant(requests)
             except StoreDownError as problem:
                 log.debug("limits: what was borrowed could not be given back: %s", problem)
 
     def _requests(self, collect: Callable[[float], list[LeaseRequest]]) -> list[LeaseRequest]:
-        asks: list[LeaseRequest] = []
+        requests: list[LeaseRequest] = []
 
         def step(now: float) -> Sequence[Limiter]:
-            asks.extend(collect(now))
+            requests.extend(collect(now))
             return ()
 
-        self._worker.borrow(step)
-        return asks
+        self._worker.update_leases(step)
+        return requests
 
     def _is_back(self) -> bool:
         try:
             self._store.create()
-            self._store.lend(())
+            self._store.grant(())
         except StoreDownError as problem:
             log.debug("limits: the store cannot be asked: %s", problem)
             return False
         log.warning("limits: the store is back, workers share through it again")
-        self._worker.borrow(self._borrower.come_back)
+        self._worker.update_leases(self._leases.come_back)
         return True
 
 
 def lease_refresher_of(worker: Worker, runner: HandlerExecutor) -> LeaseRefresher | None:
-    """Lease refresher of the worker, where its executor has a store that lends."""
+    """Lease refresher of the worker, where its executor has a store that grants leases."""
     store = runner.store if isinstance(runner, IdempotentExecutor) else None
-    return LeaseRefresher(worker, store) if isinstance(store, Lender) else None
+    return LeaseRefresher(worker, store) if isinstance(store, LeaseStore) else None

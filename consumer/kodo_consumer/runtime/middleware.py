@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kodo_consumer.core.envelope import BrokenControlError, Delivery, Headers, read_control
+from kodo_consumer.core.envelope import BrokenHeadersError, Delivery, Headers, read_headers
 from kodo_consumer.core.error_text import ErrorTextReader
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
@@ -71,10 +71,10 @@ class Hooks:
         """Shows each message, before anything is decided about it."""
         for delivery in deliveries:
             try:
-                control = read_control(delivery.properties)
-            except BrokenControlError:
-                control = Headers()
-            message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
+                headers = read_headers(delivery.properties)
+            except BrokenHeadersError:
+                headers = Headers()
+            message = Message[Any](delivery, lane, headers, policy.tenant(delivery.properties, delivery.key), check)
             for hook in self._of["receive"]:
                 try:
                     refuse_unawaited(hook(message), _name(hook))

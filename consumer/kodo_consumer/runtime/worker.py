@@ -214,8 +214,8 @@ class Worker:
         for text in texts:
             self.alarms.write(Alarm("limits", text))
 
-    def borrow(self, step: Callable[[float], Sequence[Limiter]]) -> None:
-        """A step in borrowing from a store what workers share, at a moment when nobody uses it. `step` gets the time and
+    def update_leases(self, step: Callable[[float], Sequence[Limiter]]) -> None:
+        """A step in leasing from a store what workers share, at a moment when nobody uses it. `step` gets the time and
         returns the limiters whose waiters should look again.
         """
         with self._or_broken(), self._event():

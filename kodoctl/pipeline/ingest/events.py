@@ -1,7 +1,7 @@
 """Messages of a topology's topics -> canonical events, Arrow to Arrow, column by column. Knows no Spark.
 
 Which topic belongs to which ground, level, state and subscription is the topology's to say: no name is parsed. What a
-split reads is of one topic, so that these columns are constants; a control property that no message of a batch has
+split reads is of one topic, so that these columns are constants; a header that no message of a batch has
 costs nothing.
 """
 
@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property, as the consumer counts it
 _ATTEMPTS: Final = {
-    State.RETRYING.value: control.ATTEMPTS_RETRYING,
-    State.PENDING.value: control.ATTEMPTS_PENDING,
-    State.BLOCKING.value: control.ATTEMPTS_BLOCKING,
-    "backup": control.ATTEMPTS_BACKUP,
+    State.RETRYING.value: headers.ATTEMPTS_RETRYING,
+    State.PENDING.value: headers.ATTEMPTS_PENDING,
+    State.BLOCKING.value: headers.ATTEMPTS_BLOCKING,
+    "backup": headers.ATTEMPTS_BACKUP,
 }
 _PLAIN: Final = r"^(?P<run>[0-9a-f]{15,43}):(?P<partition>[0-9]{1,15}):(?P<number>[0-9]{1,15})$"
 _MARK: Final = re.compile(r"([0-9a-f]{15,43}):([0-9]{1,15}):high=([0-9]{1,15})(?::void=([0-9,-]+))?(:end)?")
@@ -89,23 +89,23 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
     partition = pc.max_element_wise(batch.column("partition"), 0).cast(pa.string())
     own = pc.binary_join_element_wise(*places, partition, batch.column("batch_index").cast(pa.string()), ":")
     published = batch.column("publish_ts")
-    origin = said.numbers(control.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
+    origin = said.numbers(headers.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
     made = {
-        "mid": pc.coalesce(said.naming(control.ORIGIN_ID), own),
+        "mid": pc.coalesce(said.naming(headers.ORIGIN_ID), own),
         "id": own,
-        "kodo_id": said.texts(control.ID),
+        "kodo_id": said.texts(headers.ID),
         "msg_topic": batch.column("topic"),
         "msg_partition": batch.column("partition"),
         "tenant": _tenants(batch.column("key"), said, role),
-        "hop": pc.coalesce(said.numbers(control.HOP, _INT), 0).cast(pa.int32()),
+        "hop": pc.coalesce(said.numbers(headers.HOP, _INT), 0).cast(pa.int32()),
         "attempts": _attempts(said),
-        "reason": said.texts(control.REASON),
-        "died_in": said.texts(control.FROM_LEVEL),
-        "parent": said.texts(control.PARENT),
-        "recall": pc.coalesce(said.texts(control.RELEASE), said.texts(control.RECALL)),  # the later of the two
-        "for_subscription": said.texts(control.FOR),
+        "reason": said.texts(headers.REASON),
+        "died_in": said.texts(headers.FROM_LEVEL),
+        "parent": said.texts(headers.PARENT),
+        "recall": pc.coalesce(said.texts(headers.RELEASE), said.texts(headers.RECALL)),  # the later of the two
+        "for_subscription": said.texts(headers.FOR),
         "origin_publish_ts": pc.coalesce(origin, published),
-        **_numbered(said.texts(control.SEQ)),
+        **_numbered(said.texts(headers.SEQ)),
     }
     same = {**role._asdict(), "ingest_run": run}
 
@@ -137,7 +137,7 @@ class _BatchProperties:
 
         found = self.texts(name)
         length = pc.utf8_length(found)
-        names = pc.and_(pc.greater(length, 0), pc.less_equal(length, control.MAX_ID))
+        names = pc.and_(pc.greater(length, 0), pc.less_equal(length, headers.MAX_ID))
         return pc.if_else(names, found, None)
 
     def texts(self, name: str) -> pa.Array:

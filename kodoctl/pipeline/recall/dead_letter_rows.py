@@ -16,7 +16,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from kodoctl.errors import UsageError, error
 from kodoctl.expressions.ast import named
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
 from kodoctl.recall.filter.spark_sql import to_spark_sql
@@ -82,7 +82,7 @@ def slips(
     }
     return known.select(
         *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
-        F.col("properties").getItem(control.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
+        F.col("properties").getItem(headers.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
         *(F.when(F.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def chosen(condition: Condition, fair_by: str | None) -> Column:
     columns = fact_columns(fair_by)
     truth = F.coalesce(F.expr(to_spark_sql(condition.root, columns)), F.lit(False))
     doubt = needs_fallback_sql(condition.root, columns)
-    readable = F.col("broken").isNull() | (F.col("broken") == control.ENCRYPTED)  # as Letter.whole has it
+    readable = F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)  # as Letter.whole has it
     if doubt is None:
         return readable & truth
     unsure = F.expr(doubt)

@@ -17,7 +17,7 @@ from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import part_name, stored
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.recall.recall_planner import no_holder
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
@@ -154,7 +154,7 @@ class CandidateRow(DeadLetter):
 
 def slip_of(row: Row, family: RecallSource) -> CandidateRow:
     """A row of kodoctl.pipeline.recall.dead_letter_rows.slips."""
-    properties = row["properties"] or ({control.RECALL: row["mark"]} if row["mark"] is not None else {})
+    properties = row["properties"] or ({headers.RECALL: row["mark"]} if row["mark"] is not None else {})
     key = row["key"] or ""
     return CandidateRow(
         family.dead_topic,

@@ -15,13 +15,13 @@ from tests.unit.consumer.making import delivery
 LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
 
 
-def _message(of: Delivery, control: Headers = FRESH) -> Message:
-    return Message(of, LANE, control, "u1", Payloads("json", {"type": "integer"}))
+def _message(of: Delivery, headers: Headers = FRESH) -> Message:
+    return Message(of, LANE, headers, "u1", Payloads("json", {"type": "integer"}))
 
 
 def test_a_message_shows_its_place_and_history() -> None:
-    control = Headers(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
-    message = _message(delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9), control)
+    headers = Headers(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
+    message = _message(delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9), headers)
     assert (message.level, message.state, message.topic) == ("L2", "retrying", "persistent://p/n/t")
     assert (message.tenant, message.key, message.id, message.attempt) == ("u1", "k", "o", 4)
     assert (message.reason, message.publish_time, message.event_time) == ("ValueError", 5, 9)

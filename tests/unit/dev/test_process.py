@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kodoctl.dev import process
@@ -69,11 +70,35 @@ def test_a_dead_process_that_nobody_buried_is_dead():
         wait_until(lambda: not process.alive(found))  # still in the process table until wait()
 
 
-def test_ps_tells_processes_apart_too(sleeper):
-    first = process._started_ps(sleeper.pid)
-    assert first
-    assert first == process._started_ps(sleeper.pid)
-    assert process._started_ps(2**22 + 1) is None
+def test_it_is_itself_after_the_clock_was_set(sleeper, tmp_path, monkeypatch):
+    folder = tmp_path / "proc"
+    folder.mkdir()
+    boot = psutil.boot_time()
+    (folder / "stat").write_text(f"btime {int(boot) + 3_600}\n")
+    (folder / str(sleeper.pid)).symlink_to(f"/proc/{sleeper.pid}")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(folder))
+    assert psutil.boot_time() == boot + 3_600
+    assert process.alive(sleeper)
+
+
+def test_without_boot_number_the_time_of_its_start_tells_processes_apart(sleeper, monkeypatch):
+    monkeypatch.setattr(psutil, "LINUX", False)
+    first = process.identify(sleeper.pid)
+    assert first is not None
+    assert float(first.started) == pytest.approx(time.time(), abs=60)
+    assert process.alive(first)
+    assert not process.alive(sleeper)
+    assert process.identify(2**22 + 1) is None
+
+
+def test_it_is_paused_until_it_goes_on(sleeper):
+    assert not process.paused(sleeper)
+    assert process.send(sleeper, signal.SIGSTOP)
+    wait_until(lambda: process.paused(sleeper))
+    assert process.alive(sleeper)
+    assert process.send(sleeper, signal.SIGCONT)
+    wait_until(lambda: not process.paused(sleeper))
+    assert not process.paused(replace(sleeper, started="another start"))
 
 
 def test_output_goes_to_the_file_and_the_session_is_its_own(sleeper, tmp_path):

@@ -16,7 +16,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import FIRST_S, HttpAdmin
 from kodoctl.pulsar.connection import Connection, Context
-from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.control_namespace import read_control_namespace
 from kodoctl.pulsar.lease import held_by
 from kodoctl.pulsar.live_inventory import read_schema
 from kodoctl.pulsar.secret import Secret
@@ -174,7 +174,7 @@ READS: dict[str, Callable[[HttpAdmin], object]] = {
     "topic": lambda admin: read_topic(admin, TopicName(HERE, "J")),
     "schema": lambda admin: read_schema(admin, TopicName(HERE, "J")),
     "grants": lambda admin: read_grants(admin, HERE) or None,
-    "index": lambda admin: read_control(admin, "acme").uuid,
+    "index": lambda admin: read_control_namespace(admin, "acme").uuid,
     "lock": lambda admin: lock_holder(admin, HERE),
     "lease": lambda admin: held_by(admin, HERE),
 }

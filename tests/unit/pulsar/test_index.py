@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.control_namespace import read_control, write_index
+from kodoctl.pulsar.control_namespace import read_control_namespace, write_index
 from kodoctl.topology.names import NamespaceName
 from tests.servers import Answer, Request, answer_json, serving
 
@@ -42,7 +42,7 @@ def _write(url: str, more: Collection[NamespaceName] = (), less: Collection[Name
 
 
 def _known(url: str) -> set[NamespaceName]:
-    return set(read_control(HttpAdmin(Connection(url)), "acme").index.get("trade", ()))
+    return set(read_control_namespace(HttpAdmin(Connection(url)), "acme").index.get("trade", ()))
 
 
 @pytest.mark.parametrize("listed", [(), (C,)])

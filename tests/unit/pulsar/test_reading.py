@@ -24,7 +24,7 @@ from kodoctl.pulsar.admin import (
 from kodoctl.pulsar.broker_info import read_bookies, read_server, read_version
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.control_namespace import read_control_namespace
 from kodoctl.pulsar.live_inventory import ReadScope, grants_of, list_topics, read_ledgers, read_live
 from kodoctl.pulsar.topic_stats import parse
 from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -213,27 +213,27 @@ def test_inactive_topics_that_are_never_deleted_are_told() -> None:
 
 def test_the_control_namespace_holds_the_uuid_and_where_topologies_live() -> None:
     properties = {"kodoctl.uuid": "11", "kodoctl.index/trade": json.dumps(["acme/a", "acme/b"]), "other": "x"}
-    found = read_control(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    found = read_control_namespace(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
     assert found.uuid == "11"
     assert found.index == {"trade": (NamespaceName("acme", "a"), NamespaceName("acme", "b"))}
 
 
 def test_a_place_is_a_property_of_its_own_beside_lists_of_earlier_times() -> None:
     properties = {"kodoctl.index/trade": '["acme/a"]', "kodoctl.place/trade/b": "1", "kodoctl.place/other/a": "1"}
-    found = read_control(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    found = read_control_namespace(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
     a, b = NamespaceName("acme", "a"), NamespaceName("acme", "b")
     assert found.index == {"trade": (a, b), "other": (a,)}
 
 
 def test_before_the_first_apply_there_is_neither() -> None:
-    assert read_control(Book(), "acme").uuid is None
-    assert read_control(Book(namespaces_acme_kodoctl={}), "acme").uuid is None
+    assert read_control_namespace(Book(), "acme").uuid is None
+    assert read_control_namespace(Book(namespaces_acme_kodoctl={}), "acme").uuid is None
 
 
 @pytest.mark.parametrize("text", ["no json", "5", '["no namespace"]', "null", '["bank/payments"]'])
 def test_a_damaged_index_is_told_and_never_guessed_at(text: str) -> None:
     with pytest.raises(ClusterError) as caught:
-        read_control(Book(namespaces_acme_kodoctl={"properties": {"kodoctl.index/trade": text}}), "acme")
+        read_control_namespace(Book(namespaces_acme_kodoctl={"properties": {"kodoctl.index/trade": text}}), "acme")
     assert caught.value.diagnostics[0].code == "K522"
 
 

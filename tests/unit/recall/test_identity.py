@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.core.envelope import FRESH, BrokenControlError, Delivery, Headers, message_identity, read_control
+from kodo_consumer.core.envelope import FRESH, BrokenHeadersError, Delivery, Headers, message_identity, read_headers
 
 from kodoctl.pipeline.ingest.events import TopicRole, events
 from kodoctl.pipeline.ingest.tables import MESSAGES
@@ -25,12 +25,12 @@ PLACE = Position(3, 7, 11, 2)
 def of_worker(properties: dict[str, str]) -> str:
     """By what a worker that gets the message remembers it; control properties no worker would have written count as none."""
     delivery = Delivery((PLACE.ledger, PLACE.entry, PLACE.partition), "t", b"", properties, "", "", 0, 0, PLACE.batch)
-    control: Headers
+    headers: Headers
     try:
-        control = read_control(properties)
-    except BrokenControlError:
-        control = FRESH
-    return message_identity(delivery, control)
+        headers = read_headers(properties)
+    except BrokenHeadersError:
+        headers = FRESH
+    return message_identity(delivery, headers)
 
 
 def of_table(properties: dict[str, str]) -> str:

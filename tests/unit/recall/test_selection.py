@@ -260,12 +260,12 @@ def test_a_letter_nobody_moved_gets_its_origin() -> None:
 
 
 def test_what_a_recalled_letter_carries_is_a_first_delivery_with_fresh_counters_to_the_consumer() -> None:
-    from kodo_consumer.core.envelope import read_control
+    from kodo_consumer.core.envelope import read_headers
 
     dead = letter(1, properties={"kodo-attempts-retrying": "12", "kodo-hop": "9", "kodo-quota": "1", "kodo-due": "99"})
-    control = read_control(recalled_properties(dead, "rid", "billing", ready=True))
-    assert (control.retrying, control.hop, control.due, control.quota_taken) == (0, 0, None, False)
-    assert (control.recall, control.meant_for, control.first_receipt) == ("rid", "billing", False)
+    headers = read_headers(recalled_properties(dead, "rid", "billing", ready=True))
+    assert (headers.retrying, headers.hop, headers.due, headers.quota_taken) == (0, 0, None, False)
+    assert (headers.recall, headers.meant_for, headers.first_receipt) == ("rid", "billing", False)
 
 
 def test_names_that_are_not_there_are_told_with_those_that_are(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from kodoctl.protocol import properties as control
+from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -187,4 +187,4 @@ def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
         stored = world.stored[f"{READY}-partition-{number}"]
         assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
         ids = [recall_id(DEAD, Position(0, 1, entry), NOW) for entry in range(number, ENTRIES, 2)]
-        assert [one.properties[control.RECALL] for one in stored] == ids
+        assert [one.properties[headers.RECALL] for one in stored] == ids

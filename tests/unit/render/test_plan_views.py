@@ -11,17 +11,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Remedy, Where, error, error_with_remedy, note, warning
-from kodoctl.plan.changes import (
-    Adopt,
-    Change,
-    ChangeContext,
-    Create,
-    Delete,
-    FieldChange,
-    Forget,
-    PolicyChange,
-    Update,
-)
+from kodoctl.plan.changes import Adopt, Change, ChangeContext, Create, Delete, FieldChange, Forget, PolicyChange, Update
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
@@ -61,7 +51,7 @@ def _text(plan: Plan) -> str:
     return "\n".join(line.text for line in plan_lines(to_json(plan), TARGET))
 
 
-def _markdown(plan: Plan, limit: int = LIMIT) -> str:
+def markdown(plan: Plan, limit: int = LIMIT) -> str:
     return plan_markdown(to_json(plan), TARGET, limit=limit)
 
 
@@ -228,7 +218,7 @@ def test_what_hangs_on_a_topic_stands_below_its_own_line_and_never_below_a_grant
 
 def test_markdown_folds_details_by_namespace() -> None:
     other = TopicName(NamespaceName("acme", "other"), "K")
-    text = _markdown(plan_of(Create(TopicResource(J, 1, {}), ABOUT), Create(TopicResource(other, 2, {}), ABOUT)))
+    text = markdown(plan_of(Create(TopicResource(J, 1, {}), ABOUT), Create(TopicResource(other, 2, {}), ABOUT)))
     assert text.startswith("### kodoctl plan: changes\n\n")
     assert (
         "<summary>acme/ns: 1 change</summary>\n\n```diff\n+ topic.persistent://acme/ns/J will be created\n+     1 partition\n```\n\n</details>"
@@ -239,7 +229,7 @@ def test_markdown_folds_details_by_namespace() -> None:
 
 
 def test_markdown_of_nothing_is_short() -> None:
-    assert _markdown(plan_of(unchanged=3)).startswith("### kodoctl plan: no changes")
+    assert markdown(plan_of(unchanged=3)).startswith("### kodoctl plan: no changes")
 
 
 def test_markdown_shows_every_section() -> None:
@@ -248,7 +238,7 @@ def test_markdown_shows_every_section() -> None:
     plan = plan_of(
         update, consumer_changes=consumers, unmanaged=("topic.x",), findings=(error("K410", "not ours", "see"),)
     )
-    text = _markdown(plan)
+    text = markdown(plan)
     for words in (
         "⛔ refused",
         "**error** K410 not ours: see",
@@ -269,7 +259,7 @@ EVIL = (
 EVIL_LINES = ("\n# Plan", "\n| a", "\x1b", "\x9b", "\u202e", "\u2028", "\ud800")
 
 
-def _hostile() -> Plan:
+def hostile() -> Plan:
     """Every text that a cluster or a plan file could bring along is hostile."""
     evil = TopicName(HERE, EVIL)
     topic = TopicResource(evil, 1, {"dispatch_rate": Foreign(EVIL)})
@@ -292,14 +282,14 @@ def _hostile() -> Plan:
 
 
 def test_hostile_names_and_values_are_escaped_in_text() -> None:
-    lines = list(plan_lines(to_json(_hostile()), TARGET))
+    lines = list(plan_lines(to_json(hostile()), TARGET))
     assert all(line.text.isprintable() for line in lines)
     assert not any(line.text.startswith(("# Plan", "Plan: 0 to delete", "| a")) for line in lines)
     assert sum(len(line.text) for line in lines) < 100_000
 
 
-def test_hostile_names_and_values_are_escaped_in_markdown() -> None:
-    text = _markdown(_hostile())
+def test_hostile_names_and_values_are_escaped_inmarkdown() -> None:
+    text = markdown(hostile())
     for forged in EVIL_LINES:
         assert forged not in text
     assert len(text.encode()) <= LIMIT
@@ -317,7 +307,7 @@ def test_hostile_names_and_values_are_escaped_in_markdown() -> None:
 def test_hostile_names_and_values_are_plain_ascii_in_json() -> None:
     from kodoctl.plan.plan_file import dumps
 
-    text = dumps(_hostile())
+    text = dumps(hostile())
     assert text.isascii()
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
     assert json.loads(text)["changes"]
@@ -338,65 +328,3 @@ def test_hostile_drift_and_status_are_escaped() -> None:
         0,
     )
     assert all(line.text.isprintable() for line in status_lines(status))
-
-
-# --- it fits
-
-
-def _many(number: int, dangers: bool, name: str = "a-rather-long-name-of-a-topic-") -> Plan:
-    changes: list[Change] = []
-    for index in range(number):
-        topic = TopicName(HERE, f"{name}{index}")
-        changes.append(Delete(TopicResource(topic, 1, {}), danger(f"topic.{topic}") if dangers else ABOUT))
-        changes += [Delete(SubscriptionResource(topic, f"s{n}"), ABOUT) for n in range(3)]
-    return plan_of(*changes)
-
-
-@pytest.mark.parametrize("number", [10, 200, 600, 1200])
-@pytest.mark.parametrize("dangers", [True, False])
-def test_every_destroyed_topic_is_named_however_many_there_are(number: int, dangers: bool) -> None:
-    text = _markdown(_many(number, dangers))
-    assert len(text.encode()) <= LIMIT
-    outside = text.partition("<details>")[0]
-    for index in range(number):
-        assert re.search(rf"a-rather-long-name-of-a-topic-{index}`", outside), index
-    assert "could not be listed" not in text
-
-
-def test_more_than_any_comment_holds_is_said_loudly_and_first() -> None:
-    text = _markdown(_many(5000, dangers=True))
-    assert len(text.encode()) <= LIMIT
-    named = len(re.findall(r"^- delete `topic\.", text, flags=re.MULTILINE))
-    assert named > 500
-    warning_line = text.split("\n\n")[3]
-    assert f"{5000 - named:,} destructive changes could not be listed" in warning_line
-    assert "before you approve" in warning_line
-
-
-def test_thousands_of_harmless_changes_are_cut_and_the_destructive_one_is_not() -> None:
-    creates = [
-        Create(TopicResource(TopicName(HERE, f"new-{n}"), 1, {"ttl": Duration(60_000)}), ABOUT) for n in range(4000)
-    ]
-    gone = Delete(TopicResource(J, 1, {}), danger("topic.persistent://acme/ns/J"))
-    text = _markdown(plan_of(*creates, gone))
-    assert len(text.encode()) <= LIMIT
-    assert "5 unread messages" in text.partition("<details>")[0]
-    cut = re.search(r"([\d,]+) lines did not fit: the plan file \(artifact\) has all of them", text)
-    assert cut
-    assert text.count("<details>") == text.count("</details>") == 1
-
-
-def test_thousands_of_findings_are_counted_when_they_do_not_fit() -> None:
-    text = _markdown(
-        plan_of(
-            findings=tuple(error("K417", "adoption would change it", f"topic {n} " + "x" * 100) for n in range(2000))
-        )
-    )
-    assert len(text.encode()) <= LIMIT
-    assert re.search(r"… and [\d,]+ more findings", text)
-
-
-@pytest.mark.parametrize("limit", [3_000, 5_000, 20_000])
-def test_any_limit_is_kept(limit: int) -> None:
-    assert len(_markdown(_many(300, dangers=True), limit).encode()) <= limit
-    assert len(_markdown(_hostile(), limit).encode()) <= limit

@@ -51,22 +51,25 @@ def _orders(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((what.value,), float(sum(order.what is what for order in orders))) for what in OverrideKind)
 
 
-def _failed_loans(sight: WorkerView) -> float | None:
+def _lease_outages(sight: WorkerView) -> float | None:
     """None where nothing is borrowed."""
-    borrower = sight.engine.scheduler.limits.borrower
-    return float(borrower.failed) if borrower is not None else None
+    leases = sight.engine.scheduler.limits.leases
+    return float(leases.failed) if leases is not None else None
 
 
-def _borrowed(sight: WorkerView) -> float | None:
-    borrower = sight.engine.scheduler.limits.borrower
-    return float(len(borrower.active)) if borrower is not None else None
+def _leased_limits(sight: WorkerView) -> float | None:
+    leases = sight.engine.scheduler.limits.leases
+    return float(len(leases.active)) if leases is not None else None
 
 
-def _lent(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-    borrower = sight.engine.scheduler.limits.borrower
-    gates = list(borrower.active) if borrower is not None else []
-    kinds = _KINDS if borrower is not None else ()
-    return (((name,), float(sum(gate.lent for gate in gates if isinstance(gate, kind)))) for name, kind in kinds)
+def _leased(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    leases = sight.engine.scheduler.limits.leases
+    limiters = list(leases.active) if leases is not None else []
+    kinds = _KINDS if leases is not None else ()
+    return (
+        ((name,), float(sum(limiter.leased for limiter in limiters if isinstance(limiter, kind))))
+        for name, kind in kinds
+    )
 
 
 def _numbers(name: str) -> Read:
@@ -105,11 +108,11 @@ RESTRAINTS: Final = (
     gauge("limits_crowded", "Limits with too many values at a time: those for which there is no room share what is allowed to one.",
           (), plain(lambda sight: float(len(sight.engine.scheduler.limits.crowded)))),
     gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
-          (), plain(_borrowed)),
+          (), plain(_leased_limits)),
     gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",
-          ("kind",), _lent),
+          ("kind",), _leased),
     counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
-            plain(_failed_loans)),
+            plain(_lease_outages)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
     gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.paused_by_override))),
     gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),

@@ -145,7 +145,7 @@ class TenantWatch:
                 found.waiting[tenant] = held
                 found.backlogged += tenant in before
                 waiting[tenant] += held
-                firsts.append((max(first.delivery.publish_time, first.control.due or 0), tenant))
+                firsts.append((max(first.delivery.publish_time, first.headers.due or 0), tenant))
                 if not next(steps) % STEP:
                     yield
         judged = yield from self._judge(seen, now, steps)

@@ -33,7 +33,7 @@ class Shelf:
 
 
 class MemoryStore:
-    """kodo_consumer.core.store.Lender in memory. Stores with one shelf see each other; without one it has its own."""
+    """kodo_consumer.core.store.LeaseStore in memory. Stores with one shelf see each other; without one it has its own."""
 
     def __init__(self, run: str, shelf: Shelf | None = None) -> None:
         self.run = run
@@ -74,11 +74,13 @@ class MemoryStore:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
 
-    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+    def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """One grant for each request, of the accounts on the shelf; the clock is that of the shelf, in seconds."""
         with self._shelf.lock:
             now, accounts = self._shelf.clock(), self._shelf.accounts
-            return [accounts.setdefault(ask.gate, LimitAccount()).lend(self.run, ask, now) for ask in asks]
+            return [
+                accounts.setdefault(request.name, LimitAccount()).grant(self.run, request, now) for request in requests
+            ]
 
     def prune(self, keep: int, seconds: float) -> int:
         """Number of forgotten ids. More than MOST are not kept, however young they are."""

@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from kodo_consumer.adapters.stores.sql_tables import (
     DONE,
     HANDLED,
-    LENT,
+    LEASES,
     RUNS,
     STARTED,
     create_missing,
@@ -87,7 +87,7 @@ def words(problem: BaseException) -> str:
 
 
 class SqlStore:
-    """kodo_consumer.core.store.Lender in a database that SQLAlchemy reaches, for one subscription and one worker
+    """kodo_consumer.core.store.LeaseStore in a database that SQLAlchemy reaches, for one subscription and one worker
     (`run`). Times are those of the database. Raises StoreDownError; thread-safe.
     """
 
@@ -116,12 +116,12 @@ class SqlStore:
         columns = (STARTED.c.identity, STARTED.c.run, STARTED.c.alone, STARTED.c.crashes)
         self._find_marks = select(*columns).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
 
-        self._open_account = insert_once(dialect, LENT).values(subscription=subscription, account="", until=0)
-        accounts = select(LENT.c.gate, LENT.c.account).where(*_is(LENT, subscription), LENT.c.gate.in_(names))
-        self._find_accounts = accounts.order_by(LENT.c.gate).with_for_update()
+        self._open_account = insert_once(dialect, LEASES).values(subscription=subscription, account="", until=0)
+        accounts = select(LEASES.c.gate, LEASES.c.account).where(*_is(LEASES, subscription), LEASES.c.gate.in_(names))
+        self._find_accounts = accounts.order_by(LEASES.c.gate).with_for_update()
         changed: dict[str, Any] = {"account": bindparam("account"), "until": bindparam("until")}
         self._keep_account = (
-            update(LENT).where(*_is(LENT, subscription), LENT.c.gate == bindparam("name")).values(changed)
+            update(LEASES).where(*_is(LEASES, subscription), LEASES.c.gate == bindparam("name")).values(changed)
         )
 
     @property
@@ -145,33 +145,33 @@ class SqlStore:
         """
         return _with_another_try(lambda: self._exchange(told))
 
-    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+    def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """One grant for each request, in one transaction. Accounts are locked in the order of their names, so that
         workers do not wait for each other.
         """
-        return _with_another_try(lambda: self._lend({name_of(ask.gate): ask for ask in asks}))
+        return _with_another_try(lambda: self._grant({name_of(request.name): request for request in requests}))
 
-    def _lend(self, asks: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
+    def _grant(self, requests: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
         """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
         reads first may find that it cannot write any more.
         """
-        loans, changes = [], []
+        grants, changes = [], []
         with self._transaction() as connection:
-            for names in _bundles(sorted(asks)):
+            for names in _bundles(sorted(requests)):
                 connection.execute(self._open_account, [{"gate": name} for name in names])
                 rows = connection.execute(self._find_accounts, {"names": names})
                 accounts = {row.gate: row.account for row in rows}
                 now = self._now(connection)
                 for name in names:
-                    ask, account = asks[name], LimitAccount.from_json(accounts[name])
-                    loans.append(account.lend(self.run, ask, now))
-                    until = round((now + keeps(ask.terms)) * 1000)
+                    request, account = requests[name], LimitAccount.from_json(accounts[name])
+                    grants.append(account.grant(self.run, request, now))
+                    until = round((now + keeps(request.terms)) * 1000)
                     changes.append({"name": name, "account": account.to_json(), "until": until})
             if changes:
                 connection.execute(self._keep_account, changes)
             else:
                 self._now(connection)
-        return loans
+        return grants
 
     def _now(self, connection: Connection) -> float:
         return float(connection.scalars(select(now_ms())).one()) / 1000
@@ -247,8 +247,8 @@ class SqlStore:
     def _forget_the_old(self, connection: Connection) -> None:
         connection.execute(delete(RUNS).where(*_is(RUNS, self._subscription), RUNS.c.at < now_ms() - _OLD_RUN))
         lives = select(RUNS.c.run).scalar_subquery()
-        over = (LENT.c.until > 0, LENT.c.until < now_ms() - _OLD_ACCOUNT)
-        connection.execute(delete(LENT).where(*_is(LENT, self._subscription), *over))
+        over = (LEASES.c.until > 0, LEASES.c.until < now_ms() - _OLD_ACCOUNT)
+        connection.execute(delete(LEASES).where(*_is(LEASES, self._subscription), *over))
         old = and_(*_is(STARTED, self._subscription), STARTED.c.at < now_ms() - _OLD_MARK)
         connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
 

@@ -82,7 +82,7 @@ TOKENS: Final = Table(
 """A row for each one-time token that was issued and not taken."""
 
 
-LENT: Final = Table(
+LEASES: Final = Table(
     "kodo_lent",
     metadata,
     Column("subscription", String(500), primary_key=True),
@@ -90,7 +90,7 @@ LENT: Final = Table(
     Column("account", Text, nullable=False),
     Column("until", BigInteger, nullable=False),  # after which it is as good as new
 )
-"""A row for each limit and value of its property of which workers borrow."""
+"""A row for each limit and value of its property of which workers have leases."""
 
 
 def create_missing(bind: Engine | Connection) -> None:

@@ -118,14 +118,14 @@ class HandlerSpans:
 
     def begin(self, message: Message) -> HandlerCall:
         """A message is about to be handled."""
-        delivery, lane, control = parts_of(message)
+        delivery, lane, headers = parts_of(message)
         carried = read(delivery.properties)
         parent = get_current_span(carried).get_span_context()
         links = [Link(parent)] if parent.is_valid else []
         name = f"process {lane.topic}"
         span = self._tracer.start_span(name, carried, SpanKind.CONSUMER, self._of_lane[lane.index], links)
         if span.is_recording():
-            span.set_attributes(self._facts(delivery, control, message.tenant))
+            span.set_attributes(self._facts(delivery, headers, message.tenant))
             span.set_attribute("kodo.attempt", message.attempt)
         run = HandlerCall(span, set_span_in_context(span, carried), 1, is_first=not links)
         self._open[_key(message)] = run
@@ -163,17 +163,17 @@ class HandlerSpans:
         created = get_current_span(read(delivery.properties)).get_span_context()
         return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
 
-    def _facts(self, delivery: Delivery, control: Headers, tenant: str) -> dict[str, Any]:
+    def _facts(self, delivery: Delivery, headers: Headers, tenant: str) -> dict[str, Any]:
         position = delivery.position
         facts: dict[str, Any] = {
             "messaging.message.id": position,
-            "kodo.id": message_identity(delivery, control),
-            "kodo.hop": control.hop,
+            "kodo.id": message_identity(delivery, headers),
+            "kodo.hop": headers.hop,
         }
         if (partition := position.split(":")[2:3]) and partition[0] != "-1":
             facts["messaging.destination.partition.id"] = partition[0]
-        if control.reason is not None:
-            facts["kodo.reason"] = control.reason
+        if headers.reason is not None:
+            facts["kodo.reason"] = headers.reason
         if self._tenant:
             facts["kodo.tenant"] = tenant
         return facts
@@ -240,7 +240,7 @@ class HandlerSpans:
         span = self._tracer.start_span(name, carried, SpanKind.CLIENT, attributes, links)
         if span.is_recording():
             why, facts = _told(decision)
-            span.set_attributes(self._facts(held.delivery, held.control, held.tenant) | {"kodo.outcome": why.value})
+            span.set_attributes(self._facts(held.delivery, held.headers, held.tenant) | {"kodo.outcome": why.value})
             span.add_event(_EVENTS[Reroute], {"kodo.rule": why.value, **facts})
             if isinstance(outcome, CorruptHeaders | RejectedByTarget):
                 self._fail(span, "Broken" if isinstance(outcome, CorruptHeaders) else "Refused")
@@ -302,10 +302,10 @@ def _told(decision: Decision) -> tuple[Rule, dict[str, Any]]:
             return why, {"kodo.reason": reason} if reason else {}
         case Delay(delay, why, _):
             return why, {"kodo.delay_ms": delay}
-        case Reroute(target, control, why):
-            facts: dict[str, Any] = {"kodo.target": target.topic, "kodo.reason": control.reason or ""}
-            if control.due is not None:
-                facts["kodo.due_ms"] = control.due
+        case Reroute(target, headers, why):
+            facts: dict[str, Any] = {"kodo.target": target.topic, "kodo.reason": headers.reason or ""}
+            if headers.due is not None:
+                facts["kodo.due_ms"] = headers.due
             return why, facts
         case TransferOut(topic, _):
             return Rule.TRANSFERRED, {"kodo.target": topic}

@@ -29,7 +29,7 @@ from kodo_consumer.core.limits.lease_protocol import (
 )
 
 AHEAD: Final = 0.5
-"""Seconds of a rate's slots that are lent before they are due."""
+"""Seconds of a rate's slots that are granted before they are due."""
 PARTS: Final = 240
 """A quota's window slides in steps of 1/240: with the time a token is at hand never above the limit, at most 2 % below it."""
 PATIENCE: Final = 0.05  # seconds a token lasts at least: answers and timers are late by milliseconds
@@ -45,7 +45,7 @@ _TINY: Final = 1e-6
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """A worker, as an account knows it: time and wants of its last request, and when it was last lent more than it had."""
+    """A worker, as an account knows it: time and wants of its last request, and when it was last granted more than it had."""
 
     seen: float
     wanted: int = 0
@@ -79,24 +79,24 @@ class LimitAccount:
         at, following, back, width, parts, holders = json.loads(text)
         return cls(at, following, back, width, dict(parts), {run: LeaseHolder(*of) for run, of in holders.items()})
 
-    def lend(self, run: str, ask: LeaseRequest, now: float) -> LeaseGrant:
+    def grant(self, run: str, request: LeaseRequest, now: float) -> LeaseGrant:
         """Answers a worker. `now`: the store's clock, which may have been set back."""
         now = self._come_to(now)
-        patience = HOLD if isinstance(ask.terms, ConcurrencySpec) else _SHARING
+        patience = HOLD if isinstance(request.terms, ConcurrencySpec) else _SHARING
         self.holders = {name: who for name, who in self.holders.items() if who.seen + patience >= now}
         mine = self.holders.setdefault(run, LeaseHolder(now))
-        mine.seen, mine.wanted = now, ask.wanted
-        if not (ask.wanted or ask.held):
+        mine.seen, mine.wanted = now, request.wanted
+        if not (request.wanted or request.held):
             del self.holders[run]
-        match ask.terms:
+        match request.terms:
             case RateSpec():
-                return self._lend_rate(ask, ask.terms, now)
+                return self._grant_rate(request, request.terms, now)
             case QuotaSpec():
-                return self._lend_quota(ask, ask.terms, now)
+                return self._grant_quota(request, request.terms, now)
             case ConcurrencySpec():
-                return self._lend_cap(run, ask, ask.terms.limit, now)
+                return self._grant_cap(run, request, request.terms.limit, now)
             case _:
-                assert_never(ask.terms)
+                assert_never(request.terms)
 
     def _come_to(self, now: float) -> float:
         """A clock that was set back takes the account along, or all would wait until the old time comes again."""
@@ -119,18 +119,18 @@ class LimitAccount:
 
     # ---- rates
 
-    def _lend_rate(self, ask: LeaseRequest, terms: RateSpec, now: float) -> LeaseGrant:
+    def _grant_rate(self, request: LeaseRequest, terms: RateSpec, now: float) -> LeaseGrant:
         saved = (terms.burst - 1) * terms.interval
         lasts = max(saved, PATIENCE)
         pace = terms.interval + max(0.0, lasts - saved - _TOLERATED * (terms.burst + 1) * terms.interval)
         since = now - max(0.0, saved - PATIENCE)  # older slots would be over before they arrive
-        if ask.spent:  # since it was asked last
-            self.next = max(self.next, min(self.next + ask.spent * pace, now + _DEBT))
+        if request.spent:  # since it was asked last
+            self.next = max(self.next, min(self.next + request.spent * pace, now + _DEBT))
         self.next = max(self.next, since)
-        self.back = sorted(slot for slot in (*self.back, *ask.back) if slot >= since)[:_MOST_BACK]
+        self.back = sorted(slot for slot in (*self.back, *request.back) if slot >= since)[:_MOST_BACK]
         ahead = len(self.back) + max(0, floor((now + AHEAD - self.next) / pace + _TINY) + 1)
-        count = min(ask.wanted, ceil(ahead / self._sharers))
-        if ask.wanted and not ask.held:
+        count = min(request.wanted, ceil(ahead / self._sharers))
+        if request.wanted and not request.held:
             count = max(count, 1)  # however far ahead: everybody gets its turn
         taken, self.back = self.back[:count], self.back[count:]
         runs = [TokenRange(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
@@ -138,45 +138,45 @@ class LimitAccount:
             after = self.next - now
             runs.append(TokenRange(self.next, fresh, after, after + lasts, pace))
             self.next += fresh * pace
-        return LeaseGrant(ask.gate, tuple(runs), self._sharers)
+        return LeaseGrant(request.name, tuple(runs), self._sharers)
 
     # ---- quotas
 
-    def _lend_quota(self, ask: LeaseRequest, terms: QuotaSpec, now: float) -> LeaseGrant:
+    def _grant_quota(self, request: LeaseRequest, terms: QuotaSpec, now: float) -> LeaseGrant:
         width = terms.period / PARTS
         if width != self.width:  # as late as it may have been
             self.parts = _summed([(floor((part + 1) * self.width / width), n) for part, n in self.parts.items()])
             self.width = width
         self.parts = {part: n for part, n in self.parts.items() if (part + PARTS + 1) * width > now + _TINY}
-        for mark in ask.back:
+        for mark in request.back:
             if self.parts.get(round(mark), 0) > 0:
                 self.parts[round(mark)] -= 1
         last = floor((now + max(width, _AT_HAND)) / width)
-        self.parts = _summed([*self.parts.items(), (last, ask.spent)])
+        self.parts = _summed([*self.parts.items(), (last, request.spent)])
         room = terms.amount - sum(self.parts.values())
-        count = max(0, min(ask.wanted, ceil(room / (2 * self._sharers))))
+        count = max(0, min(request.wanted, ceil(room / (2 * self._sharers))))
         runs: tuple[TokenRange, ...] = ()
         if count:
             self.parts = _summed([*self.parts.items(), (last, count)])
             runs = (TokenRange(float(last), count, 0.0, (last + 1) * width - now),)
         leaving: tuple[tuple[float, int], ...] = ()
-        if ask.wanted and room <= 0:
+        if request.wanted and room <= 0:
             leaving = tuple(((part + PARTS + 1) * width - now, n) for part, n in sorted(self.parts.items()))
-        return LeaseGrant(ask.gate, runs, self._sharers, leaving)
+        return LeaseGrant(request.name, runs, self._sharers, leaving)
 
     # ---- concurrency
 
-    def _lend_cap(self, run: str, ask: LeaseRequest, limit: int, now: float) -> LeaseGrant:
+    def _grant_cap(self, run: str, request: LeaseRequest, limit: int, now: float) -> LeaseGrant:
         mine = self.holders.get(run)
         if mine is None:
-            return LeaseGrant(ask.gate)
+            return LeaseGrant(request.name)
         fair = _fair(self.holders, limit, now)[run]
         others = sum(who.held for name, who in self.holders.items() if name != run)
         before = mine.held
-        mine.held = max(ask.held, min(ask.wanted, limit - others, fair))
+        mine.held = max(request.held, min(request.wanted, limit - others, fair))
         if mine.held > before:
             mine.turn = now
-        return LeaseGrant(ask.gate, sharers=len(self.holders), permits=mine.held, fair=fair)
+        return LeaseGrant(request.name, sharers=len(self.holders), permits=mine.held, fair=fair)
 
 
 def keeps(terms: Terms) -> float:

@@ -16,15 +16,15 @@ from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest, Q
 from kodo_consumer.core.limits.limiters import EMPTY, Limiter
 
 LOOK: Final = 0.1
-"""Seconds between two collections while something is lent."""
+"""Seconds between two collections while something is granted."""
 SOON: Final = 0.025
-"""Seconds until a gate asks again that was lent too little."""
+"""Seconds until a limiter asks again that was granted too little."""
 NEVER: Final = float("inf")
 _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 
 class LeaseClient:
-    """The gates of one worker that have or want something.
+    """The limiters of one worker that have or want something.
     `ring` asks for a collection at once; called with the lock held.
     """
 
@@ -39,60 +39,60 @@ class LeaseClient:
     def collect(self, now: float) -> list[LeaseRequest]:
         """Requests of all limiters now."""
         self._asked = {}
-        asks = []
-        for gate in list(self.active):
-            if (ask := gate.ask(now)) is not None:
-                self._asked[ask.gate] = gate
-                asks.append(ask)
-            elif not gate.is_active:
-                del self.active[gate]
-        self.due = min((gate.ask_at for gate in self.active), default=NEVER)
-        return asks
+        requests = []
+        for limiter in list(self.active):
+            if (request := limiter.request(now)) is not None:
+                self._asked[request.name] = limiter
+                requests.append(request)
+            elif not limiter.is_active:
+                del self.active[limiter]
+        self.due = min((limiter.request_at for limiter in self.active), default=NEVER)
+        return requests
 
     def leave(self, now: float) -> list[LeaseRequest]:
         """Requests by which all limiters give back their leases at the end."""
-        return [gate.final_request(now) for gate in self.active]
+        return [limiter.final_request(now) for limiter in self.active]
 
-    def accept(self, loans: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
+    def accept(self, grants: Sequence[LeaseGrant], asked: float, now: float) -> list[LeasedLimiter]:
         """Takes the answers to the last collection, which was at `asked`.
         Returns the limiters whose waiters should look again.
         """
-        gates = []
-        for loan in loans:
-            gate = self._asked[loan.gate]
-            gate.accept(loan, asked, now)
-            gates.append(gate)
-        self.due = min((gate.ask_at for gate in self.active), default=NEVER)
-        return [gate for gate in gates if gate.waiters]
+        limiters = []
+        for grant in grants:
+            limiter = self._asked[grant.name]
+            limiter.accept(grant, asked, now)
+            limiters.append(limiter)
+        self.due = min((limiter.request_at for limiter in self.active), default=NEVER)
+        return [limiter for limiter in limiters if limiter.waiters]
 
     def fall_back(self, now: float) -> list[LeasedLimiter]:
-        """The store cannot be asked. Answers the gates whose waiters should look again."""
+        """The store cannot be asked. Answers the limiters whose waiters should look again."""
         self.down = True
         self.failed += 1
-        for gate in self.active:
-            gate.revoke(now)
-        return [gate for gate in self.active if gate.waiters]
+        for limiter in self.active:
+            limiter.revoke(now)
+        return [limiter for limiter in self.active if limiter.waiters]
 
     def come_back(self, _now: float) -> list[LeasedLimiter]:
-        """The store can be asked again. Answers the gates whose waiters should look again."""
+        """The store can be asked again. Answers the limiters whose waiters should look again."""
         self.down = False
-        return [gate for gate in self.active if gate.waiters]
+        return [limiter for limiter in self.active if limiter.waiters]
 
 
 class LeasedLimiter(Limiter):
-    """Limiter with leases of a store. `name`: its key in the store. `ask_at`: time of its next request.
+    """Limiter with leases of a store. `name`: its key in the store. `request_at`: time of its next request.
     `ring_at`: earliest time at which a new waiter causes a request.
     """
 
     __slots__ = ()
     name: str
-    ask_at: float
+    request_at: float
     ring_at: float
-    _borrower: LeaseClient
+    _leases: LeaseClient
 
     @property
     @abstractmethod
-    def lent(self) -> int:
+    def leased(self) -> int:
         """Tokens or permits of the store that it has."""
 
     @property
@@ -101,7 +101,7 @@ class LeasedLimiter(Limiter):
         """True if it has or wants something of the store."""
 
     @abstractmethod
-    def ask(self, now: float) -> LeaseRequest | None:
+    def request(self, now: float) -> LeaseRequest | None:
         """Request to the store now; None: it wants nothing."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class LeasedLimiter(Limiter):
         """Last request to the store: it gives back what it has."""
 
     @abstractmethod
-    def accept(self, loan: LeaseGrant, asked: float, now: float) -> None:
+    def accept(self, grant: LeaseGrant, asked: float, now: float) -> None:
         """The store's answer to what was asked at `asked`."""
 
     @abstractmethod
@@ -122,13 +122,13 @@ class LeasedLimiter(Limiter):
 
     def idle(self, now: float) -> bool:
         """See Limiter."""
-        return super().idle(now) and self not in self._borrower.active
+        return super().idle(now) and self not in self._leases.active
 
     def awaited(self, now: float) -> None:
         """See Limiter."""
-        self._borrower.active[self] = None
-        if not self._borrower.down and self.ring_at <= now and self.free_at(now) == NEVER:
-            self._borrower.ring()
+        self._leases.active[self] = None
+        if not self._leases.down and self.ring_at <= now and self.free_at(now) == NEVER:
+            self._leases.ring()
 
 
 class TokenPool:
@@ -179,7 +179,7 @@ class TokenPool:
         self.used = 0
         return marks
 
-    def ask(
+    def request(
         self, name: str, terms: RateSpec | QuotaSpec, waiting: int, reserve: int, now: float
     ) -> LeaseRequest | None:
         """As many as wait and as many as were used lately; after a pause all are given back."""
@@ -187,16 +187,16 @@ class TokenPool:
         want = max(self.used, reserve) if waiting or self.used else 0
         want += waiting - len(self)
         if want > 0 or self.spent:
-            ask = LeaseRequest(name, terms, max(0, want), len(self), self.spent)
+            request = LeaseRequest(name, terms, max(0, want), len(self), self.spent)
             self.used = self.spent = 0
-            return ask
+            return request
         if self._tokens and now - self.used_at >= _IDLE:
             return LeaseRequest(name, terms, 0, 0, back=self.empty())
         return None
 
 
 class TokenLimiter(LeasedLimiter):
-    """Opens with tokens, one for each start. To be mixed into the gate that it is without a store."""
+    """Opens with tokens, one for each start. To be mixed into the limiter that it is without a store."""
 
     __slots__ = ()
     terms: RateSpec | QuotaSpec
@@ -204,20 +204,20 @@ class TokenLimiter(LeasedLimiter):
 
     def free(self, now: float) -> bool:
         """See Limiter."""
-        return super().free(now) if self._borrower.down else self._pool.first(now) <= now
+        return super().free(now) if self._leases.down else self._pool.first(now) <= now
 
     def room(self, now: float) -> int:
         """See Limiter."""
-        return super().room(now) if self._borrower.down else self._pool.usable(now)
+        return super().room(now) if self._leases.down else self._pool.usable(now)
 
     def start(self, now: float) -> None:
         """See Limiter."""
         super().start(now)
-        if self._borrower.down:
+        if self._leases.down:
             self._pool.spent += 1
         else:
             self._pool.use(now)
-        self._borrower.active[self] = None
+        self._leases.active[self] = None
         if self.waiters and not self._pool:
             self.awaited(now)
 
@@ -226,7 +226,7 @@ class TokenLimiter(LeasedLimiter):
         return LeaseRequest(self.name, self.terms, 0, 0, self._pool.spent, self._pool.empty())
 
     @property
-    def lent(self) -> int:
+    def leased(self) -> int:
         """See LeasedLimiter."""
         return len(self._pool)
 

@@ -48,7 +48,7 @@ class LeaseRequest:
     keeps `held`.
     """
 
-    gate: str
+    name: str
     terms: Terms
     wanted: int
     held: int = 0
@@ -77,7 +77,7 @@ class LeaseGrant:
     from now on, `fair` of them in the long run.
     """
 
-    gate: str
+    name: str
     runs: tuple[TokenRange, ...] = ()
     sharers: int = 1
     leaving: tuple[tuple[float, int], ...] = ()

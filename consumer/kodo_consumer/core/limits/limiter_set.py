@@ -1,8 +1,8 @@
-"""All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or
+"""All limits of a subscription together: which limiters a message has to pass, when it may, all tokens taken together or
 none.
 
 A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the limit
-where that (of a rate: its burst) is at least the number of workers. With a store each worker borrows of the whole
+where that (of a rate: its burst) is at least the number of workers. With a store each worker leases of the whole
 instead.
 """
 
@@ -33,7 +33,7 @@ from kodo_consumer.core.policy import (
     value_of,
 )
 
-Gates = tuple[Limiter, ...]
+Limiters = tuple[Limiter, ...]
 T = TypeVar("T")
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
 
@@ -77,15 +77,15 @@ class RerouteOptions:
 
 
 class LimiterSet:
-    """The gates of one worker. Times are seconds on the caller's monotonic clock."""
+    """The limiters of one worker. Times are seconds on the caller's monotonic clock."""
 
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
         self._limits = limits
         self._workers = workers
-        self._gates = [Values() for _ in limits]
+        self._limiters = [Values() for _ in limits]
         self._met: dict[tuple[Level, State], list[tuple[Limit, Values]]] = {}  # limits that messages of a lane meet
         self._settle_in()
-        self.borrower: LeaseClient | None = None
+        self.leases: LeaseClient | None = None
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -95,28 +95,30 @@ class LimiterSet:
         """Limits that cannot be shared out by so many workers: each takes 1, which together is above the limit."""
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
-    def borrow(self, ring: Callable[[], object]) -> LeaseClient:
-        """From now on limits of the whole subscription are what a store lends. To be called before there are gates."""
-        self.borrower = LeaseClient(ring)
-        return self.borrower
+    def use_leases(self, ring: Callable[[], object]) -> LeaseClient:
+        """From now on limits of the whole subscription are what a store grants. To be called before there are limiters."""
+        self.leases = LeaseClient(ring)
+        return self.leases
 
-    def gates_of(
+    def limiters_of(
         self, properties: Mapping[str, str], key: str, level: Level = Level.L1, state: State = State.READY
-    ) -> Gates:
-        """The gates that a message of this lane has to pass."""
+    ) -> Limiters:
+        """The limiters that a message of this lane has to pass."""
         met = self._met.get((level, state))
         if met is None:
-            pairs = zip(self._limits, self._gates, strict=True)
+            pairs = zip(self._limits, self._limiters, strict=True)
             met = self._met[level, state] = [pair for pair in pairs if pair[0].within.has(level, state)]
-        return tuple([gates.gate(value_of(limit.by, properties, key) if limit.by else NOBODY) for limit, gates in met])
+        return tuple(
+            [limiters.of(value_of(limit.by, properties, key) if limit.by else NOBODY) for limit, limiters in met]
+        )
 
-    def reserve(self, gates: Gates, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
+    def reserve(self, limiters: Limiters, now: float, leave: RerouteOptions, *, quota_taken: bool) -> Reservation:
         """Sets a moment aside in all rates and quotas together. Later than 5 s, and where the message may leave its lane:
         behind every other promise, and not before it could be back.
         """
-        rates = [gate for gate in gates if isinstance(gate, RateLimiter)]
-        quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaLimiter)]
-        room = max((gate.slot(now) for gate in quotas), default=now)
+        rates = [limiter for limiter in limiters if isinstance(limiter, RateLimiter)]
+        quotas = [] if quota_taken else [limiter for limiter in limiters if isinstance(limiter, QuotaLimiter)]
+        room = max((limiter.slot(now) for limiter in quotas), default=now)
         ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
         at = _settle([rate.next_slot for rate in rates], max(room, ready))
         over = (
@@ -139,14 +141,14 @@ class LimiterSet:
             quota.reserve(at)
         return Reservation(at, over)
 
-    def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Limiter | None:
-        """Takes every token, or none and names the gate that is shut."""
-        for gate in gates:
-            if not gate.free(now) and not (quota_taken and isinstance(gate, QuotaLimiter)):
-                return gate
-        for gate in gates:
-            if not (quota_taken and isinstance(gate, QuotaLimiter)):
-                gate.start(now)
+    def start(self, limiters: Limiters, now: float, *, quota_taken: bool) -> Limiter | None:
+        """Takes every token, or none and names the limiter that is shut."""
+        for limiter in limiters:
+            if not limiter.free(now) and not (quota_taken and isinstance(limiter, QuotaLimiter)):
+                return limiter
+        for limiter in limiters:
+            if not (quota_taken and isinstance(limiter, QuotaLimiter)):
+                limiter.start(now)
         return None
 
     def share_out(self, workers: int) -> list[str]:
@@ -156,54 +158,56 @@ class LimiterSet:
         if workers == self._workers:
             return []
         self._workers = workers
-        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
+        for index, (limit, limiters) in enumerate(zip(self._limits, self._limiters, strict=True)):
             if limit.shared:
-                for value, gate in gates:
-                    _resize(gate, self._make(index, value))
-        if self.borrower is not None:
+                for value, limiter in limiters:
+                    _resize(limiter, self._make(index, value))
+        if self.leases is not None:
             return []
         text = "%s is less than one for each of %d workers: each takes one, together more than declared"
         return [text % (limit, workers) for limit in self.too_small]
 
     def apply_limits(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
-        before = list(zip(self._limits, self._gates, strict=True))
-        self._limits, self._gates = limits, []
+        before = list(zip(self._limits, self._limiters, strict=True))
+        self._limits, self._limiters = limits, []
         for place, limit in enumerate(limits):
             at = next((index for index, (old, _) in enumerate(before) if _same(old, limit)), None)
-            gates = Values() if at is None else before.pop(at)[1]
-            self._gates.append(gates)
-            for value, gate in gates:
-                _resize(gate, self._make(place, value), now)
+            limiters = Values() if at is None else before.pop(at)[1]
+            self._limiters.append(limiters)
+            for value, limiter in limiters:
+                _resize(limiter, self._make(place, value), now)
         self._settle_in()
 
     def _settle_in(self) -> None:
-        """Every limit's gates are made as the limit at their place says."""
+        """Every limit's limiters are made as the limit at their place says."""
         self._met.clear()
-        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
-            gates.configure(limit.overrides, partial(self._make, index))
+        for index, (limit, limiters) in enumerate(zip(self._limits, self._limiters, strict=True)):
+            limiters.configure(limit.overrides, partial(self._make, index))
 
     def _make(self, index: int, value: str | None) -> Limiter:
-        """The gate of a value; None: of all others together."""
+        """The limiter of a value; None: of all others together."""
         limit = self._limits[index]
         if not limit.shared:
             return _make(limit, value, 1)
-        if self.borrower is None:
+        if self.leases is None:
             return _make(limit, value, self._workers)
         twins = sum(_same(other, limit) for other in self._limits[:index])
         kind = f"{kind_of(limit)}{f'@{limit.within}' if limit.within else ''}{twins or ''}"
         name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
-        return _make_leased(limit, value, name, self._workers, self.borrower)
+        return _make_leased(limit, value, name, self._workers, self.leases)
 
     @property
     def crowded(self) -> list[Limit]:
-        """Limits of which there are too many values: those without a gate of their own share one."""
-        return [limit for limit, gates in zip(self._limits, self._gates, strict=True) if gates.others is not None]
+        """Limits of which there are too many values: those without a limiter of their own share one."""
+        return [
+            limit for limit, limiters in zip(self._limits, self._limiters, strict=True) if limiters.others is not None
+        ]
 
     def prune(self, now: float) -> list[str]:
-        """Forgets gates that are as good as new, where there are many. Answers what a person should know."""
-        for gates in self._gates:
-            gates.forget(now)
+        """Forgets limiters that are as good as new, where there are many. Answers what a person should know."""
+        for limiters in self._limiters:
+            limiters.forget(now)
         return [
             f"{title_of(limit)}: more than {MOST:,} values in a window; all further ones share what is allowed to one"
             for limit in self.crowded
@@ -237,17 +241,17 @@ def _make(limit: Limit, value: str | None, workers: int) -> Limiter:
             assert_never(limit)
 
 
-def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borrower: LeaseClient) -> Limiter:
+def _make_leased(limit: Limit, value: str | None, name: str, workers: int, leases: LeaseClient) -> Limiter:
     match limit:
         case Rate():
             pace = _of(value, limit.overrides, limit.pace)
             rate = RateSpec(pace.period / 1000 / pace.amount, pace.burst)
-            return LeasedRate(name, rate, workers, borrower)
+            return LeasedRate(name, rate, workers, leases)
         case Concurrency():
-            return LeasedCap(name, ConcurrencySpec(_of(value, limit.overrides, limit.limit)), workers, borrower)
+            return LeasedCap(name, ConcurrencySpec(_of(value, limit.overrides, limit.limit)), workers, leases)
         case Quota():
             amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
-            return LeasedQuota(name, QuotaSpec(amount, period / 1000), workers, borrower)
+            return LeasedQuota(name, QuotaSpec(amount, period / 1000), workers, leases)
         case _:
             assert_never(limit)
 
@@ -258,23 +262,23 @@ def _same(one: Limit, other: Limit) -> bool:
     return alike and type(one) is type(other)
 
 
-def _resize(gate: Limiter, wanted: Limiter, now: float | None = None) -> None:
+def _resize(limiter: Limiter, wanted: Limiter, now: float | None = None) -> None:
     """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
-    match gate, wanted:
+    match limiter, wanted:
         case LeasedLimiter(), LeasedLimiter():
-            gate.apply_limit(wanted)
+            limiter.apply_limit(wanted)
         case RateLimiter(), RateLimiter():
-            gate.interval, gate.burst = wanted.interval, wanted.burst
+            limiter.interval, limiter.burst = wanted.interval, wanted.burst
             if now is not None:
-                gate.reset(now)
+                limiter.reset(now)
         case ConcurrencyLimiter(), ConcurrencyLimiter():
-            gate.resize(wanted.limit)
+            limiter.resize(wanted.limit)
         case QuotaLimiter(), QuotaLimiter():
-            gate.amount = wanted.amount
+            limiter.amount = wanted.amount
             if now is not None:
-                gate.reshape(wanted.period)
+                limiter.reshape(wanted.period)
         case _:
-            raise AssertionError(gate, wanted)
+            raise AssertionError(limiter, wanted)
 
 
 def _smallest(limit: Limit) -> int:

@@ -1,4 +1,4 @@
-"""One gate for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock:
+"""One limiter for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock:
 times in seconds are passed in.
 
 Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are
@@ -17,7 +17,7 @@ _PARTS: Final = 60  # a quota's window slides in steps of 1/60: never above the 
 _GRACE: Final = 5.0  # seconds a promised quota slot is kept for its message
 T = TypeVar("T")
 EMPTY: Final[Any] = ()
-"""A queue of which most gates never need one of their own: there may be as many gates as senders choose values."""
+"""A queue of which most limiters never need one of their own: there may be as many limiters as senders choose values."""
 
 
 def queued(queue: deque[T], one: T) -> deque[T]:
@@ -28,8 +28,8 @@ def queued(queue: deque[T], one: T) -> deque[T]:
 
 
 class Limiter:
-    """Base of the three kinds. `waiters`: messages that the scheduler made wait here; the gate itself never touches them.
-    `forgotten`: its holder should ask for the gate in its place.
+    """Base of the three kinds. `waiters`: messages that the scheduler made wait here; the limiter itself never touches them.
+    `forgotten`: its holder should ask for the limiter in its place.
     """
 
     __slots__ = ("forgotten", "timer_set", "waiters")
@@ -55,7 +55,7 @@ class Limiter:
         """A message that started has ended, however."""
 
     def room(self, now: float) -> int:  # noqa: ARG002
-        """Number of waiters that may try again when the gate is free."""
+        """Number of waiters that may try again when the limiter is free."""
         return 1
 
     def wait(self, now: float) -> float:
@@ -66,7 +66,7 @@ class Limiter:
         """A message waits."""
 
     def idle(self, now: float) -> bool:
-        """True if nothing changes when this gate is dropped."""
+        """True if nothing changes when this limiter is dropped."""
         raise NotImplementedError
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
-_GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
+_LIMITER_RECHECK: Final = 0.01  # seconds before a limiter is looked at again whose waiter was turned back by another
 
 _RECENT_STARTS: Final = 1_024  # from which the tenants' parts of the starts are estimated
 SetTimer = Callable[[float, Limiter], int]
@@ -49,7 +49,7 @@ class Scheduler:
         self.running = 0
         self.queues, self.bulkheads = queues, queues.bulkheads
         self._policy, self._clock, self._set_timer = policy, clock, set_timer
-        self._shut: dict[Limiter, None] = {}  # gates with waiters, first come first
+        self._shut: dict[Limiter, None] = {}  # limiters with waiters, first come first
         self._passes = self._pass if policy.limits else None
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
@@ -76,16 +76,16 @@ class Scheduler:
         return sum(count for lane in self.queues.lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
 
     def _ask_again(self) -> None:
-        """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its
+        """Other limits: what waits at a limiter or for a promised moment is queued anew, and asks when its
         turn comes.
         """
-        for gate in self._shut:
-            gate.waiters = EMPTY
+        for limiter in self._shut:
+            limiter.waiters = EMPTY
         self._shut.clear()
         for held in [held for lane in self.queues.lanes for held in lane if held.stage in UNSTARTED]:
             if held.stage is Stage.LIMITED or (held.stage is Stage.WAITING and held.has_reservation):
                 self.queues.enqueue(held)
-            held.gates, held.has_reservation = None, False
+            held.limiters, held.has_reservation = None, False
 
     # ---- in
 
@@ -94,20 +94,22 @@ class Scheduler:
         elsewhere is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the
         queues short.
         """
-        if self.limits and not (in_turn and held.gates is None):
+        if self.limits and not (in_turn and held.limiters is None):
             if not self._has_moment(held, now):
                 return
-            for gate in held.gates or ():  # no overtaking of those who wait there, and no walk through a long queue
-                if gate.waiters and not gate.free(now):
-                    self._wait_at(gate, held, now)
+            for limiter in (
+                held.limiters or ()
+            ):  # no overtaking of those who wait there, and no walk through a long queue
+                if limiter.waiters and not limiter.free(now):
+                    self._wait_at(limiter, held, now)
                     return
         self.queues.enqueue(held)
 
     def _has_moment(self, held: InFlight, now: float) -> bool:
         """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
-        if held.gates is None or any(gate.forgotten for gate in held.gates):
+        if held.limiters is None or any(limiter.forgotten for limiter in held.limiters):
             lane = held.lane.lane
-            held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key, lane.level, lane.state)
+            held.limiters = self.limits.limiters_of(held.delivery.properties, held.delivery.key, lane.level, lane.state)
         if not self._is_entitled(held) and self._refuse(held, now):
             return False
         held.has_reservation = True
@@ -117,7 +119,7 @@ class Scheduler:
         """True if its moment was set aside before, here or (a message that comes back in time) by the
         worker that moved it.
         """
-        reserved = held.control.reserved
+        reserved = held.headers.reserved
         return held.has_reservation or (reserved is not None and self._clock.wall() >= reserved)
 
     # ---- out
@@ -170,49 +172,49 @@ class Scheduler:
         self.running -= 1
         if self.bulkheads.groups:
             self.queues.version += self.bulkheads.ended(held.lane.lane.index)
-        if held.gates is not None:
+        if held.limiters is not None:
             held.has_reservation = False
-            for gate in held.gates:
-                gate.finish()
-                if gate.waiters and isinstance(gate, ConcurrencyLimiter):
-                    self.let_through(gate, now)
+            for limiter in held.limiters:
+                limiter.finish()
+                if limiter.waiters and isinstance(limiter, ConcurrencyLimiter):
+                    self.let_through(limiter, now)
         if self.slots is not None:
             self.slots.ended(held, now)
 
-    # ---- gates
+    # ---- limiters
 
-    def let_through(self, gate: Limiter, now: float) -> None:
-        """One waiter of a gate goes to the front of its tenant's queue, or as many as there is room for."""
+    def let_through(self, limiter: Limiter, now: float) -> None:
+        """One waiter of a limiter goes to the front of its tenant's queue, or as many as there is room for."""
         found: list[InFlight] = []
-        room = gate.room(now)
-        while gate.waiters and len(found) < room:
-            held = gate.waiters.popleft()
+        room = limiter.room(now)
+        while limiter.waiters and len(found) < room:
+            held = limiter.waiters.popleft()
             if held.stage is Stage.LIMITED:
                 found.append(held)
         for held in reversed(found):
             self.queues.enqueue(held, first=True)
-        if gate.waiters:
-            self._set_gate_timer(gate, now)
+        if limiter.waiters:
+            self._set_limiter_timer(limiter, now)
         else:
-            gate.waiters = EMPTY
-            self._shut.pop(gate, None)
+            limiter.waiters = EMPTY
+            self._shut.pop(limiter, None)
 
-    def on_leases_changed(self, gate: Limiter, now: float) -> None:
+    def on_leases_changed(self, limiter: Limiter, now: float) -> None:
         """A store has answered, or answers no more: waiters look again.
         At a quota that is full those who may leave do.
         """
-        gate.timer_set = False
-        if not isinstance(gate, QuotaLimiter) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
-            self.let_through(gate, now)
+        limiter.timer_set = False
+        if not isinstance(limiter, QuotaLimiter) or limiter.wait(now) * 1000 <= MAX_MEMORY_WAIT:
+            self.let_through(limiter, now)
             return
-        waiters = [held for held in gate.waiters if held.stage is Stage.LIMITED]
-        gate.waiters = EMPTY
+        waiters = [held for held in limiter.waiters if held.stage is Stage.LIMITED]
+        limiter.waiters = EMPTY
         for held in waiters:
             if self._leave(held).quota:
                 self.queues.enqueue(held)
             else:
-                gate.waiters = queued(gate.waiters, held)
-        self._set_gate_timer(gate, now)
+                limiter.waiters = queued(limiter.waiters, held)
+        self._set_limiter_timer(limiter, now)
 
     @property
     def any_shut(self) -> bool:
@@ -220,31 +222,31 @@ class Scheduler:
         return bool(self._shut) or (self.slots is not None and self.slots.keeps_slots)
 
     @property
-    def gated(self) -> int:
-        """Messages that wait at a gate."""
-        return sum(1 for gate in self._shut for held in gate.waiters if held.stage is Stage.LIMITED)
+    def limited(self) -> int:
+        """Messages that wait at a limiter."""
+        return sum(1 for limiter in self._shut for held in limiter.waiters if held.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         if self.slots is not None:
             self.queues.version += self.slots.keeps_slots  # the reserve is not for ever
-        for gate in [gate for gate in self._shut if gate.free(now)]:
-            self.let_through(gate, now)
+        for limiter in [limiter for limiter in self._shut if limiter.free(now)]:
+            self.let_through(limiter, now)
 
     def _pass(self, held: InFlight, now: float) -> bool:
-        """Takes the tokens of all limits, or leaves the message at the gate that is shut."""
+        """Takes the tokens of all limits, or leaves the message at the limiter that is shut."""
         if not self._has_moment(held, now):
             return False
-        assert held.gates is not None
-        control = held.control
-        shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
+        assert held.limiters is not None
+        headers = held.headers
+        shut = self.limits.start(held.limiters, now, quota_taken=headers.quota_taken)
         if shut is None:
-            if not control.quota_taken and any(isinstance(gate, QuotaLimiter) for gate in held.gates):
-                held.control = control._replace(quota_taken=True)
+            if not headers.quota_taken and any(isinstance(limiter, QuotaLimiter) for limiter in held.limiters):
+                held.headers = headers._replace(quota_taken=True)
             return True
-        for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
-            if gate is not shut and gate.waiters and gate.free(now):
-                self.let_through(gate, now)
+        for limiter in held.limiters:  # another limiter may have let it through for nothing: the next one's turn
+            if limiter is not shut and limiter.waiters and limiter.free(now):
+                self.let_through(limiter, now)
         late = not isinstance(shut, ConcurrencyLimiter) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
         if not (late and self._leave(held) and self._refuse(held, now)):
             self._wait_at(shut, held, now)
@@ -252,8 +254,8 @@ class Scheduler:
 
     def _refuse(self, held: InFlight, now: float) -> bool:
         """True if the limits set a later moment aside; then the caller decides where the message waits for it."""
-        assert held.gates is not None
-        slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
+        assert held.limiters is not None
+        slot = self.limits.reserve(held.limiters, now, self._leave(held), quota_taken=held.headers.quota_taken)
         if slot.over is LimitKind.NOTHING:
             return False
         self.over_limit.append((held, slot))
@@ -265,23 +267,23 @@ class Scheduler:
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()
         pending = bool(policy.limit_targets(lane.level, lane.state, Rate))
-        after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
+        after = policy.waits[State.PENDING].delay(held.headers.pending + 1) / 1000
         quota = bool(policy.limit_targets(lane.level, lane.state, Quota))
         horizon = policy.horizon / 1000
         return RerouteOptions(rate_after=after if pending else None, quota=quota, horizon=horizon)
 
-    def _wait_at(self, gate: Limiter, held: InFlight, now: float) -> None:
+    def _wait_at(self, limiter: Limiter, held: InFlight, now: float) -> None:
         held.enter(Stage.LIMITED)
-        held.lane.count("over", gate.kind)
-        gate.waiters = queued(gate.waiters, held)
-        self._shut[gate] = None
-        gate.awaited(now)
-        self._set_gate_timer(gate, now)
+        held.lane.count("over", limiter.kind)
+        limiter.waiters = queued(limiter.waiters, held)
+        self._shut[limiter] = None
+        limiter.awaited(now)
+        self._set_limiter_timer(limiter, now)
 
-    def _set_gate_timer(self, gate: Limiter, now: float) -> None:
-        if gate.timer_set or isinstance(gate, ConcurrencyLimiter):
+    def _set_limiter_timer(self, limiter: Limiter, now: float) -> None:
+        if limiter.timer_set or isinstance(limiter, ConcurrencyLimiter):
             return
-        at = gate.free_at(now)
+        at = limiter.free_at(now)
         if at < float("inf"):  # else a store will tell
-            gate.timer_set = True
-            self._set_timer(now + _GATE_RECHECK if gate.free(now) else at, gate)
+            limiter.timer_set = True
+            self._set_timer(now + _LIMITER_RECHECK if limiter.free(now) else at, limiter)

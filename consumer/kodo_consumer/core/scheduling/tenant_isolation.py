@@ -208,12 +208,12 @@ class TenantIsolation:
             for held in lane:
                 if held.stage is Stage.LIMITED and held.tenant in waiting:
                     waiting[held.tenant].append(held)
-            for tenant, at_gates in waiting.items():
+            for tenant, at_limiters in waiting.items():
                 noisy = self.tenants[tenant]
-                gone = at_gates[self._keep(noisy) :]
+                gone = at_limiters[self._keep(noisy) :]
                 self._part_with(gone, noisy, now)
-                for gate in {gate for held in gone for gate in held.gates or ()}:
-                    gate.waiters = deque(held for held in gate.waiters if held.stage is Stage.LIMITED)
+                for limiter in {limiter for held in gone for limiter in held.limiters or ()}:
+                    limiter.waiters = deque(held for held in limiter.waiters if held.stage is Stage.LIMITED)
 
     def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
         for held in gone:

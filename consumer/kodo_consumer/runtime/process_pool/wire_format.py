@@ -91,8 +91,8 @@ class Frames:
 
 def packed(message: Message) -> tuple[Any, ...]:
     """A message as plain values. `position` is what names it when no producer did."""
-    delivery, lane, control = parts_of(message)
-    position = "" if control.origin_id else delivery.position
+    delivery, lane, headers = parts_of(message)
+    position = "" if headers.origin_id else delivery.position
     return (
         lane.index,
         delivery.payload,
@@ -103,17 +103,17 @@ def packed(message: Message) -> tuple[Any, ...]:
         delivery.publish_time,
         position,
         message.tenant,
-        None if control is FRESH else tuple(control),
+        None if headers is FRESH else tuple(headers),
         delivery.schema,
     )
 
 
 def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
     """The message again, as a handler sees it; it has no place in any worker."""
-    index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, control, schema = values
+    index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, headers, schema = values
     times = event_time, publish_time
     delivery = Delivery(position, position, payload, properties, key, ordering_key, *times, schema=schema)
-    return Message(delivery, lanes[index], FRESH if control is None else Headers(*control), tenant, check)
+    return Message(delivery, lanes[index], FRESH if headers is None else Headers(*headers), tenant, check)
 
 
 def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:

@@ -216,7 +216,7 @@ def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_
         assert bench.engine.room(4) == room - 1 - number, "one message of what is lent, and no byte"
     assert bench.acknowledged() == []
     (lane,) = (lane for lane in bench.engine.lanes if list(lane))
-    assert {(held.delivery.payload, *held.delivery.properties, held.gates) for held in lane} == {(None, None)}
+    assert {(held.delivery.payload, *held.delivery.properties, held.limiters) for held in lane} == {(None, None)}
     told = [alarm.text for alarm in bench.engine.context.effects.alarms if alarm.kind == "parked"]
     assert len(told) == 30
     assert told[0] == (

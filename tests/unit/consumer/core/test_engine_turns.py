@@ -200,7 +200,7 @@ def test_messages_that_arrive_in_a_bunch_keep_the_law_all_the_same() -> None:
     assert bench.engine.check_invariants() == []
 
 
-def test_who_would_wait_too_long_at_a_shut_gate_leaves_after_all() -> None:
+def test_who_would_wait_too_long_at_a_shut_limiter_leaves_after_all() -> None:
     bench = Bench(policy(limits=(Rate(None, Pace(1, 1_000, 1), shared=False),)))
     far = {"kodo-reserved": str(START_WALL - 1), "kodo-hop": "1"}
     bench.give(*(delivery(number)._replace(properties=far) for number in range(20)), state=State.PENDING)
@@ -211,7 +211,7 @@ def test_who_would_wait_too_long_at_a_shut_gate_leaves_after_all() -> None:
     assert bench.engine.check_invariants() == []
 
 
-def test_a_token_given_to_a_message_that_another_gate_turns_back_goes_to_the_next() -> None:
+def test_a_token_given_to_a_message_that_another_limiter_turns_back_goes_to_the_next() -> None:
     caps = (Concurrency("uid", 1, shared=False), Concurrency("bucket", 1, shared=False))
     bench = Bench(policy(limits=caps, concurrency=10))
     bench.give(delivery(1, uid="a", bucket="x"), delivery(2, uid="b", bucket="y"))
@@ -227,7 +227,7 @@ def test_a_token_given_to_a_message_that_another_gate_turns_back_goes_to_the_nex
     assert three.id == "7:3:0:-1"
 
 
-def test_a_gate_whose_signal_got_lost_is_looked_at_again() -> None:
+def test_a_limiter_whose_signal_got_lost_is_looked_at_again() -> None:
     bench = Bench(policy(limits=(Concurrency(None, 1, shared=False),)))
     bench.give(delivery(1), state=State.RETRYING)
     (running,) = bench.take_all()

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.envelope import (
-    CONTROL_NAMES,
     FRESH,
+    HEADER_NAMES,
     MAX_REASON,
     MAX_TEXT,
-    BrokenControlError,
+    BrokenHeadersError,
     Headers,
     State,
     effect_key,
     meant_for,
     message_identity,
-    read_control,
+    read_headers,
     reroute_message,
     transfer_message,
 )
@@ -28,54 +28,54 @@ from tests.unit.consumer.making import delivery
 COUNTS = st.integers(0, 1000)
 TIMES = st.none() | st.integers(0, 10**14)
 TEXTS = st.none() | st.text(min_size=1, max_size=20)
-CONTROLS = st.builds(
+HEADERS = st.builds(
     Headers, retrying=COUNTS, pending=COUNTS, blocking=COUNTS, backup=COUNTS, due=TIMES, reserved=TIMES, hop=COUNTS,
     meant_for=TEXTS, reason=TEXTS, died_in=TEXTS, origin_id=TEXTS, origin_topic=TEXTS, origin_time=TIMES, recall=TEXTS,
     quota_taken=st.booleans(), again=st.booleans(), error=TEXTS, error_stack=TEXTS, routes=COUNTS,
 )  # fmt: skip
 
 
-@given(CONTROLS)
-def test_control_properties_survive_printing_and_reading(control: Headers) -> None:
+@given(HEADERS)
+def test_control_properties_survive_printing_and_reading(headers: Headers) -> None:
     properties: dict[str, str] = {}
-    control.write_to(properties)
-    assert read_control(properties) == control
-    assert properties.keys() <= CONTROL_NAMES
+    headers.write_to(properties)
+    assert read_headers(properties) == headers
+    assert properties.keys() <= HEADER_NAMES
 
 
-@given(CONTROLS)
-def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(control: Headers) -> None:
-    plain = control._replace(
+@given(HEADERS)
+def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(headers: Headers) -> None:
+    plain = headers._replace(
         due=None, reserved=None, quota_taken=False, error=None, error_stack=None, routes=0, backup=0
     )
-    assert control._replace(hop=0).unmoved == plain._replace(hop=0)
-    assert control._replace(hop=control.hop + 1).unmoved == control._replace(hop=control.hop + 1)
+    assert headers._replace(hop=0).unmoved == plain._replace(hop=0)
+    assert headers._replace(hop=headers.hop + 1).unmoved == headers._replace(hop=headers.hop + 1)
 
 
 def test_a_message_without_control_properties_is_fresh() -> None:
-    assert read_control({"uid": "u1", names.ID: "x", "kodo-unknown": "1"}) is FRESH
+    assert read_headers({"uid": "u1", names.ID: "x", "kodo-unknown": "1"}) is FRESH
     assert FRESH.first_receipt
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "٣", "9" * 30, "9" * 5_000, "0" * 5_000, "1000001", " 1"])
 def test_a_counter_no_worker_wrote_is_broken(text: str) -> None:
-    with pytest.raises(BrokenControlError, match=names.ATTEMPTS_RETRYING):
-        read_control({names.ATTEMPTS_RETRYING: text})
+    with pytest.raises(BrokenHeadersError, match=names.ATTEMPTS_RETRYING):
+        read_headers({names.ATTEMPTS_RETRYING: text})
 
 
 @pytest.mark.parametrize("name", [names.REASON, names.FROM_LEVEL, names.ORIGIN_ID, names.ORIGIN_TOPIC, names.RECALL])
 def test_a_text_longer_than_any_worker_writes_is_broken(name: str) -> None:
-    assert name in CONTROL_NAMES
-    read_control({name: "x" * MAX_TEXT})
-    with pytest.raises(BrokenControlError, match=name):
-        read_control({name: "x" * (MAX_TEXT + 1)})
+    assert name in HEADER_NAMES
+    read_headers({name: "x" * MAX_TEXT})
+    with pytest.raises(BrokenHeadersError, match=name):
+        read_headers({name: "x" * (MAX_TEXT + 1)})
 
 
 @pytest.mark.parametrize(("name", "most"), [(names.HOP, 10**6), (names.ORIGIN_TIME, 10**15)])
 def test_a_number_beyond_any_that_a_worker_writes_is_broken(name: str, most: int) -> None:
-    read_control({name: str(most)})
-    with pytest.raises(BrokenControlError, match=name):
-        read_control({name: str(most + 1)})
+    read_headers({name: str(most)})
+    with pytest.raises(BrokenHeadersError, match=name):
+        read_headers({name: str(most + 1)})
 
 
 def test_whom_a_message_is_for_is_readable_however_broken_the_rest_is() -> None:
@@ -100,23 +100,23 @@ def test_ready_and_dead_have_no_attempts() -> None:
         FRESH.with_attempt(State.DEAD)
 
 
-@given(st.binary() | st.none(), st.dictionaries(st.text(max_size=8), st.text(max_size=8)), CONTROLS)
+@given(st.binary() | st.none(), st.dictionaries(st.text(max_size=8), st.text(max_size=8)), HEADERS)
 def test_moving_changes_nothing_but_control_properties(
-    payload: bytes | None, properties: dict[str, str], control: Headers
+    payload: bytes | None, properties: dict[str, str], headers: Headers
 ) -> None:
     before = delivery(3, payload, key="k")._replace(properties=properties, ordering_key="o", event_time=7)
-    moved = reroute_message(before, control, "from", "to", control.due)
+    moved = reroute_message(before, headers, "from", "to", headers.due)
     assert (moved.payload, moved.key, moved.ordering_key, moved.event_time) == (payload, "k", "o", 7)
-    others = {name: value for name, value in moved.properties.items() if name not in CONTROL_NAMES}
-    assert others == {name: value for name, value in properties.items() if name not in CONTROL_NAMES}
-    assert (moved.topic, moved.deliver_at) == ("to", control.due)
+    others = {name: value for name, value in moved.properties.items() if name not in HEADER_NAMES}
+    assert others == {name: value for name, value in properties.items() if name not in HEADER_NAMES}
+    assert (moved.topic, moved.deliver_at) == ("to", headers.due)
 
 
 def test_the_first_hop_stamps_the_origin_and_later_ones_keep_it() -> None:
     moved = reroute_message(delivery(3), FRESH, "from", "to", None)
     assert moved.properties[names.ORIGIN_ID] == "7:3:0:-1"
     assert moved.properties[names.ORIGIN_TOPIC] == "from"
-    again = reroute_message(delivery(9), read_control(moved.properties), "to", "further", None)
+    again = reroute_message(delivery(9), read_headers(moved.properties), "to", "further", None)
     assert again.properties[names.ORIGIN_ID] == "7:3:0:-1"
     assert again.properties[names.ORIGIN_TIME] == str(START_WALL)
 
@@ -157,11 +157,11 @@ def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
 
 
 def test_a_recall_that_sends_again_what_is_done_is_an_effect_of_its_own() -> None:
-    again = read_control({names.RECALL: "r1", names.AGAIN: "1"})
-    other = read_control({names.RECALL: "r2", names.AGAIN: "1"})
+    again = read_headers({names.RECALL: "r1", names.AGAIN: "1"})
+    other = read_headers({names.RECALL: "r2", names.AGAIN: "1"})
     assert effect_key(delivery(1, kodo_id="mine"), again) == "mine again:r1"
     assert effect_key(delivery(1, kodo_id="mine"), other) == "mine again:r2"
-    for plain in (FRESH, read_control({names.RECALL: "r1"}), read_control({names.AGAIN: "1"})):
+    for plain in (FRESH, read_headers({names.RECALL: "r1"}), read_headers({names.AGAIN: "1"})):
         assert effect_key(delivery(1, kodo_id="mine"), plain) == "mine"
     moved = reroute_message(delivery(1, kodo_id="mine", kodo_recall="r1", kodo_again=1), again, "from", "to", None)
     assert (moved.properties[names.RECALL], moved.properties[names.AGAIN]) == ("r1", "1")

@@ -51,7 +51,7 @@ def test_when_half_of_the_look_ahead_is_used_a_flood_leaves_as_it_comes() -> Non
     assert bench.engine.check_invariants() == []
 
 
-def test_gates_are_looked_at_each_second_and_not_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limiters_are_looked_at_each_second_and_not_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(_policy())
     looks: list[float] = []
     recheck = bench.engine.scheduler.recheck

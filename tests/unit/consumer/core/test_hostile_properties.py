@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kodo_consumer import Consumer
 from kodo_consumer.core.envelope import (
-    BrokenControlError,
+    BrokenHeadersError,
     Headers,
     Outgoing,
     effect_key,
     message_identity,
-    read_control,
+    read_headers,
     reroute_message,
 )
 from kodo_consumer.message_history import FoundMessage, Search, SearchedTopic, lines, to_json
@@ -57,14 +57,14 @@ SHAPES = {
 @example({"kodo-origin-id": ""})
 def test_control_properties_are_read_or_broken_and_nothing_else(properties: Mapping[str, str]) -> None:
     try:
-        control = read_control(properties)
-    except BrokenControlError:
-        control = Headers()
+        headers = read_headers(properties)
+    except BrokenHeadersError:
+        headers = Headers()
     message = delivery(properties=properties)
-    assert message_identity(message, control)
-    assert effect_key(message, control)
-    moved = reroute_message(message, control, "here", "there", None)
-    assert read_control(moved.properties).origin_id, "what a worker writes is readable, whatever stood there"
+    assert message_identity(message, headers)
+    assert effect_key(message, headers)
+    moved = reroute_message(message, headers, "here", "there", None)
+    assert read_headers(moved.properties).origin_id, "what a worker writes is readable, whatever stood there"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

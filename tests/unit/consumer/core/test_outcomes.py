@@ -97,11 +97,11 @@ def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
     def due(envelope: Envelope, retry: Retry) -> int | None:
         decision = decide(envelope, retry.outcome, of, 0)
         assert isinstance(decision, Reroute)
-        assert decision.control.reason == (retry.why or "asked to retry")
-        return decision.control.due
+        assert decision.headers.reason == (retry.why or "asked to retry")
+        return decision.headers.due
 
     assert due(here, Retry(code="busy")) == 7_000
-    assert due(here._replace(control=Headers(retrying=1)), Retry(code="busy", why="bank")) == 70_000
+    assert due(here._replace(headers=Headers(retrying=1)), Retry(code="busy", why="bank")) == 70_000
     assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
     assert due(here, Retry("3s", code="busy")) == 3_000
     assert due(Envelope(Level.B1, State.READY, Headers(backup=1)), Retry(code="busy")) == 70_000

@@ -81,7 +81,7 @@ def test_weights_of_tenants_and_lanes_count_at_once() -> None:
     assert len([number for number in taken if number >= 100]) == 9
 
 
-def test_a_raised_limit_lets_at_once_through_what_waits_at_its_gate() -> None:
+def test_a_raised_limit_lets_at_once_through_what_waits_at_its_limiter() -> None:
     limited = policy(fair_by="uid", states=(), limits=(RATE,), concurrency=100)
     bench = Bench(limited)
     bench.give(*(delivery(number, uid="u1") for number in range(4)))

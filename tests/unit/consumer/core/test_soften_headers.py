@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Message, Transfer
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import FRESH, BrokenControlError, Delivery, Headers, Level, Outgoing, State
+from kodo_consumer.core.envelope import FRESH, BrokenHeadersError, Delivery, Headers, Level, Outgoing, State
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.testing import Harness
 from kodo_consumer.testing.manual_clock import START_WALL
@@ -88,7 +88,7 @@ def test_messages_of_one_batch_do_not_get_one_identity_though_their_origin_id_is
 def test_of_a_counter_the_part_counts_that_is_held_against_a_maximum(counter: str, attempts: int | None) -> None:
     found = delivery(left_behind(X_Retrying_Message_Counter=counter))
     if attempts is None:
-        with pytest.raises(BrokenControlError, match="X-Retrying-Message-Counter"):
+        with pytest.raises(BrokenHeadersError, match="X-Retrying-Message-Counter"):
             soften_headers.read(found, lane())
     else:
         assert soften_headers.read(found, lane()).retrying == attempts
@@ -96,7 +96,7 @@ def test_of_a_counter_the_part_counts_that_is_held_against_a_maximum(counter: st
 
 @pytest.mark.parametrize("text", ["2026", "20261301000000", "20260101000000.1234", "x", "2026010100000٠"])
 def test_a_time_that_is_none_is_broken(text: str) -> None:
-    with pytest.raises(BrokenControlError, match="X-Consume-Time"):
+    with pytest.raises(BrokenHeadersError, match="X-Consume-Time"):
         soften_headers.read(delivery({"X-Consume-Time": text}), lane())
 
 

@@ -84,24 +84,24 @@ def test_state_lanes_have_no_in_place_waits() -> None:
 
 def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
     for used, delay in enumerate((10_000, 60_000, 300_000)):
-        decision = _move(decide(READY._replace(level=Level.L2, control=Headers(retrying=used)), FAILED, policy(), NOW))
+        decision = _move(decide(READY._replace(level=Level.L2, headers=Headers(retrying=used)), FAILED, policy(), NOW))
         assert (decision.target.level, decision.target.state) == ("L2", "retrying")
-        assert decision.control.due == NOW + delay
-        assert decision.control.retrying == used + 1
-        assert decision.control.reason == "ValueError"
+        assert decision.headers.due == NOW + delay
+        assert decision.headers.retrying == used + 1
+        assert decision.headers.reason == "ValueError"
 
 
 def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
     spent = Headers(retrying=3)
-    escalated = _move(decide(READY._replace(control=spent), FAILED, policy(), NOW))
-    assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Rule.ESCALATED)
-    assert escalated.control.meant_for == "s"
+    escalated = _move(decide(READY._replace(headers=spent), FAILED, policy(), NOW))
+    assert (_place(escalated), escalated.headers.due, escalated.why) == (("B1", "ready"), None, Rule.ESCALATED)
+    assert escalated.headers.meant_for == "s"
     alone = policy(levels=(Level.L1,))
-    assert _place(decide(READY._replace(control=spent), FAILED, alone, NOW)) == ("L1", "dead")
+    assert _place(decide(READY._replace(headers=spent), FAILED, alone, NOW)) == ("L1", "dead")
 
 
 def test_a_level_below_backup_is_not_escalated_upwards() -> None:
-    below = READY._replace(level=Level.D1, control=Headers(retrying=3))
+    below = READY._replace(level=Level.D1, headers=Headers(retrying=3))
     assert _place(decide(below, FAILED, policy(levels=(Level.L1, Level.B1, Level.D1)), NOW)) == ("L1", "dead")
 
 
@@ -114,44 +114,44 @@ def test_with_nowhere_to_go_a_message_stays_with_growing_backoff() -> None:
 def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> None:
     in_backup = Envelope(Level.B1, State.READY)
     first = _wait(decide(in_backup, FAILED, policy(), NOW))
-    assert (first.delay, first.control.backup) == (1_000, 1)
-    second = _move(decide(in_backup._replace(control=first.control), FAILED, policy(), NOW))
-    assert (_place(second), second.control.due, second.control.backup) == (("B1", "ready"), NOW + 60_000, 2)
-    assert second.control.meant_for == "s"
-    spent = in_backup._replace(control=Headers(backup=3))
+    assert (first.delay, first.headers.backup) == (1_000, 1)
+    second = _move(decide(in_backup._replace(headers=first.headers), FAILED, policy(), NOW))
+    assert (_place(second), second.headers.due, second.headers.backup) == (("B1", "ready"), NOW + 60_000, 2)
+    assert second.headers.meant_for == "s"
+    spent = in_backup._replace(headers=Headers(backup=3))
     assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
 
 
 def test_a_wait_in_backup_of_up_to_five_seconds_is_in_memory() -> None:
     in_backup = Envelope(Level.B1, State.READY)
     assert _wait(decide(in_backup, RetryAsked(5_000, "later"), policy(), NOW)).delay == 5_000
-    assert _move(decide(in_backup, RetryAsked(5_001, "later"), policy(), NOW)).control.due == NOW + 5_001
+    assert _move(decide(in_backup, RetryAsked(5_001, "later"), policy(), NOW)).headers.due == NOW + 5_001
 
 
 def test_a_draining_backup_cannot_be_written_again() -> None:
     draining = policy(draining=(Level.B1,))
-    message = Envelope(Level.B1, State.READY, control=Headers(backup=1))
+    message = Envelope(Level.B1, State.READY, headers=Headers(backup=1))
     assert _place(decide(message, FAILED, draining, NOW)) == ("L1", "dead")
 
 
 def test_retry_after_leaves_memory_out_and_is_clamped_to_the_horizon() -> None:
     decision = _move(decide(Envelope(Level.L1, State.READY), RetryAsked(7_000, "later"), policy(), NOW))
-    assert (decision.control.due, decision.control.retrying) == (NOW + 7_000, 1)
+    assert (decision.headers.due, decision.headers.retrying) == (NOW + 7_000, 1)
     late = _move(decide(READY, RetryAsked(10**12, "later"), policy(), NOW))
-    assert late.control.due == NOW + 3_600_000
+    assert late.headers.due == NOW + 3_600_000
     in_backup = decide(Envelope(Level.B1, State.READY), RetryAsked(9_000, "later"), policy(), NOW)
-    assert _move(in_backup).control.due == NOW + 9_000
+    assert _move(in_backup).headers.due == NOW + 9_000
 
 
 @pytest.mark.parametrize(("state", "delay"), [(State.PENDING, 60_000), (State.BLOCKING, 3_600_000)])
 def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None:
     decision = _move(decide(READY, StateAsked(state, "wait"), policy(), NOW))
     assert _place(decision) == ("L1", state)
-    assert decision.control.due == NOW + delay
-    assert decision.control.attempts(state) == 1
-    spent = READY._replace(control=Headers(pending=2, blocking=2))
+    assert decision.headers.due == NOW + delay
+    assert decision.headers.attempts(state) == 1
+    spent = READY._replace(headers=Headers(pending=2, blocking=2))
     assert _place(decide(spent, StateAsked(state, "wait"), policy(), NOW)) == ("L1", "retrying")
-    exhausted = READY._replace(control=Headers(pending=2, blocking=2, retrying=3))
+    exhausted = READY._replace(headers=Headers(pending=2, blocking=2, retrying=3))
     assert _place(decide(exhausted, StateAsked(state, "wait"), policy(), NOW)) == ("B1", "ready")
 
 
@@ -165,41 +165,41 @@ def test_over_a_rate_a_message_waits_in_memory_up_to_5_s_and_in_pending_beyond()
     assert _wait(decide(READY, OverRate(NOW + 5_000), policy(), NOW)).delay == 5_000
     decision = _move(decide(READY, OverRate(NOW + 61_000), policy(), NOW))
     assert _place(decision) == ("L1", "pending")
-    assert (decision.control.due, decision.control.reserved) == (NOW + 61_000, NOW + 61_000)
-    assert decision.control.pending == 0
+    assert (decision.headers.due, decision.headers.reserved) == (NOW + 61_000, NOW + 61_000)
+    assert decision.headers.pending == 0
     far = _move(decide(READY, OverRate(NOW + 10**9), policy(horizon=10**10), NOW))
-    assert (far.control.due, far.control.reserved) == (NOW + 3_600_000, NOW + 10**9)
+    assert (far.headers.due, far.headers.reserved) == (NOW + 3_600_000, NOW + 10**9)
 
 
 def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
-    back = Envelope(Level.L1, State.PENDING, control=Headers(reserved=NOW))
-    assert _move(decide(back, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 1
-    early = Envelope(Level.L1, State.PENDING, control=Headers(reserved=NOW + 1))
-    assert _move(decide(early, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 0
+    back = Envelope(Level.L1, State.PENDING, headers=Headers(reserved=NOW))
+    assert _move(decide(back, OverRate(NOW + 60_000), policy(), NOW)).headers.pending == 1
+    early = Envelope(Level.L1, State.PENDING, headers=Headers(reserved=NOW + 1))
+    assert _move(decide(early, OverRate(NOW + 60_000), policy(), NOW)).headers.pending == 0
 
 
 def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
     spent = Headers(pending=2, blocking=2, reserved=NOW)
-    first = _move(decide(READY._replace(control=spent), OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(first), first.control.retrying) == (("L1", "retrying"), 1)
-    there = Envelope(Level.L1, State.RETRYING, control=first.control._replace(reserved=NOW))
+    first = _move(decide(READY._replace(headers=spent), OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(first), first.headers.retrying) == (("L1", "retrying"), 1)
+    there = Envelope(Level.L1, State.RETRYING, headers=first.headers._replace(reserved=NOW))
     again = _move(decide(there, OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(again), again.control.retrying) == (("L1", "retrying"), 2)
+    assert (_place(again), again.headers.retrying) == (("L1", "retrying"), 2)
     uncounted = Envelope(
-        Level.L1, State.RETRYING, control=first.control._replace(pending=3, blocking=3, reserved=NOW + 1)
+        Level.L1, State.RETRYING, headers=first.headers._replace(pending=3, blocking=3, reserved=NOW + 1)
     )
-    assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).control.retrying == 1
-    last = _move(decide(READY._replace(control=spent._replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(last), last.control.retrying) == (("L1", "retrying"), 3)
-    exhausted = READY._replace(control=spent._replace(retrying=3))
+    assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).headers.retrying == 1
+    last = _move(decide(READY._replace(headers=spent._replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(last), last.headers.retrying) == (("L1", "retrying"), 3)
+    exhausted = READY._replace(headers=spent._replace(retrying=3))
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
     stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
-    assert _wait(stays) == Delay(60_000, Rule.OVER_LIMIT, exhausted.control)
+    assert _wait(stays) == Delay(60_000, Rule.OVER_LIMIT, exhausted.headers)
 
 
 def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
-    spent = READY._replace(control=Headers(pending=2, reserved=NOW))
+    spent = READY._replace(headers=Headers(pending=2, reserved=NOW))
     assert _place(decide(spent, OverRate(NOW + 60_000), policy(states=(State.PENDING,)), NOW)) == ("B1", "ready")
 
 
@@ -207,8 +207,8 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
     of = policy(isolate=IsolationPolicy(0.5, 10, "pending"))
     for due, away in ((NOW, 60_000), (NOW + 90_000, 90_000), (NOW + 10**9, 3_600_000)):
         moved = _move(decide(READY, Isolated(due), of, NOW))
-        assert (_place(moved), moved.why, moved.control.due) == (("L1", "pending"), Rule.ISOLATED, NOW + away)
-        assert moved.control.attempts(State.PENDING) == 0
+        assert (_place(moved), moved.why, moved.headers.due) == (("L1", "pending"), Rule.ISOLATED, NOW + away)
+        assert moved.headers.attempts(State.PENDING) == 0
     assert _place(decide(READY, Isolated(NOW), policy(isolate=IsolationPolicy(0.5, 10, "B1")), NOW)) == ("B1", "ready")
     for stays, by in (
         (READY._replace(ordered=True), of),
@@ -217,22 +217,22 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
         (READY, policy(states=(), isolate=IsolationPolicy(0.5, 10, "pending"))),
         (READY, policy()),
     ):
-        assert decide(stays, Isolated(NOW), by, NOW) == Delay(0, Rule.ISOLATED, stays.control)
+        assert decide(stays, Isolated(NOW), by, NOW) == Delay(0, Rule.ISOLATED, stays.headers)
 
 
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
     attempts = policy().waits[State.BLOCKING].attempts
-    last = READY._replace(control=Headers(blocking=attempts - 1, reserved=NOW))
+    last = READY._replace(headers=Headers(blocking=attempts - 1, reserved=NOW))
     found = _move(decide(last, OverQuota(NOW + 60_000), policy(), NOW))
-    assert (_place(found), found.control.blocking) == (("L1", "blocking"), attempts)
-    spent = READY._replace(control=Headers(blocking=attempts, reserved=NOW))
+    assert (_place(found), found.headers.blocking) == (("L1", "blocking"), attempts)
+    spent = READY._replace(headers=Headers(blocking=attempts, reserved=NOW))
     assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     early = READY._replace(
-        control=Headers(blocking=attempts, reserved=NOW + 1)
+        headers=Headers(blocking=attempts, reserved=NOW + 1)
     )  # counts nothing: it may wait there again
     assert _place(decide(early, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
-    beyond = READY._replace(control=Headers(blocking=attempts + 1))
+    beyond = READY._replace(headers=Headers(blocking=attempts + 1))
     assert _place(decide(beyond, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     no_blocking = policy(states=(State.PENDING,))
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
@@ -241,34 +241,34 @@ def test_over_a_quota_blocking_comes_before_pending() -> None:
 def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_not_even_a_move() -> None:
     """A backlog of many windows would otherwise die of its moves."""
     of = policy(horizon=60_000)
-    bounced = Envelope(Level.L1, State.BLOCKING, control=Headers(hop=7, reserved=NOW + 1))
+    bounced = Envelope(Level.L1, State.BLOCKING, headers=Headers(hop=7, reserved=NOW + 1))
     again = _move(decide(bounced, OverQuota(NOW + 10**7), of, NOW))
-    assert (again.control.hop, again.control.due, again.control.blocking) == (7, NOW + 60_000, 0)
-    assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).control.hop == 1
-    assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).control.hop == 8
-    counted = bounced._replace(control=Headers(hop=7, reserved=NOW))
-    assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).control.hop == 8
+    assert (again.headers.hop, again.headers.due, again.headers.blocking) == (7, NOW + 60_000, 0)
+    assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).headers.hop == 1
+    assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).headers.hop == 8
+    counted = bounced._replace(headers=Headers(hop=7, reserved=NOW))
+    assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).headers.hop == 8
 
 
 def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_queued() -> None:
     assert _wait(decide(READY, OverRate(NOW + 60_000), policy(states=()), NOW)).delay == 60_000
-    in_backup = Envelope(Level.B1, State.READY, control=Headers(reserved=NOW))
-    assert _wait(decide(in_backup, OverRate(NOW + 60_000), policy(), NOW)).control == in_backup.control
+    in_backup = Envelope(Level.B1, State.READY, headers=Headers(reserved=NOW))
+    assert _wait(decide(in_backup, OverRate(NOW + 60_000), policy(), NOW)).headers == in_backup.headers
 
 
 @pytest.mark.parametrize("outcome", [DeadLettered("no"), CorruptHeaders("no"), RejectedByTarget("no")])
 def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
-    decision = _move(decide(READY._replace(level=Level.L2, control=Headers(meant_for="s")), outcome, policy(), NOW))
+    decision = _move(decide(READY._replace(level=Level.L2, headers=Headers(meant_for="s")), outcome, policy(), NOW))
     assert (decision.target.state, decision.why) == ("dead", Rule.DEAD)
-    assert (decision.control.reason, decision.control.died_in, decision.control.meant_for) == ("no", "L2", None)
+    assert (decision.headers.reason, decision.headers.died_in, decision.headers.meant_for) == ("no", "L2", None)
     assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Rule.STUCK
 
 
 def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
     for outcome, why in ((Routed(Level.B1), Rule.ROUTED), (MoveAsked(Level.B1), Rule.MOVED)):
         decision = _move(decide(READY, outcome, policy(), NOW))
-        assert (_place(decision), decision.why, decision.control.meant_for) == (("B1", "ready"), why, "s")
-        assert decision.control.hop == 1
+        assert (_place(decision), decision.why, decision.headers.meant_for) == (("B1", "ready"), why, "s")
+        assert decision.headers.hop == 1
     assert _place(decide(READY, MoveAsked(Level.S1), policy(), NOW)) == ("L1", "retrying")
     assert _place(decide(READY, MoveAsked(Level.L1), policy(), NOW)) == ("L1", "retrying")
     assert _place(decide(READY._replace(state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
@@ -282,7 +282,7 @@ def test_a_transfer_needs_a_declared_topic() -> None:
 
 def test_what_cannot_be_is_told_in_the_reason() -> None:
     def reason(envelope: Envelope, outcome: Outcome, of: Policy) -> str | None:
-        return _move(decide(envelope, outcome, of, NOW)).control.reason
+        return _move(decide(envelope, outcome, of, NOW)).headers.reason
 
     assert reason(READY, MoveAsked(Level.S1), policy()) == "MoveTo: S1 takes no messages"
     assert reason(READY, MoveAsked(Level.L1), policy()) == "MoveTo: it is on L1"
@@ -295,12 +295,12 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
         for n in (0, 1, 4, 60)
     ]
     assert delays == [1_000, 2_000, 16_000, 30_000]
-    assert _wait(decide(READY, DependencyUnavailable("psp"), policy(), NOW)).control == READY.control
+    assert _wait(decide(READY, DependencyUnavailable("psp"), policy(), NOW)).headers == READY.headers
 
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
     for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
-        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.control)
+        assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.headers)
 
 
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
@@ -312,10 +312,10 @@ def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
 def test_a_message_running_in_circles_dies() -> None:
     hops = policy().max_hops
     assert hops == 3 + 2 + 2 + 3 + 16
-    last = _move(decide(READY._replace(control=Headers(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
-    assert (last.target.state, last.control.hop) == ("ready", hops)
-    decision = _move(decide(READY._replace(control=Headers(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
-    assert (decision.target.state, decision.control.reason) == ("dead", "too many moves")
+    last = _move(decide(READY._replace(headers=Headers(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
+    assert (last.target.state, last.headers.hop) == ("ready", hops)
+    decision = _move(decide(READY._replace(headers=Headers(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
+    assert (decision.target.state, decision.headers.reason) == ("dead", "too many moves")
 
 
 def test_a_draining_state_is_no_target_and_a_draining_level_uses_the_waits_of_l1() -> None:
@@ -331,8 +331,8 @@ def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     assert _wait(decide(first, FAILED, ordered, NOW)).why is Rule.IN_PLACE
     spent = first._replace(local_retries=3)
     parked = _wait(decide(spent, FAILED, ordered, NOW))
-    assert (parked.why, parked.delay, parked.control.retrying) == (Rule.PARKED, 10_000, 1)
-    over = spent._replace(control=Headers(retrying=3))
+    assert (parked.why, parked.delay, parked.headers.retrying) == (Rule.PARKED, 10_000, 1)
+    over = spent._replace(headers=Headers(retrying=3))
     assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
     assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Rule.STUCK
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
@@ -357,11 +357,11 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
 
 
 def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:
-    control = Headers(retrying=2, hop=1)
-    found = decide(Envelope(Level.L1, State.RETRYING, control), TakenOverFromSoften(NOW + 60_000), policy(), NOW)
+    headers = Headers(retrying=2, hop=1)
+    found = decide(Envelope(Level.L1, State.RETRYING, headers), TakenOverFromSoften(NOW + 60_000), policy(), NOW)
     assert isinstance(found, Reroute)
     assert (found.target.state, found.why) == (State.RETRYING, Rule.ADOPTED)
-    assert found.control == control._replace(hop=2, due=NOW + 60_000)
+    assert found.headers == headers._replace(hop=2, due=NOW + 60_000)
     assert _wait(decide(READY, TakenOverFromSoften(NOW + 4_000), policy(), NOW)).delay == 4_000
     draining = policy(draining=(State.RETRYING,))
     assert (
@@ -376,7 +376,7 @@ def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
     for asked, due in ((7_000, 8_000), (None, None)):
         decision = decide(here, RetryAsked(asked, "later"), of, 1_000)
         assert isinstance(decision, Reroute)
-        assert (decision.why, decision.control.due) == (Rule.ESCALATED, due)
+        assert (decision.why, decision.headers.due) == (Rule.ESCALATED, due)
 
 
 def test_what_a_limit_refuses_waits_only_where_the_limit_holds_as_well() -> None:

@@ -51,7 +51,7 @@ POLICIES = tuple(
     for dead in (True, False)
     for in_place, on_failure in (((), "park"), ((1_000,), "block"), ((), "leave"))
 )
-CONTROLS = (
+HEADERS = (
     FRESH,
     Headers(retrying=99, pending=99, blocking=99, backup=99, hop=1, reserved=NOW - 1),
     Headers(hop=10_000),
@@ -59,9 +59,9 @@ CONTROLS = (
 
 
 def test_every_state_and_outcome_has_a_decision_within_the_policy() -> None:
-    for of, outcome, control, ordered in itertools.product(POLICIES, OUTCOMES, CONTROLS, (False, True)):
+    for of, outcome, headers, ordered in itertools.product(POLICIES, OUTCOMES, HEADERS, (False, True)):
         for lane in of.lanes:
-            envelope = Envelope(lane.level, lane.state, control, ordered=ordered and lane.state is State.READY)
+            envelope = Envelope(lane.level, lane.state, headers, ordered=ordered and lane.state is State.READY)
             _check(envelope, outcome, of)
 
 
@@ -72,15 +72,15 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert outcome in (DONE, OtherSubscription(), Repeated()) or isinstance(outcome, Discarded)
         case Delay(delay=delay):
             assert delay >= 0
-        case Reroute(target=target, control=control):
+        case Reroute(target=target, headers=headers):
             assert target in of.targets.values() or target == of.dead_letter
-            assert control.hop == envelope.control.hop + 1
-            assert control.due is None or NOW <= control.due <= NOW + of.horizon
-            assert (control.meant_for == "s") == (target.state is State.READY)
+            assert headers.hop == envelope.headers.hop + 1
+            assert headers.due is None or NOW <= headers.due <= NOW + of.horizon
+            assert (headers.meant_for == "s") == (target.state is State.READY)
             if target.state in of.waits and not isinstance(
                 outcome, TakenOverFromSoften
             ):  # that counts nothing, and is where it was
-                assert control.attempts(target.state) <= of.waits[target.state].attempts
+                assert headers.attempts(target.state) <= of.waits[target.state].attempts
         case TransferOut(topic=topic):
             assert topic in of.produces.values()
 
@@ -95,15 +95,15 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
         match decision:
             case Acknowledge() | TransferOut():
                 return
-            case Delay(control=control, why=why):
+            case Delay(headers=headers, why=why):
                 envelope = envelope._replace(
-                    control=control,
+                    headers=headers,
                     local_retries=envelope.local_retries + (why is Rule.IN_PLACE),
                     undeliverable_retries=envelope.undeliverable_retries + 1,
                 )
-            case Reroute(target=target, control=control):
+            case Reroute(target=target, headers=headers):
                 if target.state is State.DEAD:
                     return
-                envelope = Envelope(target.level, target.state, control)
-                now = max(now, control.due or now)
+                envelope = Envelope(target.level, target.state, headers)
+                now = max(now, headers.due or now)
     assert isinstance(decision, Delay)

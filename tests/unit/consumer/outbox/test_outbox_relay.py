@@ -154,12 +154,12 @@ def test_a_row_whose_properties_nest_without_end_fails_by_itself(setting: Settin
 
 
 def test_whatever_a_row_brings_about_is_its_own_failure(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    def headers(row: Row) -> dict[str, str]:
+    def message_properties(row: Row) -> dict[str, str]:
         if row.key == "bad":
             raise LookupError("nobody thought of this")
         return {}
 
-    monkeypatch.setattr(Row, "headers", headers)
+    monkeypatch.setattr(Row, "message_properties", message_properties)
     bad, good = setting.add(key="bad"), setting.add(key="good")
     setting.turn(setting.relay())
     assert setting.rows()[bad]["last_error"] == "LookupError: nobody thought of this"

@@ -37,10 +37,10 @@ class Fragile(MemoryStore):
         if self.down:
             raise StoreDownError("told to be")
 
-    def lend(self, asks: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
+    def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         if self.down:
             raise StoreDownError("told to be")
-        return super().lend(asks)
+        return super().grant(requests)
 
 
 class Shop:

@@ -267,16 +267,16 @@ def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.02)
     monkeypatch.setattr("kodo_consumer.core.limits.live_workers._KEPT", 0.1)
-    gates = place.worker.engine.scheduler.limits.gates_of({}, "")
-    assert gates[0].limit == 2  # type: ignore[attr-defined]
+    limiters = place.worker.engine.scheduler.limits.limiters_of({}, "")
+    assert limiters[0].limit == 2  # type: ignore[attr-defined]
     place.service.start()
-    eventually(lambda: gates[0].limit == 4)  # type: ignore[attr-defined]
+    eventually(lambda: limiters[0].limit == 4)  # type: ignore[attr-defined]
     place.service.stop()
     unread = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=4))
     unread.cluster.live = None
     unread.service.start()
     eventually(lambda: unread.cluster.asked)
-    assert unread.worker.engine.scheduler.limits.gates_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
+    assert unread.worker.engine.scheduler.limits.limiters_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
     unread.service.stop()
     unread.pump.stop()
 

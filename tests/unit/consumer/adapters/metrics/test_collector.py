@@ -292,8 +292,8 @@ def test_what_is_borrowed_of_a_store_is_shown_only_where_something_is() -> None:
     with watched(policy(levels=(L1,))) as place:
         assert place.value("kodo_consumer_limits_borrowed") is None
         assert place.value("kodo_consumer_limits_borrowing_failed_total") is None
-        borrower = place.worker.engine.scheduler.limits.borrow(lambda: None)
-        borrower.fall_back(0.0)
+        leases = place.worker.engine.scheduler.limits.use_leases(lambda: None)
+        leases.fall_back(0.0)
         assert place.value("kodo_consumer_limits_borrowed") == 0
         assert place.value("kodo_consumer_limits_borrowing_failed_total") == 1
 
@@ -307,13 +307,13 @@ def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
     with watched(policy(levels=(L1,), limits=(rate, quota, cap))) as place:
         assert place.value("kodo_consumer_limits_lent", kind="rate") is None
         limits = place.worker.engine.scheduler.limits
-        limits.borrow(lambda: None)
-        loan = LeaseGrant("", (TokenRange(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
-        for gate in limits.gates_of({}, ""):
-            assert isinstance(gate, LeasedLimiter)
-            gate.awaited(0.0)
-            assert gate.lent == 0
-            gate.accept(loan, 0.0, 0.0)
+        limits.use_leases(lambda: None)
+        grant = LeaseGrant("", (TokenRange(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
+        for limiter in limits.limiters_of({}, ""):
+            assert isinstance(limiter, LeasedLimiter)
+            limiter.awaited(0.0)
+            assert limiter.leased == 0
+            limiter.accept(grant, 0.0, 0.0)
         found = {kind: place.value("kodo_consumer_limits_lent", kind=kind) for kind in ("rate", "quota", "concurrency")}
         assert found == {"rate": 3, "quota": 3, "concurrency": 2}
 

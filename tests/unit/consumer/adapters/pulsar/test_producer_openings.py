@@ -6,7 +6,6 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 import pulsar
@@ -15,7 +14,6 @@ from kodo_consumer.adapters.pulsar import producer_openings
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.sequences.sequencer import key_hash
 
 from tests.support import eventually
 
@@ -126,7 +124,7 @@ class Setting:
 
 
 @contextmanager
-def _publishing() -> Iterator[Setting]:
+def publishing() -> Iterator[Setting]:
     setting = Setting()
     try:
         yield setting
@@ -140,7 +138,7 @@ def _publishing() -> Iterator[Setting]:
 
 @pytest.fixture
 def setting() -> Iterator[Setting]:
-    with _publishing() as found:
+    with publishing() as found:
         yield found
 
 
@@ -273,7 +271,7 @@ def test_a_producer_that_does_not_even_close_holds_up_no_other_topic(setting: Se
 
 
 def test_closing_while_a_producer_opens_sends_what_waits_for_it() -> None:
-    with _publishing() as setting:
+    with publishing() as setting:
         gate = setting.goes_away("bad")
         setting.send("bad", 1, 2)
         eventually(lambda: setting.clients[0].opening["bad"])
@@ -288,7 +286,7 @@ def test_closing_while_a_producer_opens_sends_what_waits_for_it() -> None:
 
 def test_closing_ends_although_a_producer_never_opens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._LEAVE_WITHIN", 0.2)
-    with _publishing() as setting:
+    with publishing() as setting:
         setting.goes_away("bad")
         setting.send("bad", 1)
         eventually(lambda: setting.clients[0].opening["bad"])
@@ -343,72 +341,6 @@ def test_messages_with_a_due_time_have_a_producer_of_their_own_where_others_wait
     setting.publisher.publish([(1, Outgoing("good", b"1", {})), (2, Outgoing("good", b"2", {}, deliver_at=5))])
     eventually(lambda: setting.stored(1, 2))
     assert [given["batching_enabled"] for topic, given in setting.clients[0].asked] == [True, False]
-
-
-def test_each_partition_has_its_producer_and_one_that_is_away_holds_up_no_other(setting: Setting) -> None:
-    client, keys = setting.clients[0], [f"key {number}" for number in range(40)]
-    client.partitions["t"] = 4
-    gate = setting.goes_away("t-partition-1")
-    setting.publisher.publish([(ticket, Outgoing("t", b"x", {}, key=key)) for ticket, key in enumerate(keys)])
-    fine = [ticket for ticket, key in enumerate(keys) if key_hash(key) % 4 != 1]
-    eventually(lambda: setting.stored(*fine))
-    assert len(setting.receipts) == len(fine) < len(keys)
-    gate.set()
-    eventually(lambda: setting.stored(*range(len(keys))))
-    positions = [str(setting.receipts[ticket].position) for ticket in range(len(keys))]  # type: ignore[union-attr]
-    assert positions == [f"(7,3,{key_hash(key) % 4},-1)" for key in keys]
-
-
-def test_a_topic_that_tells_no_number_of_partitions_holds_up_its_own_messages_only(setting: Setting) -> None:
-    gate = setting.goes_away("counting bad")
-    setting.send("bad", 1, 2)
-    setting.send("good", 3)
-    eventually(lambda: setting.stored(3))
-    assert not setting.receipts.keys() & {1, 2}
-    gate.set()
-    eventually(lambda: setting.stored(1, 2))
-    assert setting.clients[0].sent["bad"] == [b"1", b"2"]
-
-
-def test_a_topic_that_is_not_there_is_told_to_all_that_wait_and_asked_for_again_later(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, asked = setting.clients[0], list[str]()
-
-    def missing(topic: str) -> list[str]:
-        asked.append(topic)
-        raise pulsar.TopicNotFound("no")
-
-    monkeypatch.setattr(client, "get_topic_partitions", missing)
-    setting.send("bad", 1)
-    eventually(lambda: setting.receipts.get(1) == Unconfirmed("TopicNotFound"))
-    setting.send("bad", 2)
-    eventually(lambda: setting.receipts.get(2) == Unconfirmed("its producer could not be opened"))
-    assert asked == ["bad"]
-
-
-def test_partitions_that_a_topic_gets_later_are_sent_to(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._COUNT_AGAIN", 0.0)
-    client = setting.clients[0]
-    client.partitions["t"] = 1
-    setting.publisher.publish([(1, Outgoing("t", b"", {}, key="a"))])
-    eventually(lambda: setting.stored(1))
-    client.partitions["t"] = 3
-    tickets = iter(range(10, 1_000))
-
-    def all_used() -> bool:
-        setting.publisher.publish([(ticket, Outgoing("t", b"", {}, key=f"k{ticket}")) for ticket in islice(tickets, 5)])
-        return {f"t-partition-{number}" for number in range(3)} <= client.sent.keys()
-
-    eventually(all_used)
-
-
-def test_the_partitions_of_a_topic_are_opened_before_anything_is_sent(setting: Setting) -> None:
-    client = Client()
-    client.partitions["t"] = 3
-    publisher = PulsarPublisher(lambda: client, ["t"], setting._receive, on_broken=setting.broken.append)
-    eventually(lambda: client.opening == Counter({f"t-partition-{number}": 1 for number in range(3)}))
-    publisher.close()
 
 
 def test_a_new_client_sends_nothing_before_the_old_one_is_closed(setting: Setting) -> None:

@@ -11,7 +11,7 @@ from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount
 from kodo_consumer.core.limits.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
 from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 
-from tests.unit.consumer.core.limits.borrowers import World, most_over
+from tests.unit.consumer.core.limits.lease_workers import World, most_over
 
 CAP = ConcurrencySpec(4)
 
@@ -168,14 +168,14 @@ def test_what_is_not_used_comes_back() -> None:
     world = World(_rate(10, 100), 2)
     world.workers[0].give(5)
     world.run(2)
-    assert not world.workers[0].borrower.active
+    assert not world.workers[0].leases.active
     world.workers[1].give(100)
     world.run(0.5)
     assert world.workers[1].started >= 90
     account = LimitAccount()
-    (run,) = account.lend("a", _ask(RateSpec(0.01, 10), 30), 100.0).runs
-    account.lend("a", LeaseRequest("g", RateSpec(0.01, 10), 0, back=(run.mark + 0.2, run.mark + 0.21)), 100.0)
-    runs = account.lend("b", _ask(RateSpec(0.01, 10), 3), 100.0).runs
+    (run,) = account.grant("a", _ask(RateSpec(0.01, 10), 30), 100.0).runs
+    account.grant("a", LeaseRequest("g", RateSpec(0.01, 10), 0, back=(run.mark + 0.2, run.mark + 0.21)), 100.0)
+    runs = account.grant("b", _ask(RateSpec(0.01, 10), 3), 100.0).runs
     assert [run.mark for run in runs[:2]] == pytest.approx([runs[0].mark, runs[0].mark + 0.01])
     assert [run.count for run in runs] == [1, 1, 1]
 
@@ -199,60 +199,60 @@ def test_a_burst_too_small_for_answers_that_take_a_while_costs_pace_not_the_law(
 def test_what_was_started_without_a_token_is_charged_but_not_for_ever() -> None:
     terms = RateSpec(0.1, 10)
     account = LimitAccount()
-    account.lend("a", _ask(terms, 9), 100.0)
-    (run,) = account.lend("a", _ask(terms, 1, spent=30), 102.0).runs
+    account.grant("a", _ask(terms, 9), 100.0)
+    (run,) = account.grant("a", _ask(terms, 1, spent=30), 102.0).runs
     assert run.after == pytest.approx(100.05 + 3.0 - 102.0)
-    (run,) = account.lend("b", _ask(terms, 1, spent=10_000), 102.0).runs
+    (run,) = account.grant("b", _ask(terms, 1, spent=10_000), 102.0).runs
     assert run.after == pytest.approx(5.0)
-    (run,) = LimitAccount().lend("b", _ask(terms, 1, spent=30), 102.0).runs
+    (run,) = LimitAccount().grant("b", _ask(terms, 1, spent=30), 102.0).runs
     assert run.after == pytest.approx(-0.85), "it did not know of them, and they are over"
     quota = LimitAccount()
-    assert quota.lend("a", _ask(QuotaSpec(10, 60.0), 5, spent=10), 0.0).runs == ()
+    assert quota.grant("a", _ask(QuotaSpec(10, 60.0), 5, spent=10), 0.0).runs == ()
 
 
 def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
     rate, quota, cap = LimitAccount(), LimitAccount(), LimitAccount()
-    rate.lend("a", _ask(RateSpec(1.0, 1), 3), 10_000.0)
+    rate.grant("a", _ask(RateSpec(1.0, 1), 3), 10_000.0)
     rate.back = [9_999.9]
-    (run,) = rate.lend("b", _ask(RateSpec(1.0, 1), 1), 5_000.0).runs
+    (run,) = rate.grant("b", _ask(RateSpec(1.0, 1), 1), 5_000.0).runs
     assert run.after <= 3.0
     terms = QuotaSpec(4, 60.0)
-    quota.lend("a", _ask(terms, 8, held=1), 10_000.0)
-    assert not quota.lend("a", _ask(terms, 8, held=1), 5_000.0).leaving
-    while quota.lend("a", _ask(terms, 8, held=1), 5_000.0).runs:
+    quota.grant("a", _ask(terms, 8, held=1), 10_000.0)
+    assert not quota.grant("a", _ask(terms, 8, held=1), 5_000.0).leaving
+    while quota.grant("a", _ask(terms, 8, held=1), 5_000.0).runs:
         pass
-    full = quota.lend("a", _ask(terms, 8, held=1), 5_000.0)
+    full = quota.grant("a", _ask(terms, 8, held=1), 5_000.0)
     assert 60.0 <= full.leaving[0][0] <= 61.0
     assert sum(count for _, count in full.leaving) == 4
-    cap.lend("a", _ask(CAP, 4), 10_000.0)
-    assert cap.lend("b", _ask(CAP, 4), 5_000.0).permits == 0, "the first still has them all"
+    cap.grant("a", _ask(CAP, 4), 10_000.0)
+    assert cap.grant("b", _ask(CAP, 4), 5_000.0).permits == 0, "the first still has them all"
 
 
 def test_a_clock_that_wavers_stands_still() -> None:
     account = LimitAccount()
-    account.lend("a", _ask(RateSpec(1.0, 1), 1), 100.0)
-    assert account.lend("b", _ask(RateSpec(1.0, 1), 1), 99.5).runs[0].after == pytest.approx(1.0, abs=0.05)
+    account.grant("a", _ask(RateSpec(1.0, 1), 1), 100.0)
+    assert account.grant("b", _ask(RateSpec(1.0, 1), 1), 99.5).runs[0].after == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_quota_with_another_window_keeps_what_it_counted() -> None:
     account = LimitAccount()
-    account.lend("a", _ask(QuotaSpec(10, 60.0), 5), 1_000.0)
-    loan = account.lend("a", _ask(QuotaSpec(5, 600.0), 5), 1_001.0)
-    assert loan.runs == ()
-    assert 600.0 <= loan.leaving[0][0] <= 605.0
+    account.grant("a", _ask(QuotaSpec(10, 60.0), 5), 1_000.0)
+    grant = account.grant("a", _ask(QuotaSpec(5, 600.0), 5), 1_001.0)
+    assert grant.runs == ()
+    assert 600.0 <= grant.leaving[0][0] <= 605.0
 
 
 def test_marks_nobody_lent_give_nothing_back() -> None:
     account = LimitAccount()
-    account.lend("a", LeaseRequest("g", QuotaSpec(2, 60.0), 0, back=(7.0,)), 1_000.0)
+    account.grant("a", LeaseRequest("g", QuotaSpec(2, 60.0), 0, back=(7.0,)), 1_000.0)
     assert account.parts == {}
 
 
 def test_accounts_go_through_text_unchanged() -> None:
     account, rng = LimitAccount(), Random(1)
     for number in range(20):
-        account.lend(f"w{number % 3}", _ask(QuotaSpec(50, 60.0), rng.randint(1, 3)), 1_000.0 + number)
-        account.lend(f"w{number % 3}", _ask(CAP, rng.randint(0, 3)), 1_000.0 + number)
+        account.grant(f"w{number % 3}", _ask(QuotaSpec(50, 60.0), rng.randint(1, 3)), 1_000.0 + number)
+        account.grant(f"w{number % 3}", _ask(CAP, rng.randint(0, 3)), 1_000.0 + number)
     assert LimitAccount.from_json(account.to_json()) == account
     assert LimitAccount.from_json("") == LimitAccount()
 
@@ -265,8 +265,8 @@ def test_an_account_is_kept_until_it_is_as_good_as_new() -> None:
 
 def test_a_quotas_tokens_that_come_back_are_lent_again() -> None:
     account, terms = LimitAccount(), QuotaSpec(2, 3_600.0)
-    (run,) = account.lend("a", _ask(terms, 1), 1_000.0).runs
-    account.lend("b", _ask(terms, 1), 1_000.0)
-    assert account.lend("c", _ask(terms, 1), 1_000.0).runs == ()
-    account.lend("a", LeaseRequest("g", terms, 0, back=(run.mark,)), 1_001.0)
-    assert account.lend("c", _ask(terms, 1), 1_001.0).runs[0].count == 1
+    (run,) = account.grant("a", _ask(terms, 1), 1_000.0).runs
+    account.grant("b", _ask(terms, 1), 1_000.0)
+    assert account.grant("c", _ask(terms, 1), 1_000.0).runs == ()
+    account.grant("a", LeaseRequest("g", terms, 0, back=(run.mark,)), 1_001.0)
+    assert account.grant("c", _ask(terms, 1), 1_001.0).runs[0].count == 1

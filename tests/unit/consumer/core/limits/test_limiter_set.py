@@ -22,8 +22,8 @@ QUOTA = Quota("bucket", 6, 60_000, shared=True, overrides={"big": (600, 60_000)}
 ALL = (RATE, CAP, QUOTA)
 
 
-def _gates(limits: LimiterSet, **properties: str) -> tuple[RateLimiter, ConcurrencyLimiter, QuotaLimiter]:
-    rate, cap, quota = limits.gates_of(properties, "k")
+def _limiters(limits: LimiterSet, **properties: str) -> tuple[RateLimiter, ConcurrencyLimiter, QuotaLimiter]:
+    rate, cap, quota = limits.limiters_of(properties, "k")
     assert isinstance(rate, RateLimiter)
     assert isinstance(cap, ConcurrencyLimiter)
     assert isinstance(quota, QuotaLimiter)
@@ -31,40 +31,40 @@ def _gates(limits: LimiterSet, **properties: str) -> tuple[RateLimiter, Concurre
 
 
 def _kept(limits: LimiterSet) -> int:
-    """Gates there are of the first limit."""
-    return len(list(limits._gates[0]))
+    """Limiters there are of the first limit."""
+    return len(list(limits._limiters[0]))
 
 
-def test_each_value_has_gates_of_its_own_and_overrides_theirs() -> None:
+def test_each_value_has_limiters_of_its_own_and_overrides_theirs() -> None:
     limits = LimiterSet(ALL, 1)
-    rate, cap, quota = _gates(limits, uid="a", bucket="b")
+    rate, cap, quota = _limiters(limits, uid="a", bucket="b")
     assert (rate.interval, rate.burst, cap.limit, quota.amount, quota.period) == (0.1, 10, 4, 6, 60.0)
-    vip, vip_cap, big = _gates(limits, uid="vip", bucket="big")
+    vip, vip_cap, big = _limiters(limits, uid="vip", bucket="big")
     assert (vip.interval, vip.burst, vip_cap.limit, big.amount) == (0.01, 100, 8, 600)
-    assert _gates(limits, uid="a", bucket="b") == (rate, cap, quota)
-    assert _gates(limits)[0] is _gates(limits, uid="")[0]
+    assert _limiters(limits, uid="a", bucket="b") == (rate, cap, quota)
+    assert _limiters(limits)[0] is _limiters(limits, uid="")[0]
 
 
 def test_a_limit_without_a_property_is_one_for_all_and_key_means_the_message_key() -> None:
     one = LimiterSet((Concurrency(None, 1, shared=False),), 1)
-    assert one.gates_of({"uid": "a"}, "k") == one.gates_of({"uid": "b"}, "l")
+    assert one.limiters_of({"uid": "a"}, "k") == one.limiters_of({"uid": "b"}, "l")
     keyed = LimiterSet((Concurrency("key", 1, shared=False),), 1)
-    assert keyed.gates_of({}, "k") != keyed.gates_of({}, "l")
-    assert keyed.gates_of({}, "") == keyed.gates_of({"x": "1"}, NOBODY)
+    assert keyed.limiters_of({}, "k") != keyed.limiters_of({}, "l")
+    assert keyed.limiters_of({}, "") == keyed.limiters_of({"x": "1"}, NOBODY)
 
 
 def test_shared_limits_are_divided_by_live_workers_and_never_below_one() -> None:
     limits = LimiterSet(ALL, 2)
-    rate, cap, quota = _gates(limits, uid="a", bucket="b")
+    rate, cap, quota = _limiters(limits, uid="a", bucket="b")
     assert (rate.interval, rate.burst, cap.limit, quota.amount) == (0.2, 5, 2, 3)
     limits.share_out(2)
     limits.share_out(20)
     assert (rate.interval, rate.burst, cap.limit, quota.amount) == (2.0, 1, 1, 1)
     own = LimiterSet((Rate("uid", Pace(10, 1_000, 10), shared=False),), 5)
-    gate = own.gates_of({}, "")[0]
+    limiter = own.limiters_of({}, "")[0]
     own.share_out(10)
-    assert isinstance(gate, RateLimiter)
-    assert gate.interval == 0.1
+    assert isinstance(limiter, RateLimiter)
+    assert limiter.interval == 0.1
 
 
 def test_limits_too_small_to_be_shared_are_named() -> None:
@@ -75,52 +75,52 @@ def test_limits_too_small_to_be_shared_are_named() -> None:
 
 def test_all_tokens_are_taken_together_or_none() -> None:
     limits = LimiterSet(ALL, 1)
-    gates = _gates(limits, uid="a", bucket="b")
+    limiters = _limiters(limits, uid="a", bucket="b")
     for _ in range(4):
-        assert limits.start(gates, 0.0, quota_taken=False) is None
-    assert limits.start(gates, 0.0, quota_taken=False) is gates[1]
-    assert gates[0].free_at(0.0) == 0.0
-    for gate in gates:
-        gate.finish()
-    assert limits.start(gates, 0.0, quota_taken=True) is None
-    assert limits.start(gates, 0.0, quota_taken=False) is gates[1]
+        assert limits.start(limiters, 0.0, quota_taken=False) is None
+    assert limits.start(limiters, 0.0, quota_taken=False) is limiters[1]
+    assert limiters[0].free_at(0.0) == 0.0
+    for limiter in limiters:
+        limiter.finish()
+    assert limits.start(limiters, 0.0, quota_taken=True) is None
+    assert limits.start(limiters, 0.0, quota_taken=False) is limiters[1]
 
 
 def test_a_quota_counts_a_message_once() -> None:
     limits = LimiterSet((QUOTA,), 1)
-    gates = limits.gates_of({"bucket": "b"}, "")
+    limiters = limits.limiters_of({"bucket": "b"}, "")
     for _ in range(6):
-        assert limits.start(gates, 0.0, quota_taken=False) is None
-    assert limits.start(gates, 0.0, quota_taken=False) is gates[0]
-    assert limits.start(gates, 0.0, quota_taken=True) is None
+        assert limits.start(limiters, 0.0, quota_taken=False) is None
+    assert limits.start(limiters, 0.0, quota_taken=False) is limiters[0]
+    assert limits.start(limiters, 0.0, quota_taken=True) is None
 
 
 def test_what_waits_at_most_5_s_gets_a_near_slot_and_the_rest_a_far_one() -> None:
     limits = LimiterSet((RATE,), 1)
-    gates = limits.gates_of({"uid": "a"}, "")
+    limiters = limits.limiters_of({"uid": "a"}, "")
     leave = RerouteOptions(rate_after=60.0)
-    slots = [limits.reserve(gates, 0.0, leave, quota_taken=False) for _ in range(100)]
+    slots = [limits.reserve(limiters, 0.0, leave, quota_taken=False) for _ in range(100)]
     assert [slot.at for slot in slots[:10]] == [0.0] * 10
     assert {slot.over for slot in slots[:10]} == {LimitKind.NOTHING}
     assert slots[10].at == pytest.approx(0.1)
     assert slots[59].at == pytest.approx(5.0)
     assert [slot.at for slot in slots[60:63]] == pytest.approx([60.0, 60.1, 60.2])
     assert {slot.over for slot in slots[10:]} == {LimitKind.RATE}
-    stay = limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=False)
+    stay = limits.reserve(limiters, 0.0, RerouteOptions(), quota_taken=False)
     assert stay.at == pytest.approx(5.1)
 
 
 def test_a_full_quota_names_itself_and_its_room() -> None:
     limits = LimiterSet((RATE, QUOTA), 1)
-    gates = limits.gates_of({"uid": "a", "bucket": "b"}, "")
+    limiters = limits.limiters_of({"uid": "a", "bucket": "b"}, "")
     for _ in range(6):
-        limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=False)
-        limits.start(gates, 0.0, quota_taken=False)
-    full = limits.reserve(gates, 0.0, RerouteOptions(rate_after=1.0, quota=True), quota_taken=False)
+        limits.reserve(limiters, 0.0, RerouteOptions(), quota_taken=False)
+        limits.start(limiters, 0.0, quota_taken=False)
+    full = limits.reserve(limiters, 0.0, RerouteOptions(rate_after=1.0, quota=True), quota_taken=False)
     assert (full.over, full.at) == (LimitKind.QUOTA, 61.0)
-    stays = limits.reserve(gates, 0.0, RerouteOptions(rate_after=1.0), quota_taken=False)
+    stays = limits.reserve(limiters, 0.0, RerouteOptions(rate_after=1.0), quota_taken=False)
     assert stays.over is LimitKind.QUOTA
-    taken = limits.reserve(gates, 0.0, RerouteOptions(), quota_taken=True)
+    taken = limits.reserve(limiters, 0.0, RerouteOptions(), quota_taken=True)
     assert taken.over in (LimitKind.NOTHING, LimitKind.RATE)
 
 
@@ -131,13 +131,13 @@ def test_nothing_to_leave_for_is_falsy() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from("ab")), max_size=80))
-def test_slots_of_several_rates_suit_all_of_them(asks: list[tuple[float, str]]) -> None:
+def test_slots_of_several_rates_suit_all_of_them(requests: list[tuple[float, str]]) -> None:
     limits = LimiterSet((RATE, Rate(None, Pace(15, 1_000, 1), shared=False)), 1)
     now, slots = 0.0, []
-    for gap, uid in asks:
+    for gap, uid in requests:
         now += gap
         slot = limits.reserve(
-            limits.gates_of({"uid": uid}, ""), now, RerouteOptions(rate_after=60.0), quota_taken=False
+            limits.limiters_of({"uid": uid}, ""), now, RerouteOptions(rate_after=60.0), quota_taken=False
         )
         slots.append(slot.at)
         assert slot.at >= now
@@ -145,10 +145,10 @@ def test_slots_of_several_rates_suit_all_of_them(asks: list[tuple[float, str]]) 
     assert all(later - earlier >= 1 / 15 - 1e-6 for earlier, later in pairwise(slots))
 
 
-def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -> None:
+def test_limiters_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -> None:
     limits = LimiterSet((RATE,), 1)
     for number in range(10_001):
-        limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
+        limits.limiters_of({"uid": str(number)}, "")[0].start(float(number))
     limits.prune(5_000.0)
     assert 5_000 < _kept(limits) < 5_100
     limits.prune(50_000.0)
@@ -156,7 +156,7 @@ def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -
 
 
 class Silent(RateLimiter):
-    """A gate that counts how often it is looked at."""
+    """A limiter that counts how often it is looked at."""
 
     looks = 0
 
@@ -165,11 +165,11 @@ class Silent(RateLimiter):
         return super().idle(now)
 
 
-def test_of_many_gates_only_some_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_limiters_only_some_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter_set, "RateLimiter", Silent)
     limits = LimiterSet((RATE,), 1)
     for number in range(40_000):
-        limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
+        limits.limiters_of({"uid": str(number)}, "")[0].start(float(number))
     limits.prune(0.0)
     Silent.looks = 0
     limits.prune(0.0)
@@ -181,22 +181,22 @@ def test_of_many_gates_only_some_are_looked_at_each_time(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three values of a limit have gates of their own."""
+    """Three values of a limit have limiters of their own."""
     monkeypatch.setattr(limiter_values, "MOST", 3)
 
 
 @pytest.mark.usefixtures("few")
 def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> None:
     limits = LimiterSet((QUOTA,), 1)
-    own = [limits.gates_of({"bucket": name}, "")[0] for name in "abc"]
+    own = [limits.limiters_of({"bucket": name}, "")[0] for name in "abc"]
     passed = 0
     for number in range(100):
-        gates = limits.gates_of({"bucket": f"another{number}"}, "")
-        passed += limits.start(gates, 0.0, quota_taken=False) is None
+        limiters = limits.limiters_of({"bucket": f"another{number}"}, "")
+        passed += limits.start(limiters, 0.0, quota_taken=False) is None
     assert passed == QUOTA.amount
-    assert [limits.gates_of({"bucket": name}, "")[0] for name in "abc"] == own
+    assert [limits.limiters_of({"bucket": name}, "")[0] for name in "abc"] == own
     for properties in ({"bucket": "big"}, {}):  # named by the file; without the property
-        assert limits.start(limits.gates_of(properties, ""), 0.0, quota_taken=False) is None
+        assert limits.start(limits.limiters_of(properties, ""), 0.0, quota_taken=False) is None
     assert (_kept(limits), limits.crowded) == (6, [QUOTA])
     (told,) = limits.prune(0.0)
     assert told == (
@@ -205,45 +205,45 @@ def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> Non
 
 
 @pytest.mark.usefixtures("few")
-def test_a_value_that_shared_gets_no_second_gate_before_the_first_is_as_good_as_new() -> None:
+def test_a_value_that_shared_gets_no_second_limiter_before_the_first_is_as_good_as_new() -> None:
     limits = LimiterSet((QUOTA,), 1)
     for name in "abc":
-        limits.start(limits.gates_of({"bucket": name}, ""), 30.0, quota_taken=False)
-    shared = limits.gates_of({"bucket": "d"}, "")
+        limits.start(limits.limiters_of({"bucket": name}, ""), 30.0, quota_taken=False)
+    shared = limits.limiters_of({"bucket": "d"}, "")
     limits.start(shared, 50.0, quota_taken=False)
     limits.apply_limits((replace(QUOTA, amount=2),), 50.0)
     limits.share_out(2)
-    assert [gate.amount for gate in shared if isinstance(gate, QuotaLimiter)] == [1]
-    monkey = limits._gates[0].own
+    assert [limiter.amount for limiter in shared if isinstance(limiter, QuotaLimiter)] == [1]
+    monkey = limits._limiters[0].own
     monkey.clear()
     assert limits.prune(50.0)
-    assert limits.gates_of({"bucket": "d"}, "") == shared
+    assert limits.limiters_of({"bucket": "d"}, "") == shared
     assert not shared[0].forgotten
     assert limits.prune(120.0) == []
     assert shared[0].forgotten
-    assert limits.gates_of({"bucket": "d"}, "") != shared
+    assert limits.limiters_of({"bucket": "d"}, "") != shared
 
 
 @pytest.mark.usefixtures("few")
 def test_what_many_values_share_has_one_account_at_the_store() -> None:
     limits = LimiterSet((QUOTA, QUOTA, CAP), 1)
-    limits.borrow(lambda: None)
+    limits.use_leases(lambda: None)
     for name in "abcd":
-        gates = limits.gates_of({"bucket": name, "uid": name}, "")
-    assert [gate.name for gate in gates if isinstance(gate, LeasedLimiter)] == [
+        limiters = limits.limiters_of({"bucket": name, "uid": name}, "")
+    assert [limiter.name for limiter in limiters if isinstance(limiter, LeasedLimiter)] == [
         "quota/others:bucket", "quota1/others:bucket", "concurrency/others:uid"
     ]  # fmt: skip
 
 
 def test_a_long_value_is_kept_as_its_digest() -> None:
     limits = LimiterSet((QUOTA,), 1)
-    gates = limits.gates_of({"bucket": "x" * 5_000}, "")
-    assert limits.gates_of({"bucket": "x" * 5_000}, "") == gates
-    assert limits.gates_of({"bucket": "x" * 5_001}, "") != gates
-    assert max(map(len, limits._gates[0].own)) < 100
+    limiters = limits.limiters_of({"bucket": "x" * 5_000}, "")
+    assert limits.limiters_of({"bucket": "x" * 5_000}, "") == limiters
+    assert limits.limiters_of({"bucket": "x" * 5_001}, "") != limiters
+    assert max(map(len, limits._limiters[0].own)) < 100
 
 
-def test_gates_of_different_kinds_are_never_mixed_up() -> None:
+def test_limiters_of_different_kinds_are_never_mixed_up() -> None:
     with pytest.raises(AssertionError):
         _resize(ConcurrencyLimiter(1), RateLimiter(1.0, 1))
 
@@ -251,9 +251,9 @@ def test_gates_of_different_kinds_are_never_mixed_up() -> None:
 def test_a_moment_beyond_the_horizon_is_promised_to_nobody() -> None:
     """Whoever comes back earlier asks anew; a promise of every visit would keep all others away for ever."""
     limits = LimiterSet((Quota(None, 2, 60_000, shared=False), Rate(None, Pace(1, 1_000, 1), shared=False)), 1)
-    gates = limits.gates_of({}, "")
+    limiters = limits.limiters_of({}, "")
     leave = RerouteOptions(quota=True, rate_after=10.0, horizon=60.0)
-    quota, rate = gates
+    quota, rate = limiters
     for _ in range(2):
         assert limits.start((quota,), 0.0, quota_taken=False) is None
     within = [limits.reserve((quota,), 1.0, replace(leave, horizon=61.0), quota_taken=False).at for _ in range(2)]

@@ -63,9 +63,9 @@ def test_it_counts_nothing_and_says_for_whom_and_why() -> None:
     bench = _flooded(_policy())
     _full(bench)
     for _, message in bench.published():
-        control = {name: value for name, value in message.properties.items() if name.startswith("kodo-")}
-        assert (control["kodo-reason"], control["kodo-for"], control["kodo-hop"]) == ("isolated", "s", "1")
-        assert not {name for name in control if "attempts" in name or "reserved" in name}
+        headers = {name: value for name, value in message.properties.items() if name.startswith("kodo-")}
+        assert (headers["kodo-reason"], headers["kodo-for"], headers["kodo-hop"]) == ("isolated", "s", "1")
+        assert not {name for name in headers if "attempts" in name or "reserved" in name}
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_those_who_wait_at_a_limit_leave_as_well() -> None:
     assert len(bench.take_all()) == 2
     for _ in range(10):
         assert bench.take_all() == []
-    assert bench.engine.scheduler.gated > 400
+    assert bench.engine.scheduler.limited > 400
     _full(bench)
     left = len(bench.published())
     assert left >= 600

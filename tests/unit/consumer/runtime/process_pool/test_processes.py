@@ -48,12 +48,12 @@ MODULE = "tests.unit.consumer.pool_handlers"
 class Desk(TestDesk):
     """Messages by what their handler shall do."""
 
-    def give(self, *words: str, control: Headers = FRESH, **properties: str) -> list[Message]:
+    def give(self, *words: str, headers: Headers = FRESH, **properties: str) -> list[Message]:
         of = policy()
         with self.lock:
             first = len(self.given) if hasattr(self, "given") else 0
             messages = [
-                Message(delivery(first + number, word.encode(), **properties), of.lanes[0], control, "u1")
+                Message(delivery(first + number, word.encode(), **properties), of.lanes[0], headers, "u1")
                 for number, word in enumerate(words)
             ]
             self.given = [*getattr(self, "given", []), *messages]
@@ -129,9 +129,9 @@ def test_what_a_handler_in_a_process_returns_is_judged_as_elsewhere(caplog: pyte
 
 
 def test_a_message_is_the_same_in_a_process() -> None:
-    control = Headers(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
+    headers = Headers(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
     with pool(1) as (runner, desk):
-        (message,) = desk.give("look", control=control, size="3")
+        (message,) = desk.give("look", headers=headers, size="3")
         runner.wake()
         eventually(lambda: desk.ended)
         seen = message.properties, message.key, message.tenant, message.attempt, message.topic, message.reason

@@ -43,27 +43,29 @@ class World:
             event()
         self.now = end
 
-    def lend(self, run: str, asks: list[LeaseRequest]) -> list[LeaseGrant]:
+    def grant(self, run: str, requests: list[LeaseRequest]) -> list[LeaseGrant]:
         """As a store does: accounts go through their text."""
-        loans = []
-        for ask in asks:
-            account = LimitAccount.from_json(self.accounts[ask.gate].to_json() if ask.gate in self.accounts else "")
-            loans.append(account.lend(run, ask, self.clock + self.now))
-            self.accounts[ask.gate] = account
-        return loans
+        grants = []
+        for request in requests:
+            account = LimitAccount.from_json(
+                self.accounts[request.name].to_json() if request.name in self.accounts else ""
+            )
+            grants.append(account.grant(run, request, self.clock + self.now))
+            self.accounts[request.name] = account
+        return grants
 
 
 class Borrowing:
-    """One worker with one gate. Its clock shows something else than anybody's."""
+    """One worker with one limiter. Its clock shows something else than anybody's."""
 
     def __init__(self, world: World, limit: Limit, number: int, workers: int) -> None:
         self.world, self.run = world, f"w{number}"
         self.skew = world.rng.uniform(-1e5, 1e5)
         self.limits = LimiterSet((limit,), workers)
-        self.borrower = self.limits.borrow(self.ring)
-        (gate,) = self.limits.gates_of({}, "")
-        assert isinstance(gate, LeasedLimiter)
-        self.gate = gate
+        self.leases = self.limits.use_leases(self.ring)
+        (limiter,) = self.limits.limiters_of({}, "")
+        assert isinstance(limiter, LeasedLimiter)
+        self.limiter = limiter
         self.queue: deque[float] = deque()  # how long each handler will take
         self.running = 0
         self.alive = True
@@ -79,21 +81,21 @@ class Borrowing:
         self.look()
 
     def look(self) -> None:
-        """Starts what may start, and comes again when the gate says so."""
-        gate, now = self.gate, self.now()
+        """Starts what may start, and comes again when the limiter says so."""
+        limiter, now = self.limiter, self.now()
         if not self.alive:
             return
-        gate.waiters = self.queue
-        while self.queue and gate.free(now):
+        limiter.waiters = self.queue
+        while self.queue and limiter.free(now):
             takes = self.queue.popleft()
-            assert self.limits.start((gate,), now, quota_taken=False) is None
+            assert self.limits.start((limiter,), now, quota_taken=False) is None
             self.started += 1
             self.running += 1
             self.world.passed.append(self.world.now)
             self.world.at(self.world.now + takes, self._finish)
         if self.queue:
-            gate.awaited(now)
-            if (free := gate.free_at(now)) < NEVER and free != self._set:
+            limiter.awaited(now)
+            if (free := limiter.free_at(now)) < NEVER and free != self._set:
                 self._set = free
                 self.world.at(max(free - self.skew, self.world.now) + 0.001, self._woken)
 
@@ -104,7 +106,7 @@ class Borrowing:
     def _finish(self) -> None:
         self.running -= 1
         if self.alive:
-            self.gate.finish()
+            self.limiter.finish()
             self.look()
 
     def ring(self) -> None:
@@ -119,31 +121,31 @@ class Borrowing:
             return
         self._asking, self._rung = True, False
         asked = self.now()
-        asks = self.borrower.collect(asked)
-        if not asks:
+        requests = self.leases.collect(asked)
+        if not requests:
             self._rest()
             return
 
         def at_store() -> None:
-            loans = self.world.lend(self.run, asks)
-            self.world.at(self.world.now + self.world.trip(), lambda: arrive(loans))
+            grants = self.world.grant(self.run, requests)
+            self.world.at(self.world.now + self.world.trip(), lambda: arrive(grants))
 
-        def arrive(loans: list[LeaseGrant]) -> None:
+        def arrive(grants: list[LeaseGrant]) -> None:
             if self.alive:
-                self.borrower.accept(loans, asked, self.now())
+                self.leases.accept(grants, asked, self.now())
                 self.look()
                 self._rest()
 
         self.world.at(self.world.now + self.world.trip(), at_store)
 
     def _rest(self) -> None:
-        """The next exchange: at once when somebody rang, else when the gate wants one."""
+        """The next exchange: at once when somebody rang, else when the limiter wants one."""
         self._asking = False
         if self._rung:
             self._asking = True
             self.world.at(self.world.now + _BREATH, self._ask)
-        elif self.borrower.due < NEVER:
-            due = max(self.borrower.due - self.skew, self.world.now + _BREATH)
+        elif self.leases.due < NEVER:
+            due = max(self.leases.due - self.skew, self.world.now + _BREATH)
             self.world.at(due, lambda: None if self._asking else self._ask())
 
     def die(self) -> None:

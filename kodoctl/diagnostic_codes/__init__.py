@@ -1,0 +1,18 @@
+"""Every code of a finding or an error, from the file to the consumer: one list, so that none has two meanings.
+
+A code never changes its meaning. A test holds this list against the sources: nothing is missing, nothing is left over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kodoctl.diagnostic_codes.cluster_codes import CLUSTER_CODES
+from kodoctl.diagnostic_codes.code import Code
+from kodoctl.diagnostic_codes.message_codes import MESSAGE_CODES
+from kodoctl.diagnostic_codes.topology_codes import TOPOLOGY_CODES
+
+__all__ = ["CODES", "GROUPS", "Code"]
+
+GROUPS: Final[dict[str, dict[str, Code]]] = {**TOPOLOGY_CODES, **CLUSTER_CODES, **MESSAGE_CODES}
+CODES: Final = {number: code for group in GROUPS.values() for number, code in group.items()}
