@@ -14,7 +14,7 @@ import pytest
 from kodo_consumer import Consumer, Message, Retry
 from kodo_consumer.cli.why_command import _places
 from kodo_consumer.core.broker import Confirmed, Rejected
-from kodo_consumer.core.envelope import FRESH, Level, Outgoing, State, read_control
+from kodo_consumer.core.envelope import FRESH, Level, Outgoing, State, read_headers
 from kodo_consumer.core.outcomes import DeadLettered, ErrorDetails, Failed, MoveAsked, RetryAsked
 from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy
 from kodo_consumer.message_history import FoundMessage, Search, lines, to_json
@@ -187,7 +187,7 @@ def test_a_text_goes_to_a_process_and_back() -> None:
         DeadLettered("x", ErrorDetails("a", "")),
     ):
         assert unpacked_outcome(packed_outcome(outcome)) == outcome
-    headers = read_control({"kodo-error": "a", "kodo-error-stack": "b"})
+    headers = read_headers({"kodo-error": "a", "kodo-error-stack": "b"})
     assert (headers.error, headers.error_stack) == ("a", "b")
     assert headers.unmoved == FRESH
 

@@ -1,8 +1,7 @@
 """Route table: the first that holds, choices that come to rest, circles, and what senders agree on."""
 
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import RouteRule
-from kodo_consumer.core.route_table import DispatchTable, RouteChoice, RouteTable
+from kodo_consumer.core.route_table import DispatchTable, RouteChoice, RouteRule, RouteTable
 
 from kodoctl.topology.names import RouteMoment
 from kodoctl.topology.route_facts import RouteFacts

@@ -271,22 +271,22 @@ def test_a_moment_beyond_the_horizon_is_promised_to_nobody() -> None:
 def test_a_limit_of_some_lanes_is_met_by_their_messages_alone() -> None:
     retrying = replace(CAP, within=LaneSet((State.RETRYING,)))
     limits = LimiterSet((RATE, retrying), 1)
-    (rate,) = limits.gates_of({"uid": "a"}, "", Level.L1, State.READY)
-    both = limits.gates_of({"uid": "a"}, "", Level.L2, State.RETRYING)
+    (rate,) = limits.limiters_of({"uid": "a"}, "", Level.L1, State.READY)
+    both = limits.limiters_of({"uid": "a"}, "", Level.L2, State.RETRYING)
     assert both[0] is rate
-    assert [gate.kind for gate in both] == ["rate", "concurrency"]
-    assert limits.gates_of({"uid": "a"}, "", Level.L1, State.RETRYING) == both, "one limit for all lanes of it"
+    assert [limiter.kind for limiter in both] == ["rate", "concurrency"]
+    assert limits.limiters_of({"uid": "a"}, "", Level.L1, State.RETRYING) == both, "one limit for all lanes of it"
     limits.apply_limits((replace(retrying, within=LaneSet(levels=(Level.L2,))),), 0.0)
-    assert limits.gates_of({"uid": "a"}, "", Level.L1, State.RETRYING) == ()
-    (moved,) = limits.gates_of({"uid": "a"}, "", Level.L2, State.READY)
+    assert limits.limiters_of({"uid": "a"}, "", Level.L1, State.RETRYING) == ()
+    (moved,) = limits.limiters_of({"uid": "a"}, "", Level.L2, State.READY)
     assert moved is not both[1], "another limit: nothing of the old one counts for it"
 
 
 def test_limits_of_other_lanes_have_accounts_of_their_own_at_the_store() -> None:
     within = LaneSet((State.RETRYING,), (Level.L2,))
     limits = LimiterSet((QUOTA, replace(QUOTA, within=within), replace(QUOTA, within=within)), 1)
-    limits.borrow(lambda: None)
-    gates = limits.gates_of({"bucket": "b"}, "", Level.L2, State.RETRYING)
-    assert [gate.name for gate in gates if isinstance(gate, LeasedLimiter)] == [
+    limits.use_leases(lambda: None)
+    limiters = limits.limiters_of({"bucket": "b"}, "", Level.L2, State.RETRYING)
+    assert [limiter.name for limiter in limiters if isinstance(limiter, LeasedLimiter)] == [
         "quota:bucket:b", "quota@L2/retrying:bucket:b", "quota@L2/retrying1:bucket:b"
     ]  # fmt: skip
