@@ -215,15 +215,15 @@ class Consumer:
             return None
         return Payloads(policy.payload_type, policy.payload_schema, model)
 
-    @property
-    def error_texts(self) -> ErrorTextReader | None:
-        """Reader of the error texts that travel with messages; None where the topology keeps none."""
-        return self._hooks.error_texts(self.policy)
-
     @cached_property
     def _traces(self) -> HandlerSpans | None:
         """Maker of spans of handler runs; None: there are no traces. Known when the consumer starts. Raises UsageError."""
         return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
+
+    @property
+    def error_texts(self) -> ErrorTextReader | None:
+        """Reader of the error texts that travel with messages; None where the topology keeps none."""
+        return self._hooks.error_texts(self.policy)
 
     @property
     def observers(self) -> Observers:
@@ -238,9 +238,7 @@ class Consumer:
         return function
 
     def lanes(self) -> list[str]:
-        """The topics of its lanes, one line each: with their share of the handler starts and the slots they may take or
-        keep, or left to other workers.
-        """
+        """The topics of its lanes, one line each: share of slot time and slots they may take, or left to other workers."""
         return _lane_lines(self.policy)
 
     def start(self) -> None:
@@ -262,7 +260,10 @@ class Consumer:
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
-            self._running = started(worker, runner, connections, self.settings, traces, self._reloader)
+            selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
+            scheduled = partial(handling.scheduled, hooks=self._hooks)
+            reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
+            self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
         _log_lanes(policy)
 
@@ -270,15 +271,6 @@ class Consumer:
     def address(self) -> str | None:
         """`host:port` of metrics and health, while they are served."""
         return self._running.window.address if self._running and self._running.window else None
-
-    def _reloader(self, service: WorkerSupervisor) -> Reloader | None:
-        if self._source is None:
-            return None
-        file, read, text = self._source
-        scheduled = partial(self.handling.scheduled, hooks=self._hooks)
-        selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
-        follow: Callable[[Policy], None] = lambda policy: service.apply_policy(scheduled(policy))  # noqa: E731
-        return Reloader(file, lambda: selected(read()), self.policy, follow, text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
@@ -322,6 +314,21 @@ def _declared(function: Callable[..., Any]) -> _Declared | None:
         return found
     owners = [(one.handling, one) for one in _WITH_HANDLERS if one.handling.function == function]
     return _Declared(*owners[0]) if owners else None
+
+
+def _reloader(
+    source: tuple[Path, Callable[[], Policy], bytes | None] | None,
+    selected: Callable[[Policy], Policy],
+    scheduled: Callable[[Policy], Policy],
+    policy: Policy,
+    service: WorkerSupervisor,
+) -> Reloader | None:
+    """Reader of the file while the worker runs; None where the policy is from no file."""
+    if source is None:
+        return None
+    file, read, text = source
+    follow: Callable[[Policy], None] = lambda policy: service.apply_policy(scheduled(policy))  # noqa: E731
+    return Reloader(file, lambda: selected(read()), policy, follow, text)
 
 
 def _owner(declared: _Declared, policy: Policy) -> Consumer:

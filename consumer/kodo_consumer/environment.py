@@ -21,7 +21,8 @@ from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts,
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.policy import Outlet, Policy
+    from kodo_consumer.core.outlet import Outlet
+    from kodo_consumer.core.policy import Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 

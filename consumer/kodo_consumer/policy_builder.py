@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.payloads.avro_safety import empty_items
 from kodo_consumer.core.policy import (
     AuditTo,
@@ -19,7 +20,6 @@ from kodo_consumer.core.policy import (
     IsolationPolicy,
     Lane,
     Limit,
-    Outlet,
     Pace,
     Policy,
     Quota,

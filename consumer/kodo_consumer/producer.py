@@ -29,7 +29,7 @@ from kodoctl.formatting import many
 from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.core.outlet import Outlet
     from kodo_consumer.core.route_table import DispatchTable
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection import Connection

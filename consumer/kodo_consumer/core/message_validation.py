@@ -17,7 +17,7 @@ from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.core.outlet import Outlet
     from kodo_consumer.message import Check
 
 

@@ -18,7 +18,7 @@ from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet
 from kodo_consumer.core.route_table import MAX_ROUTES, RouteRule, RouteTable
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.route_table import DispatchTable
+    from kodo_consumer.core.outlet import Outlet
     from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
@@ -177,25 +177,6 @@ class IsolationPolicy:
     share: float
     least: int
     to: Literal["B1", "pending"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
-    share it by key, so that batches must not mix keys.
-    """
-
-    topic: str
-    schema: Mapping[str, Any] | None
-    properties: Mapping[str, str]
-    by_key: bool
-    ordered: bool
-    payload_type: Literal["json", "avro"] = "json"
-    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
-    dispatch: DispatchTable | None = field(default=None, compare=False)  # routes of those who read it
-    fair_by: str | None = None
-    ground: str = ""
-    level: Level = Level.L1
 
 
 @dataclass(frozen=True, kw_only=True)

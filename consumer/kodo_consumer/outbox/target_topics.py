@@ -13,7 +13,7 @@ from kodoctl.topology import defaults
 from kodoctl.topology.names import ready_name
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.policy import Outlet
+    from kodo_consumer.core.outlet import Outlet
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 

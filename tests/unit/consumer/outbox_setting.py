@@ -10,8 +10,8 @@ from typing import Any
 
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import Outlet
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore
 from kodo_consumer.outbox.producers import Senders

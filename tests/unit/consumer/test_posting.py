@@ -14,7 +14,7 @@ from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.policy import Outlet
+from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
 from kodo_consumer.producer import LevelSender, LevelSenders, Producer
 from kodo_consumer.testing import MemoryBroker

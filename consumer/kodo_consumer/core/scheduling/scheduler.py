@@ -142,30 +142,12 @@ class Scheduler:
         return held
 
     def _take(self, now: float) -> InFlight | None:
-        slots, queues = self.slots, self.queues
-        if slots is None:
-            return queues.next(self._paused, now, self._passes)
-        if now >= slots.next_look:
-            slots.look(now)
-        slots.keeps_slots = False
-        held = self._take_slow(slots, now) if queues.slow.waiting else None
-        slow = held is not None
-        if held is None:
-            held = queues.next(self._paused, now, self._passes, may_start_newcomer=slots.may_start_newcomer)
-        if held is None and queues.slow.waiting:  # where newcomers may have gone just now
-            held = self._take_slow(slots, now)
-            slow = held is not None
-        if held is not None:
-            slots.started(held, now, slow=slow)
-            if self.recent_starts is not None:
-                self.recent_starts.append(held.tenant)
+        if self.slots is None:
+            return self.queues.next(self._paused, now, self._passes)
+        held = self.slots.take(self._paused, now, self._passes)
+        if held is not None and self.recent_starts is not None:
+            self.recent_starts.append(held.tenant)
         return held
-
-    def _take_slow(self, slots: SlotReservation, now: float) -> InFlight | None:
-        if not slots.may_start_slow(now, quick_wait=bool(self.queues.quick.waiting)):
-            slots.keeps_slots = True
-            return None
-        return self.queues.next(self._paused, now, self._passes, slow=True)
 
     def freed(self, held: InFlight, now: float) -> None:
         """A message that was taken has ended."""

@@ -26,6 +26,9 @@ from kodo_consumer.core.scheduling.fairness import START_COST
 from kodo_consumer.core.scheduling.quick_load import QuickLoad
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
     from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
@@ -47,12 +50,25 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 class SlotReservation:
     """The slots of one worker. Times in seconds.
 
-    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `next_look`: when `look` is to be called.
+    `keeps_slots`: slots stay empty for quick messages though slow ones wait.
     """
 
     __slots__ = (
-        "_alone_since", "_backlog_since", "_charged", "_headroom", "_last", "_load", "_newcomers", "_probe_wanted", "_queues", "_running",
-        "_slow", "_slow_after", "_total", "keeps_slots", "next_look",
+        "_alone_since",
+        "_backlog_since",
+        "_charged",
+        "_headroom",
+        "_last",
+        "_load",
+        "_newcomers",
+        "_next_look",
+        "_probe_wanted",
+        "_queues",
+        "_running",
+        "_slow",
+        "_slow_after",
+        "_total",
+        "keeps_slots",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
@@ -65,7 +81,7 @@ class SlotReservation:
         self._alone_since = self._probe_wanted = float("-inf")
         self._backlog_since = float("inf")  # quick messages wait without a break
         self._load = QuickLoad()
-        self.next_look = float("-inf")
+        self._next_look = float("-inf")
         self._headroom = 0
         self.keeps_slots = False
         self.resize(total)
@@ -78,9 +94,35 @@ class SlotReservation:
 
     # ---- who may start
 
-    def may_start_slow(self, now: float, *, quick_wait: bool) -> bool:
-        """True if a slow tenant may have one more slot. `quick_wait`: quick messages wait as well."""
-        if not quick_wait:
+    def take(
+        self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
+    ) -> InFlight | None:
+        """The next message of all queues, its slot counted; None when nobody may start. See TurnQueues.next."""
+        if now >= self._next_look:
+            self._look(now)
+        queues = self._queues
+        self.keeps_slots = False
+        held = self._take_slow(passing_over, now, passes) if queues.slow.waiting else None
+        slow = held is not None
+        if held is None:
+            held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
+        if held is None and queues.slow.waiting:  # where newcomers may have gone just now
+            held = self._take_slow(passing_over, now, passes)
+            slow = held is not None
+        if held is not None:
+            self._started(held, now, slow=slow)
+        return held
+
+    def _take_slow(
+        self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
+    ) -> InFlight | None:
+        if not self._may_start_slow(now):
+            self.keeps_slots = True
+            return None
+        return self._queues.next(passing_over, now, passes, slow=True)
+
+    def _may_start_slow(self, now: float) -> bool:
+        if not self._queues.quick.waiting:
             self._backlog_since = float("inf")
         elif self._backlog_since > now:
             self._backlog_since = now
@@ -91,8 +133,7 @@ class SlotReservation:
         used = len(self._slow) + len(self._newcomers)
         return used < max(1, most) or now - self._alone_since > _MINUTE
 
-    def may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
-        """True if a tenant of whom nothing is known may start in the lane as if it was quick."""
+    def _may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
         if ring.newcomers_slow:
             return False
         self._probe_wanted = now
@@ -105,7 +146,6 @@ class SlotReservation:
         return may
 
     def _fair_share(self) -> float:
-        """Slots of the slow ones where quick ones would use every slot as well."""
         slow = every = 0.0
         for lane in self._queues.lanes:
             ring = lane.ring
@@ -118,8 +158,7 @@ class SlotReservation:
 
     # ---- what runs
 
-    def started(self, held: InFlight, now: float, *, slow: bool) -> None:
-        """A message's handler starts. `slow`: it was taken from the slow tenants."""
+    def _started(self, held: InFlight, now: float, *, slow: bool) -> None:
         self._running[held] = now
         queue = held.queue
         if slow:
@@ -148,9 +187,8 @@ class SlotReservation:
         elif queue.slow is not False or queue.relapses:
             self._ended_quickly(held)
 
-    def look(self, now: float) -> None:
-        """Charges for what runs, finds those who are slow, and measures the load."""
-        self.next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
+    def _look(self, now: float) -> None:
+        self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
         slow_after = self._slow_after
         for held, started in self._running.items():
             lasted = now - started

@@ -35,8 +35,8 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     "head-room of one slot whatever the load": (QuickLoad, "slots_needed", lambda _self, _total: 1, _outage()),
     "a load that is never measured": (QuickLoad, "ended", lambda _self, _lasted: None, _outage()),
     "ten times the slots needed": (quick_load, "_WAIT", 0.001, _outage()),
-    "slow ones never barred": (SlotReservation, "may_start_slow", lambda *_, **__: True, _outage()),
-    "newcomers never barred": (SlotReservation, "may_start_newcomer", lambda *_: True, _outage()),
+    "slow ones never barred": (SlotReservation, "_may_start_slow", lambda *_, **__: True, _outage()),
+    "newcomers never barred": (SlotReservation, "_may_start_newcomer", lambda *_: True, _outage()),
     "no share while quick ones wait": (
         SlotReservation,
         "_fair_share",
