@@ -106,9 +106,11 @@ class SlotReservation:
         slow = held is not None
         if held is None:
             held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
-        if held is None and queues.slow.waiting:  # where newcomers may have gone just now
-            held = self._take_slow(passing_over, now, passes)
-            slow = held is not None
+        if held is None:
+            self._backlog_since = float("inf")  # what waits there is kept by something else
+            if queues.slow.waiting:  # where newcomers may have gone just now
+                held = self._take_slow(passing_over, now, passes)
+                slow = held is not None
         if held is not None:
             self._started(held, now, slow=slow)
         return held

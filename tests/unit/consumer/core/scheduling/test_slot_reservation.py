@@ -99,6 +99,16 @@ def test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight(
     assert 0.8 * share <= used <= 1.25 * share + 0.5
 
 
+def test_messages_of_a_paused_tenant_take_no_share_from_slow_ones() -> None:
+    shop = Shop(_policy(), _slow("slow", seconds=5.0))
+    _floods(shop, "paused", "other", messages=3)
+    shop.run(1)
+    shop.engine.apply_policy(shop.policy, paused=frozenset({"paused"}))
+    _floods(shop, "slow", "paused", messages=100, at=2.0)
+    shop.run(10)
+    assert shop.busy["slow"] >= 13
+
+
 def test_slow_tenants_share_slot_time_and_not_starts() -> None:
     """More of them than slots: one whose handlers take a tenth of the time starts ten times as often."""
     names = [f"slow{number}" for number in range(40)]
