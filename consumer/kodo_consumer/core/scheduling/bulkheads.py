@@ -81,6 +81,10 @@ class Bulkheads:
         self._refused = True
         return False
 
+    def keeps(self, lane: int) -> bool:
+        """True if a slot is free that is kept for this lane."""
+        return any(group.used < group.kept for group in self._by_lane[lane])
+
     def started(self, lane: int) -> None:
         """A message of this lane has taken a slot."""
         self._running[lane] += 1

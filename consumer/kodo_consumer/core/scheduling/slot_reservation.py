@@ -118,10 +118,12 @@ class SlotReservation:
     def _take_slow(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
-        if not self._may_start_slow(now):
-            self.keeps_slots = True
+        if self._may_start_slow(now):
+            return self._queues.next(passing_over, now, passes, slow=True)
+        self.keeps_slots = True
+        if not self._queues.bulkheads.groups:
             return None
-        return self._queues.next(passing_over, now, passes, slow=True)
+        return self._queues.next(passing_over, now, passes, slow=True, kept=True)
 
     def _may_start_slow(self, now: float) -> bool:
         if not self._queues.quick.waiting:

@@ -81,11 +81,12 @@ class TurnQueues:
         passes: Callable[[InFlight, float], bool] | None,
         *,
         slow: bool = False,
+        kept: bool = False,
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
     ) -> InFlight | None:
         """Takes out the next message of a quick (`slow`: of a slow) tenant that is not passed over. `passes`: whether the
-        message may start, else it is somewhere else by then; None: every message may. `may_start_newcomer`: see
-        DeficitRoundRobin.take.
+        message may start, else it is somewhere else by then; None: every message may. `kept`: only of
+        lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []
@@ -95,11 +96,13 @@ class TurnQueues:
             lane = self.lanes[index]
             ring = lane.ring
             rounds = ring.slow if slow else ring.quick
-            may_run = bulkheads is None or bulkheads.may_start(index)
+            keeps = bulkheads is not None and bulkheads.keeps(index)
+            may_run = bulkheads is None or (bulkheads.may_start(index) and (keeps or not kept))
             if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
-            while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=may_start_newcomer)) is not None:
+            asked = None if keeps else may_start_newcomer
+            while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=asked)) is not None:
                 if passes is None or passes(held, now):
                     lane.started += 1
                     shares.charge(index)

@@ -249,7 +249,7 @@ def _phase(place: Watched) -> str:
 
 
 def test_the_breaker_and_what_it_leaves_of_the_slots_are_shown() -> None:
-    with watched(policy(in_place=(), fair_by="uid")) as place:
+    with watched(policy(in_place=(), fair_by="uid", concurrency=4)) as place:
         assert _phase(place) == "closed"
         assert place.value("kodo_consumer_concurrency") == 4
         breaker = place.worker.engine.scheduler.throttle.breaker

@@ -186,9 +186,12 @@ def drawn(rng: Random) -> tuple[int, tuple[Bulkhead, ...]]:
 class Judge(Shop):
     """A worker in virtual time whose every moment is held against the law, worked out here from what runs."""
 
-    def __init__(self, of: Policy, **named: Any) -> None:
+    def __init__(self, of: Policy, *, reserves: bool, **named: Any) -> None:
         self.running: Counter[int] = Counter()
         super().__init__(of, **named)
+        self.reserves = reserves
+        if not reserves:
+            self.engine.scheduler.slots = None
 
     def _of(self, one: Bulkhead) -> int:
         return sum(
@@ -217,11 +220,13 @@ class Judge(Shop):
             assert not (state.ring and entitled), "a message waits, and slots are kept for it"
             kept = sum(one.least for one in bulkheads if one.lanes.levels or one.lanes.states)
             idle = self.policy.concurrency - self.running.total()
-            assert not (state.ring and idle > kept), "a message waits, and slots are free"
+            assert self.reserves or not (state.ring and idle > kept), "a message waits, and slots are free"
 
 
-def judged(seed: int) -> Judge:
-    """One run of random arrivals, durations and failures under random bulkheads."""
+def judged(seed: int, *, reserves: bool = False) -> Judge:
+    """One run of random arrivals, durations and failures under random bulkheads. `reserves`: quick messages have slots kept
+    for them as well, by the law of slot_reservation, which no minimum waits for.
+    """
     rng = Random(seed)
     total, bulkheads = drawn(rng)
     fails = rng.choice([0.0, 0.2])
@@ -236,16 +241,17 @@ def judged(seed: int) -> Judge:
         return Failed("ValueError") if rng.random() < fails else DONE
 
     of = replace(SHAPE, concurrency=total, bulkheads=bulkheads, in_place=(2_000,), fair_by=None)
-    shop = Judge(of, seconds=seconds, outcome=outcome)
+    shop = Judge(of, reserves=reserves, seconds=seconds, outcome=outcome)
     for _ in range(rng.randint(20, 200)):
         shop.comes(rng.uniform(0, 30), "u", rng.randrange(len(SHAPE.lanes)))
     shop.run(4_000)
     return shop
 
 
+@pytest.mark.parametrize("reserves", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_law_holds_at_every_moment_of_a_random_run(seed: int) -> None:
-    shop = judged(seed)
+def test_the_law_holds_at_every_moment_of_a_random_run(seed: int, reserves: bool) -> None:
+    shop = judged(seed, reserves=reserves)
     assert len(shop.started) >= 20
     assert not any(lane.ring for lane in shop.engine.lanes), "everything was handled in the end"
     assert shop.engine.check_invariants() == []
@@ -328,6 +334,7 @@ def test_hanging_retries_take_no_more_than_their_slots() -> None:
 def test_with_adaptive_concurrency_kept_slots_follow_what_there_is() -> None:
     bulkheads = (Bulkhead(RETRYING, 100), Bulkhead(OF_L2, least=2))
     bench = Bench(policy(concurrency=128, adaptive=True, bulkheads=bulkheads))
+    bench.engine.scheduler.slots = None  # its law is another one's
     bench.give(*(delivery(number) for number in range(100)), state=State.RETRYING)
     assert len(bench.take_all()) == 6, "of eight slots two are kept"
     bench.give(*(delivery(number) for number in range(200, 300)), level=L2)
@@ -340,6 +347,7 @@ def test_with_adaptive_concurrency_kept_slots_follow_what_there_is() -> None:
 
 def test_bulkheads_of_a_changed_file_count_for_the_next_start() -> None:
     bench = Bench(policy(concurrency=8))
+    bench.engine.scheduler.slots = None  # its law is another one's
     bench.give(*(delivery(number) for number in range(20)), state=State.RETRYING)
     assert bench.engine.take() is not None
     bench.engine.apply_policy(replace(bench.policy, bulkheads=(Bulkhead(RETRYING, 3),)))

@@ -70,7 +70,7 @@ def test_what_waits_in_memory_for_a_quota_starts_when_its_window_has_room() -> N
 
 def test_a_concurrency_of_a_level_passes_over_its_messages_alone() -> None:
     limit = Concurrency("u", 2, shared=False, within=LaneSet(levels=(L2,)))
-    bench = Bench(policy((L2, L1), concurrency=8, limits=(limit,)))
+    bench = Bench(policy((L2, L1), concurrency=32, limits=(limit,)))
     for level in (L2, L1):
         bench.give(*(delivery(10 * (level is L1) + number, u="a") for number in range(4)), level=level)
     taken = Counter(message.level for message in bench.take_all())
