@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,13 @@ def _may_run(sight: WorkerView) -> float:
             return min(most, float(throttle.breaker.starts))
         case _:
             return most
+
+
+def _slow_running(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    slots = sight.engine.scheduler.slots
+    running = list(slots.slow_running) if slots is not None else []
+    found = Counter((held.lane.lane.level.value, held.lane.lane.state.value) for held in running)
+    return ((place, float(found[place])) for place in ((lane.level.value, lane.state.value) for lane, _ in sight.lanes))
 
 
 def _bulkheads(amount: Callable[[BulkheadSlots], int | None]) -> Read:
@@ -93,6 +101,9 @@ RESTRAINTS: Final = (
     counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
     gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
           plain(_may_run)),
+    gauge("slow_running", "Handlers at work of slow tenants: they take no slot that quick messages need.", LANE, _slow_running),
+    gauge("headroom", "Slots that are kept just now for messages whose handlers are quick.", (),
+          plain(lambda sight: float(sight.engine.scheduler.slots.headroom) if sight.engine.scheduler.slots else None)),
     gauge("bulkhead_running", "Handlers at work for the lanes of a bulkhead: a state, a level, or LEVEL/STATE.", ("lanes",),
           _bulkheads(lambda group: group.running)),
     gauge("bulkhead_max", "Slots that the lanes of a bulkhead may take just now, where it has a maximum.", ("lanes",),

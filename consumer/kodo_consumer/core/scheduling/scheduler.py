@@ -12,6 +12,7 @@ from kodo_consumer.core.in_flight import UNSTARTED, InFlight, Stage
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy, Quota, Rate
+from kodo_consumer.core.scheduling.outage_report import OutageReport
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
@@ -44,6 +45,7 @@ class Scheduler:
     ) -> None:
         self.limits = LimiterSet(policy.limits, policy.expected_workers)
         self.slots, self.throttle = slots, throttle
+        self.outage = OutageReport(slots) if slots is not None else None
         self.recent_starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0

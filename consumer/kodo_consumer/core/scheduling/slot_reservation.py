@@ -50,31 +50,20 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 class SlotReservation:
     """The slots of one worker. Times in seconds.
 
-    `keeps_slots`: slots stay empty for quick messages though slow ones wait.
+    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `total` slots, of which `headroom` are kept
+    for quick messages; a handler is slow after `slow_after`. `slow_running`: messages whose handlers are, or whose
+    tenants' were.
     """
 
     __slots__ = (
-        "_alone_since",
-        "_backlog_since",
-        "_charged",
-        "_headroom",
-        "_last",
-        "_load",
-        "_newcomers",
-        "_next_look",
-        "_probe_wanted",
-        "_queues",
-        "_running",
-        "_slow",
-        "_slow_after",
-        "_total",
-        "keeps_slots",
+        "_alone_since", "_backlog_since", "_charged", "_last", "_load", "_newcomers", "_next_look", "_probe_wanted",
+        "_queues", "_running", "headroom", "keeps_slots", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
         self._queues = queues
         self._running: dict[InFlight, float] = {}  # oldest start first
-        self._slow: set[InFlight] = set()  # of these: of slow tenants, or at work for too long
+        self.slow_running: set[InFlight] = set()  # of these: of slow tenants, or at work for too long
         self._newcomers: set[InFlight] = set()  # of these, and not slow: of tenants of whom nothing was known
         self._charged: dict[InFlight, int] = {}  # milliseconds, of those for which more than the start was charged
         self._last: object = None  # whose message had the last slot
@@ -82,15 +71,15 @@ class SlotReservation:
         self._backlog_since = float("inf")  # quick messages wait without a break
         self._load = QuickLoad()
         self._next_look = float("-inf")
-        self._headroom = 0
+        self.headroom = 0
         self.keeps_slots = False
         self.resize(total)
 
     def resize(self, total: int) -> None:
         """So many slots from now on."""
-        self._total = total
-        self._slow_after = min(_SLOW * total, _SLOW_AT_MOST)
-        self._headroom = self._needed()
+        self.total = total
+        self.slow_after = min(_SLOW * total, _SLOW_AT_MOST)
+        self.headroom = self._needed()
 
     # ---- who may start
 
@@ -131,19 +120,19 @@ class SlotReservation:
         elif self._backlog_since > now:
             self._backlog_since = now
         if now - self._backlog_since > _BACKLOG:
-            most = min(self._fair_share(), self._total - 1)
+            most = min(self._fair_share(), self.total - 1)
         else:
-            most = self._total - self._headroom - (self._total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
-        used = len(self._slow) + len(self._newcomers)
+            most = self.total - self.headroom - (self.total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
+        used = len(self.slow_running) + len(self._newcomers)
         return used < max(1, most) or now - self._alone_since > _MINUTE
 
     def _may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
         if ring.newcomers_slow:
             return False
         self._probe_wanted = now
-        may = len(self._slow) + len(self._newcomers) < self._total - self._headroom
-        if may and ring.newcomers_slow is None and self._total > 1:
-            free = self._total - len(self._running)
+        may = len(self.slow_running) + len(self._newcomers) < self.total - self.headroom
+        if may and ring.newcomers_slow is None and self.total > 1:
+            free = self.total - len(self._running)
             may = ring.new_running < (free + ring.new_running + 1) // 2
         may = may or now - self._alone_since > _MINUTE
         self.keeps_slots |= not may
@@ -158,7 +147,7 @@ class SlotReservation:
                 weight = lane.lane.weight or 0.001
                 every += weight
                 slow += weight * ring.slow.count / waiting
-        return self._total * slow / every
+        return self.total * slow / every
 
     # ---- what runs
 
@@ -166,7 +155,7 @@ class SlotReservation:
         self._running[held] = now
         queue = held.queue
         if slow:
-            self._slow.add(held)
+            self.slow_running.add(held)
         elif queue.slow is None:
             self._newcomers.add(held)
             held.lane.ring.new_running += 1
@@ -180,41 +169,41 @@ class SlotReservation:
         if lasted > _COST:
             self._charge(held, int(lasted * 1000))
             self._charged.pop(held, None)
-        if held in self._slow:
-            self._slow.discard(held)
+        if held in self.slow_running:
+            self.slow_running.discard(held)
         elif held in self._newcomers:
             self._is_no_newcomer(held)
         else:
             self._load.ended(lasted)
-        if lasted >= self._slow_after:
+        if lasted >= self.slow_after:
             self._becomes_slow(held)
         elif queue.slow is not False or queue.relapses:
             self._ended_quickly(held)
 
     def _look(self, now: float) -> None:
         self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
-        slow_after = self._slow_after
+        slow_after = self.slow_after
         for held, started in self._running.items():
             lasted = now - started
             if lasted <= _COST:
                 break
             self._charge(held, int(lasted * 1000))
-            if lasted >= slow_after and held not in self._slow:
+            if lasted >= slow_after and held not in self.slow_running:
                 if held in self._newcomers:
                     self._is_no_newcomer(held)
-                self._slow.add(held)
+                self.slow_running.add(held)
                 self._becomes_slow(held)
         if self._load.measure(now):
-            self._headroom = self._needed()
+            self.headroom = self._needed()
 
     def _needed(self) -> int:
-        return self._load.slots_needed(self._total) if self._total > 1 else 0
+        return self._load.slots_needed(self.total) if self.total > 1 else 0
 
     def _charge(self, held: InFlight, lasted: int) -> None:
         more = lasted - self._charged.get(held, START_COST)
         if more > 0:
             queues = self._queues
-            (queues.slow if held in self._slow else queues.quick).charge_time(held.lane.lane.index, more)
+            (queues.slow if held in self.slow_running else queues.quick).charge_time(held.lane.lane.index, more)
             held.lane.ring.charge(held.queue, more)
             self._charged[held] = lasted
 
