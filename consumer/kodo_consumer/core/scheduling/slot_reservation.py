@@ -50,9 +50,9 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 class SlotReservation:
     """The slots of one worker. Times in seconds.
 
-    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `total` slots, of which `headroom` are kept
-    for quick messages; a handler is slow after `slow_after`. `slow_running`: messages whose handlers are, or whose
-    tenants' were.
+    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `headroom`: of the `total` slots, those
+    that are kept for quick messages. `slow_after`: a handler is slow from then on. `slow_running`: messages whose
+    handlers are, or whose tenants' were.
     """
 
     __slots__ = (

@@ -31,7 +31,7 @@ def _outage(customers: int = 50, place: tuple[Level, State] = RETRYING, **change
 
 MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     "no head-room": (SlotReservation, "_needed", lambda _self: 0, _outage()),
-    "head-room of every slot": (SlotReservation, "_needed", lambda self: self._total - 1, _outage()),
+    "head-room of every slot": (SlotReservation, "_needed", lambda self: self.total - 1, _outage()),
     "head-room of one slot whatever the load": (QuickLoad, "slots_needed", lambda _self, _total: 1, _outage()),
     "a load that is never measured": (QuickLoad, "ended", lambda _self, _lasted: None, _outage()),
     "ten times the slots needed": (quick_load, "_WAIT", 0.001, _outage()),
@@ -40,7 +40,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     "no share while quick ones wait": (
         SlotReservation,
         "_fair_share",
-        lambda self: float(self._total),
+        lambda self: float(self.total),
         lambda: law.test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight((100, 5, 5, 5), 1.0),
     ),
     "no share where both flood": (
