@@ -69,7 +69,7 @@ class WaitingGroups:
         self._group(lane, message, due).add(message.publish_time, due, self._now)
 
     def _group(self, lane: WaitingLane, message: DeadLetter, due: int) -> _Tally:
-        cause, tenant = message.reason or NO_CAUSE, message.tenant
+        cause, tenant = message.cause or NO_CAUSE, message.tenant
         key = self._key(lane, cause, tenant, due)
         if key not in self._groups and len(self._groups) >= MOST_GROUPS:
             key = self._key(lane, OTHERS, OTHERS, due)
