@@ -168,7 +168,10 @@ class _Rounds(Generic[T]):
     def remove(self, queue: TenantQueue[T]) -> None:
         """Takes the queue out, wherever it stands."""
         self.count -= 1
-        next(bucket for bucket in (self.current, self._next, *self._later.values()) if queue in bucket).remove(queue)
+        bucket = next(one for one in (self.current, self._next, *self._later.values()) if queue in one)
+        bucket.remove(queue)
+        if not bucket:
+            self._later = {turn: one for turn, one in self._later.items() if one}
         self._advance()
 
     def end_turn(self, *, forfeit: bool = False) -> None:
@@ -204,7 +207,7 @@ class _Rounds(Generic[T]):
             self._later.setdefault(self.round + rounds, deque()).append(queue)
 
     def _advance(self) -> None:
-        if self.current:
+        if self.current or not self.count:
             return
         later = self._later
         self.round += 1

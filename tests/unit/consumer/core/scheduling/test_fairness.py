@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
+from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue, TenantQueue
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 
@@ -156,3 +157,47 @@ def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
         ring.push("a", number)
     assert (ring.sample("a", 3), ring.sample("a", 9), ring.sample("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])
     assert len(ring) == 5
+
+
+def _is_whole(ring: DeficitRoundRobin[int]) -> None:
+    for rounds, slow in ((ring.quick, False), (ring.slow, True)):
+        listed = list(rounds)
+        assert len(listed) == rounds.count
+        assert bool(rounds.current) == bool(listed), "somebody has the turn where anybody waits"
+        assert all(queue.listed and queue.in_slow is slow for queue in listed)
+    assert len(ring) == len(list(ring)) == sum(count for _, count in ring.sizes())
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=300)
+def test_whatever_happens_to_a_ring_everybody_who_waits_has_a_turn_in_it(seed: int) -> None:
+    rng, ring = Random(seed), DeficitRoundRobin[int]()
+    queues: dict[str, TenantQueue[int]] = {}
+    for number in range(200):
+        tenant, queue = (one := rng.choice("abcde")), queues.get(one)
+        match rng.randrange(10):
+            case 0 | 1 | 2:
+                queues[tenant] = ring.push(tenant, number, rng.choice([1, 1, 2, 3]), first=rng.random() < 0.2)
+            case 3 | 4:
+                over = frozenset(rng.sample("abcde", rng.randrange(3)))
+                may = rng.choice([None, lambda *_: False, lambda *_: True])
+                ring.take(over, slow=rng.random() < 0.5, may_start_newcomer=may)
+            case 5 if queue is not None:
+                ring.charge(queue, rng.choice([1, 15, 200, 3_000]))
+            case 6 if queue is not None:
+                queue.slow = True
+                ring.remember(queue)
+            case 7 if queue is not None and queue.slow:
+                queue.slow = False
+                ring.recovered(queue)
+            case 8:
+                ring.take_excess(tenant, 1)
+                ring.reweigh({tenant: 2})
+            case 9 if rng.random() < 0.1:
+                ring.clear()
+        ring.newcomers_slow = rng.choice([None, True, False])
+        _is_whole(ring)
+    for slow in (False, True, False, True):
+        while ring.take(slow=slow) is not None:
+            _is_whole(ring)
+    assert len(ring) == 0
