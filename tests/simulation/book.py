@@ -183,7 +183,8 @@ class Book:
         work.started += 1
         work.running, work.began = True, self.world.now
         self.world.opening.started(process, lane, message.tenant)
-        return work.case.run(self.world, lane)
+        seconds, outcome = work.case.run(self.world, lane)
+        return self.world.opening.seconds(seconds), outcome
 
     def _in_order(self, process: Process, lane: int, work: Work) -> None:
         """I6: within a key (or partition) nothing starts before what came earlier is finished with, or parked: where a dead

@@ -13,7 +13,7 @@ from kodo_consumer.core.in_flight import BatchEntry, LaneState
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.outcomes import OtherSubscription
 from kodo_consumer.core.publishing import PendingPublishes
-from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
+from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue, _Rounds
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
 from kodo_consumer.core.state_machine import Acknowledge, Rule
 
@@ -39,9 +39,9 @@ def _lost_is_stored(right: Made) -> Made:
 
 
 def _one_more(right: Made) -> Made:
-    def init(self: Any, weights: list[int]) -> None:
+    def init(self: Any, weights: list[int], *given: Any) -> None:
         heaviest = max(range(len(weights)), key=lambda index: weights[index])
-        right(self, [weight + (index == heaviest) for index, weight in enumerate(weights)])
+        right(self, [weight + (index == heaviest) for index, weight in enumerate(weights)], *given)
 
     return init
 
@@ -109,7 +109,7 @@ MUTANTS: dict[str, Mutant] = {
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
     "hanging sends are forgotten": (PendingPublishes, "restart", _forgets_to_send),
-    "what is released stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
+    "what is released stays in the books": (LaneState, "unstarted", lambda _: lambda *_given: []),
     "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
     "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: BatchEntry(key)),
     "a failure counts twice": (
@@ -124,9 +124,7 @@ MUTANTS: dict[str, Mutant] = {
     "hops are not counted": (state_machine, "_move", _hops_stand_still),
     "dead letters are dropped": (state_machine, "_dead_letter", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),
     "a weight is off by one": (StartTimeFairQueue, "__init__", _one_more),
-    "tenants have no turns": (DeficitRoundRobin, "push", lambda right: lambda self, tenant, *given, **named: (
-        right(self, tenant * 0, *given, **named)
-    )),
+    "tenants have no turns": (_Rounds, "end_turn", lambda _: lambda self, **_named: setattr(self.current[0], "used", 0)),
     "due times are not heeded": (message_flow, "check_before_queueing", lambda right: lambda held, policy, wall: (
         right(held, policy, wall + 10**12)
     )),

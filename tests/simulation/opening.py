@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.scheduling.fairness import START_COST
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -42,10 +43,12 @@ class Opening:
         self._over = False
 
     def policy(self, policy: Policy) -> Policy:
-        """In a full opening all fits into the worker; and turns of tenants are told from the rule of free slots."""
-        if not self.full:
-            return policy
-        return replace(policy, lookahead_messages=5_000, concurrency=1 if policy.fair_by else policy.concurrency)
+        """In a full opening all fits into the worker; and with one slot no slot is kept for anybody."""
+        return replace(policy, lookahead_messages=5_000, concurrency=1) if self.full else policy
+
+    def seconds(self, drawn: float) -> float:
+        """How long a handler takes: while starts are judged, no longer than a start costs."""
+        return drawn if self._over or not self.full else min(drawn, START_COST / 1000)
 
     def begin(self) -> None:
         """The first processes and messages."""
