@@ -23,7 +23,7 @@ SETTINGS = (
 )
 
 
-class _Bank:
+class Bank:
     """A handler's dependency: first calls of slow tenants fail, retries of them hang until it is over."""
 
     def __init__(self) -> None:
@@ -51,24 +51,28 @@ class _Bank:
             self.hanging -= 1
             self.recovered += 1
 
+    def handler(self, kind: str) -> Any:
+        """A handler that calls it, on `threads` or on an `event loop`."""
+
+        def blocking(message: Message) -> None:
+            if self.begin(message):
+                self.over.wait()
+                self.end()
+
+        async def waiting(message: Message) -> None:
+            if self.begin(message):
+                await asyncio.to_thread(self.over.wait)
+                self.end()
+
+        return blocking if kind == "threads" else waiting
+
 
 @pytest.mark.parametrize("kind", ["threads", "event loop"])
 def test_hanging_retries_take_no_more_than_their_slots(broker: Broker, tenant: str, tmp_path: Path, kind: str) -> None:
-    setting, bank = Setting(broker, tenant, tmp_path), _Bank()
+    setting, bank = Setting(broker, tenant, tmp_path), Bank()
     setting.declare(SETTINGS)
 
-    def blocking(message: Message) -> None:
-        if bank.begin(message):
-            bank.over.wait()
-            bank.end()
-
-    async def waiting(message: Message) -> None:
-        if bank.begin(message):
-            await asyncio.to_thread(bank.over.wait)
-            bank.end()
-
-    handler: Any = blocking if kind == "threads" else waiting
-    with setting.producer() as producer, setting.worker(handler) as consumer:
+    with setting.producer() as producer, setting.worker(bank.handler(kind)) as consumer:
         try:
             for number in range(SLOW):
                 producer.post(b"x", properties={"uid": f"slow{number}"})

@@ -1,4 +1,4 @@
-"""Load of quick handlers, and the slots it needs by Erlang's formula. No I/O, the clock is passed in."""
+"""Load of quick handlers, the slots it needs by Erlang's formula, and backlogs. No I/O, the clock is passed in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ _RISE: Final = 0.5  # part of the difference to the load measured that counts at
 _FALL: Final = 0.1  # and when it falls
 _WAIT: Final = 0.05  # seconds that a quick message may wait for a slot
 _LATE: Final = 0.01  # part of the messages that may wait for longer
+_BACKLOG: Final = 0.1  # seconds without a break in which quick messages wait, and with them more than the head-room
+_LASTING: Final = 1.0  # the same, and those who wait need more than the head-room for certain
 
 
 class QuickLoad:
@@ -43,6 +45,36 @@ class QuickLoad:
     def slots_needed(self, total: int) -> int:
         """Slots that the load needs, of so many."""
         return slots_needed(self._load, self._duration, total)
+
+
+class QuickBacklog:
+    """Quick messages that wait without a break. Times in seconds.
+
+    The fair share of slow tenants is the least there was since it began: when most of those who waited are through, the
+    few that are left are not all who need slots, and slow ones would keep what they took from them for a whole handler.
+    """
+
+    __slots__ = ("_least_share", "_since")
+
+    def __init__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """No quick message waits, or not for a slot."""
+        self._since = self._least_share = float("inf")
+
+    def goes_on(self, now: float) -> None:
+        """Some wait."""
+        self._since = min(self._since, now)
+
+    def counts(self, now: float) -> bool:
+        """True if it is long enough to say that slots are short."""
+        return now - self._since > _BACKLOG
+
+    def most_for_slow(self, share: float, headroom: int, total: int, now: float) -> float:
+        """Slots that slow tenants may use meanwhile, whose fair share of `total` is `share` at the moment."""
+        self._least_share = min(self._least_share, share)
+        return min(self._least_share, total - (1 if now - self._since > _LASTING else headroom))
 
 
 def slots_needed(load: float, duration: float, total: int) -> int:

@@ -9,7 +9,8 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two.
 - Slow ones start while they have fewer slots than all but the head-room, at least one. Where quick ones have waited
   without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
-  lanes, and in a lane by tenants.
+  lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a
+  burst of quick messages is over by then.
 - A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together may not
   touch the head-room. A lane that has not shown a newcomer yet gives them half of the free slots, and a lane whose
   last newcomer was slow treats further ones as slow: two hundred customers whose messages hang and who come at once
@@ -23,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.scheduling.fairness import START_COST
-from kodo_consumer.core.scheduling.quick_load import QuickLoad
+from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,6 @@ _SLOW_AT_MOST: Final = 0.4
 _LOOK: Final = 0.01  # seconds between two looks at what runs
 _MANY: Final = 64  # handlers at work, from which the looks are rarer
 _MINUTE: Final = 60.0
-_BACKLOG: Final = 0.1  # seconds without a break in which quick messages wait, and with them more than the head-room
 _PROBE_FROM: Final = 4  # slots, from which one is for newcomers
 _PROBE_FOR: Final = 10.0  # seconds after one came
 _DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
@@ -56,7 +56,7 @@ class SlotReservation:
     """
 
     __slots__ = (
-        "_alone_since", "_backlog_since", "_charged", "_last", "_load", "_newcomers", "_next_look", "_probe_wanted",
+        "_alone_since", "_backlog", "_charged", "_last", "_load", "_newcomers", "_next_look", "_probe_wanted",
         "_queues", "_running", "headroom", "keeps_slots", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
@@ -68,7 +68,7 @@ class SlotReservation:
         self._charged: dict[InFlight, int] = {}  # milliseconds, of those for which more than the start was charged
         self._last: object = None  # whose message had the last slot
         self._alone_since = self._probe_wanted = float("-inf")
-        self._backlog_since = float("inf")  # quick messages wait without a break
+        self._backlog = QuickBacklog()
         self._load = QuickLoad()
         self._next_look = float("-inf")
         self.headroom = 0
@@ -96,7 +96,7 @@ class SlotReservation:
         if held is None:
             held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
         if held is None:
-            self._backlog_since = float("inf")  # what waits there is kept by something else
+            self._backlog.end()  # what waits there is kept by something else
             if queues.slow.waiting:  # where newcomers may have gone just now
                 held = self._take_slow(passing_over, now, passes)
                 slow = held is not None
@@ -115,12 +115,12 @@ class SlotReservation:
         return self._queues.next(passing_over, now, passes, slow=True, kept=True)
 
     def _may_start_slow(self, now: float) -> bool:
-        if not self._queues.quick.waiting:
-            self._backlog_since = float("inf")
-        elif self._backlog_since > now:
-            self._backlog_since = now
-        if now - self._backlog_since > _BACKLOG:
-            most = min(self._fair_share(), self.total - 1)
+        if self._queues.quick.waiting:
+            self._backlog.goes_on(now)
+        else:
+            self._backlog.end()
+        if self._backlog.counts(now):
+            most = self._backlog.most_for_slow(self._fair_share(), self.headroom, self.total, now)
         else:
             most = self.total - self.headroom - (self.total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
         used = len(self.slow_running) + len(self._newcomers)
@@ -232,5 +232,6 @@ class SlotReservation:
                 queue.doubt = 0
         elif queue.slow is None or queue.doubt <= 0:
             queue.slow, queue.doubt = False, 0
-            ring.recovered(queue)
-            self._queues.recovered(held.lane)
+            if queue.in_slow:
+                ring.recovered(queue)
+                self._queues.recovered(held.lane)

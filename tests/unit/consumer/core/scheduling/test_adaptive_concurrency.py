@@ -81,9 +81,9 @@ def test_slots_kept_for_others_are_a_part_of_what_there_is() -> None:
     shop = _shop(lambda _: 0.1, fair_by="u")
     slots = shop.engine.scheduler.slots
     assert slots is not None
-    assert slots._total == 8
+    assert slots.total == 8
     shop.run(3)
-    assert slots._total == _limit(shop)
+    assert slots.total == _limit(shop)
 
 
 def test_it_never_falls_below_one() -> None:

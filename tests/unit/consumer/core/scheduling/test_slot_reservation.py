@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.quick_load import slots_needed
+from kodo_consumer.core.scheduling.quick_load import QuickBacklog, slots_needed
 
 from benchmarks.consumer.outage import PLACES, Case, outage
 from tests.unit.consumer.making import L1, policy
@@ -54,6 +54,37 @@ def test_slow_customers_delay_nobody_else_in_whatever_state_they_are(
 @pytest.mark.parametrize("place", PLACES[1:])
 def test_without_fair_by_a_slow_lane_delays_no_other(place: tuple[Level, State]) -> None:
     _keeps_the_promise(Case(50, place, 30.0, fair_by=None, weights=(100, 5, 5, 5)))
+
+
+def test_after_a_burst_of_quick_messages_slow_ones_of_their_lane_do_not_have_what_the_quick_ones_need() -> None:
+    """The few that wait when most are through are not all who need slots."""
+    customers = [f"slow{number}" for number in range(50)]
+    shop = Shop(_policy(), lambda message: 8.0 if message.tenant in customers else 0.0112)  # 1.1 slots of load
+    shop.trickle([f"quick{number}" for number in range(50)], each=0.5, until=60)
+    _floods(shop, *customers, messages=20, at=5.0)
+    for number in range(40):
+        shop.comes(20.0, f"quick{number}")
+    shop.run(60)
+    assert len(shop.waits("quick", 20.0)) > 4_000
+    assert shop.waits("quick", 21.0)[-1] <= 0.2
+    slow = sum(shop.busy[name] for name in customers)
+    assert slow in {13, 14}, "as before: one slot more would leave the quick ones less than they need"
+
+
+def test_a_share_goes_before_the_head_room_when_a_backlog_lasts_and_is_the_least_there_was() -> None:
+    backlog = QuickBacklog()
+    backlog.goes_on(5.0)
+    backlog.goes_on(5.1)
+    assert not backlog.counts(5.1)
+    assert backlog.counts(5.11), "since it began"
+    assert backlog.most_for_slow(15.5, 2, 16, 5.2) == 14
+    assert backlog.most_for_slow(15.5, 2, 16, 6.1) == 15
+    assert backlog.most_for_slow(3.0, 2, 16, 6.2) == 3.0
+    assert backlog.most_for_slow(15.5, 2, 16, 6.3) == 3.0
+    backlog.end()
+    assert not backlog.counts(7.0)
+    backlog.goes_on(7.0)
+    assert backlog.most_for_slow(15.5, 2, 16, 8.1) == 15
 
 
 @pytest.mark.parametrize("slots", [4, 8, 32, 100])

@@ -9,7 +9,7 @@ import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.scheduling import quick_load, slot_reservation
 from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
-from kodo_consumer.core.scheduling.quick_load import QuickLoad
+from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
 from benchmarks.consumer.outage import Case, outage
@@ -44,8 +44,26 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
         lambda: law.test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight((100, 5, 5, 5), 1.0),
     ),
     "no share where both flood": (
-        slot_reservation,
+        quick_load,
         "_BACKLOG",
+        1e9,
+        lambda: law.test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight((20, 80, 15, 5), 12.8),
+    ),
+    "a share of the moment": (
+        QuickBacklog,
+        "most_for_slow",
+        lambda _self, share, _headroom, total, _now: min(share, total - 1),
+        law.test_after_a_burst_of_quick_messages_slow_ones_of_their_lane_do_not_have_what_the_quick_ones_need,
+    ),
+    "a share that goes before the head-room at once": (
+        quick_load,
+        "_LASTING",
+        0.0,
+        law.test_a_share_goes_before_the_head_room_when_a_backlog_lasts_and_is_the_least_there_was,
+    ),
+    "a share that never goes before the head-room": (
+        quick_load,
+        "_LASTING",
         1e9,
         lambda: law.test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight((20, 80, 15, 5), 12.8),
     ),
