@@ -60,7 +60,8 @@ class Engine:
         self.context, self._clock = EngineContext(policy, observer=observer), clock
         self.lookahead = LookaheadBudget(policy)
         queues = TurnQueues(policy, self.lanes)
-        slots = SlotReservation(policy.concurrency, queues) if policy.fair_by or len(self.lanes) > 1 else None
+        several = policy.reserves_slots and (policy.fair_by or len(self.lanes) > 1)
+        slots = SlotReservation(policy.concurrency, queues) if several else None
         throttle = ConcurrencyControl(self.context, slots, self.timers.set)
         self.scheduler = Scheduler(policy, queues, clock, self.timers.set, slots, throttle)
         self.gap_monitor = GapMonitor.of(policy, clock.wall(), self.counts)

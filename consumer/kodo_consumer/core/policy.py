@@ -198,6 +198,7 @@ class Policy:
     horizon: int = 0
     handler_timeout: int = 30_000
     concurrency: int = 32
+    reserves_slots: bool = True  # for quick messages: where the time of a handler is known message by message
     adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
     bulkheads: tuple[Bulkhead, ...] = ()
     limits: tuple[Limit, ...] = ()

@@ -119,7 +119,13 @@ class HandlerSpec:
                 timeout = MAX_CRASHES * (policy.handler_timeout + _RESTART)
             declared = self.processes if policy.adaptive else policy.concurrency
             bulkheads = in_proportion(policy.bulkheads, self.processes, declared)
-            return replace(policy, concurrency=self.processes, bulkheads=bulkheads, handler_timeout=timeout)
+            return replace(
+                policy,
+                concurrency=self.processes,
+                bulkheads=bulkheads,
+                handler_timeout=timeout,
+                reserves_slots=False,
+            )
         if self.batching:
             if 2 * self.batching.wait * 1000 > policy.handler_timeout:
                 detail = (
@@ -128,7 +134,7 @@ class HandlerSpec:
                 raise KodoctlError(error("K754", "invalid batch settings", detail))
             most = self.batching.most
             bulkheads = in_proportion(policy.bulkheads, most, 1)
-            return replace(policy, concurrency=policy.concurrency * most, bulkheads=bulkheads)
+            return replace(policy, concurrency=policy.concurrency * most, bulkheads=bulkheads, reserves_slots=False)
         return policy
 
     def runner(

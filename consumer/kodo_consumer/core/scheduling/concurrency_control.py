@@ -54,7 +54,7 @@ class ConcurrencyControl:
             self._context.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = is_systemic(outcome)
-            if self._slots is not None and self._slots.keeps_slots:
+            if self._slots is not None and self._slots.slow_wait:
                 running = self.adaptive.limit  # the slots that are kept free are needed as well
             if self.adaptive.ended(now - started, running, now, bad=bad):
                 more = True

@@ -19,8 +19,9 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 START_COST: Final = 10
 """Milliseconds of slot time that a start costs at least: below it, the worker's own work outweighs the handler's."""
-_MAX_IDLE_TENANTS: Final = 1_024
-_MAX_TENANTS: Final = 10_000  # of which slow ones are remembered without messages
+MAX_TENANTS: Final = 10_000
+"""Tenants that are remembered while they have no messages, for each lane."""
+_LOOKS: Final = 16  # at tenants, for one that may be forgotten
 _BEHIND_ALL: Final = 1 << 256
 
 
@@ -119,7 +120,7 @@ class TenantQueue(Generic[T]):
     """
 
     __slots__ = (
-        "doubt", "eligible", "first", "in_slow", "listed", "others", "relapses", "slow", "tenant", "used",
+        "doubt", "eligible", "first", "in_slow", "is_recent", "listed", "others", "relapses", "slow", "tenant", "used",
         "weight",
     )  # fmt: skip
 
@@ -133,6 +134,7 @@ class TenantQueue(Generic[T]):
         self.doubt = self.relapses = 0
         self.listed = False
         self.in_slow = False  # listed among the slow ones
+        self.is_recent = False  # it had more messages lately than its first
         self.others: deque[T] | None = None
 
     def __len__(self) -> int:
@@ -146,8 +148,8 @@ class _Rounds(Generic[T]):
 
     __slots__ = ("_later", "_next", "count", "current", "round")
 
-    def __init__(self) -> None:
-        self.round = 0
+    def __init__(self, first: int = 0) -> None:
+        self.round = first
         self.count = 0  # queues listed
         self.current: deque[TenantQueue[T]] = deque()
         self._next: deque[TenantQueue[T]] = deque()
@@ -165,6 +167,12 @@ class _Rounds(Generic[T]):
         else:
             self._put(queue, queue.eligible - self.round)
 
+    def add_first(self, queue: TenantQueue[T]) -> None:
+        """Before all others, with a new turn: what was left of its last one is gone, and so are its debts."""
+        queue.used = 0
+        self.count += 1
+        self.current.appendleft(queue)
+
     def remove(self, queue: TenantQueue[T]) -> None:
         """Takes the queue out, wherever it stands."""
         self.count -= 1
@@ -174,10 +182,10 @@ class _Rounds(Generic[T]):
             self._later = {turn: one for turn, one in self._later.items() if one}
         self._advance()
 
-    def end_turn(self, *, forfeit: bool = False) -> None:
-        """The first queue's turn is over. `forfeit`: with what is left of it."""
+    def end_turn(self) -> None:
+        """The first queue's turn is over."""
         queue = self.current[0]
-        rounds, queue.used = (1, 0) if forfeit else divmod(queue.used, START_COST * queue.weight)
+        rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
         if self.count == 1:
             self.round += 1
             queue.used = 0
@@ -259,7 +267,10 @@ class DeficitRoundRobin(Generic[T]):
         """
         queue = self._queues.get(tenant)
         if queue is None:
-            queue = self._queues[tenant] = TenantQueue(tenant, weight)
+            queue = TenantQueue(tenant, weight)
+            self.remember(queue)
+        else:
+            queue.is_recent = True
         self._size += 1
         if not queue.listed:
             queue.first = item
@@ -281,7 +292,7 @@ class DeficitRoundRobin(Generic[T]):
         for queue in list(self._listed()):
             queue.listed, queue.others = False, None
             del queue.first
-        self.quick, self.slow, self._size = _Rounds(), _Rounds(), 0
+        self.quick, self.slow, self._size = _Rounds(self.quick.round), _Rounds(self.slow.round), 0
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
         """Turns of the tenants from now on; those that are not named have one."""
@@ -323,15 +334,29 @@ class DeficitRoundRobin(Generic[T]):
         handler of any tenant has ended yet they wait.
         """
         rounds = self.slow if slow else self.quick
-        passed = 0
-        while passed < rounds.count:
+        if passing_over:
+            passed = [queue for queue in rounds if queue.tenant in passing_over]
+            for queue in passed:
+                rounds.remove(queue)
+            try:
+                return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
+            finally:
+                for queue in reversed(passed):
+                    rounds.add_first(queue)
+        return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
+
+    def _take(
+        self,
+        rounds: _Rounds[T],
+        now: float,
+        *,
+        slow: bool,
+        may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None,
+    ) -> T | None:
+        while rounds.count:
             queue = rounds.current[0]
             if queue.used >= START_COST * queue.weight and rounds.count > 1:
                 rounds.end_turn()
-                continue
-            if passing_over and queue.tenant in passing_over:
-                rounds.end_turn(forfeit=True)
-                passed += 1
             elif (
                 slow
                 or queue.slow is False
@@ -350,8 +375,21 @@ class DeficitRoundRobin(Generic[T]):
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """A tenant that is slow is known as such when it comes again, even if it was forgotten since its handler started."""
-        self._queues.setdefault(queue.tenant, queue)
+        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started. Of
+        many tenants one that has had no messages for long is forgotten.
+        """
+        queues = self._queues
+        if queue.tenant in queues:
+            return
+        queues[queue.tenant] = queue
+        if len(queues) <= MAX_TENANTS:
+            return
+        for look, (tenant, other) in enumerate(list(islice(queues.items(), _LOOKS)), 1):
+            del queues[tenant]
+            if not other.listed and (look == _LOOKS or not other.is_recent):
+                break
+            other.is_recent = False
+            queues[tenant] = other  # behind all others
 
     def recovered(self, queue: TenantQueue[T]) -> None:
         """A tenant that was slow is so no more: its items wait among the others'."""
@@ -379,6 +417,4 @@ class DeficitRoundRobin(Generic[T]):
         queue.listed = False
         del queue.first
         queue.others = None
-        if len(self._queues) > (_MAX_TENANTS if queue.slow else _MAX_IDLE_TENANTS):
-            del self._queues[queue.tenant]
         return item

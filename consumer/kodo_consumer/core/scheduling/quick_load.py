@@ -11,6 +11,7 @@ _FALL: Final = 0.1  # and when it falls
 _WAIT: Final = 0.05  # seconds that a quick message may wait for a slot
 _LATE: Final = 0.01  # part of the messages that may wait for longer
 _BACKLOG: Final = 0.1  # seconds without a break in which quick messages wait, and with them more than the head-room
+_MOST_OWED: Final = 1_000  # milliseconds of slot time
 _LASTING: Final = 1.0  # the same, and those who wait need more than the head-room for certain
 
 
@@ -54,10 +55,26 @@ class QuickBacklog:
     few that are left are not all who need slots, and slow ones would keep what they took from them for a whole handler.
     """
 
-    __slots__ = ("_least_share", "_since")
+    __slots__ = ("_least_share", "_owed", "_since", "part")
 
     def __init__(self) -> None:
+        self.part = 0.0  # of the slot time that is the slow tenants' fair share, while both wait
+        self._owed = 0.0
         self.end()
+
+    @property
+    def slow_first(self) -> bool:
+        """True if slow tenants have had no more than their part of the slot time since both wait."""
+        return self._owed <= 0
+
+    def charge(self, milliseconds: int, *, slow: bool) -> None:
+        """So much slot time was used while both wait."""
+        owed = self._owed + milliseconds * (1 - self.part if slow else -self.part)
+        self._owed = max(-_MOST_OWED, min(_MOST_OWED, owed))
+
+    def settle(self) -> None:
+        """One of both has no messages that wait: nobody owes anything."""
+        self._owed = 0.0
 
     def end(self) -> None:
         """No quick message waits, or not for a slot."""

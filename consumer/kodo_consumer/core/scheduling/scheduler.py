@@ -203,7 +203,7 @@ class Scheduler:
     @property
     def any_shut(self) -> bool:
         """True if messages wait at a limiter, or for a slot that is kept for others."""
-        return bool(self._shut) or (self.slots is not None and self.slots.keeps_slots)
+        return bool(self._shut) or (self.slots is not None and self.slots.any_waiting)
 
     @property
     def limited(self) -> int:
@@ -213,7 +213,7 @@ class Scheduler:
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         if self.slots is not None:
-            self.queues.version += self.slots.keeps_slots  # the reserve is not for ever
+            self.queues.version += self.slots.any_waiting  # what is kept free changes with time
         for limiter in [limiter for limiter in self._shut if limiter.free(now)]:
             self.let_through(limiter, now)
 

@@ -11,12 +11,15 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
   lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a
   burst of quick messages is over by then.
-- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together may not
+- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together do not
   touch the head-room. A lane that has not shown a newcomer yet gives them half of the free slots, and a lane whose
   last newcomer was slow treats further ones as slow: two hundred customers whose messages hang and who come at once
   are not tried one by one in every slot.
 - When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
-- None of it holds for a tenant that was alone for a minute: a reserve for nobody would be waste.
+  One at a time may touch it: it has to be tried.
+- While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start first
+  who have had less than their part of the slot time.
+- None of it holds for a tenant that had every slot for a minute: a reserve for nobody would be waste.
 """
 
 from __future__ import annotations
@@ -50,14 +53,13 @@ _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
 class SlotReservation:
     """The slots of one worker. Times in seconds.
 
-    `keeps_slots`: slots stay empty for quick messages though slow ones wait. `headroom`: of the `total` slots, those
-    that are kept for quick messages. `slow_after`: a handler is slow from then on. `slow_running`: messages whose
-    handlers are, or whose tenants' were.
+    `headroom`: of the `total` slots, those that are kept for quick messages. `slow_after`: a handler is slow from then
+    on. `slow_running`: messages whose handlers are, or whose tenants' were.
     """
 
     __slots__ = (
         "_alone_since", "_backlog", "_charged", "_last", "_load", "_newcomers", "_next_look", "_probe_wanted",
-        "_queues", "_running", "headroom", "keeps_slots", "slow_after", "slow_running", "total",
+        "_queues", "_running", "headroom", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
@@ -72,7 +74,6 @@ class SlotReservation:
         self._load = QuickLoad()
         self._next_look = float("-inf")
         self.headroom = 0
-        self.keeps_slots = False
         self.resize(total)
 
     def resize(self, total: int) -> None:
@@ -90,8 +91,11 @@ class SlotReservation:
         if now >= self._next_look:
             self._look(now)
         queues = self._queues
-        self.keeps_slots = False
-        held = self._take_slow(passing_over, now, passes) if queues.slow.waiting else None
+        held = None
+        if not (queues.slow.waiting and queues.quick.waiting):
+            self._backlog.settle()
+        if queues.slow.waiting and self._backlog.slow_first:
+            held = self._take_slow(passing_over, now, passes)
         slow = held is not None
         if held is None:
             held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
@@ -104,12 +108,21 @@ class SlotReservation:
             self._started(held, now, slow=slow)
         return held
 
+    @property
+    def any_waiting(self) -> bool:
+        """True if messages wait, whatever for."""
+        return bool(self._queues.slow.waiting or self._queues.quick.waiting)
+
+    @property
+    def slow_wait(self) -> bool:
+        """True if messages of slow tenants wait."""
+        return bool(self._queues.slow.waiting)
+
     def _take_slow(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
         if self._may_start_slow(now):
             return self._queues.next(passing_over, now, passes, slow=True)
-        self.keeps_slots = True
         if not self._queues.bulkheads.groups:
             return None
         return self._queues.next(passing_over, now, passes, slow=True, kept=True)
@@ -124,7 +137,11 @@ class SlotReservation:
         else:
             most = self.total - self.headroom - (self.total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
         used = len(self.slow_running) + len(self._newcomers)
-        return used < max(1, most) or now - self._alone_since > _MINUTE
+        return used < max(1, most) or self._is_alone(now)
+
+    def _is_alone(self, now: float) -> bool:
+        """True if one tenant in one lane had every slot for a minute."""
+        return now - self._alone_since > _MINUTE and all(held.queue is self._last for held in self._running)
 
     def _may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
         if ring.newcomers_slow:
@@ -134,9 +151,8 @@ class SlotReservation:
         if may and ring.newcomers_slow is None and self.total > 1:
             free = self.total - len(self._running)
             may = ring.new_running < (free + ring.new_running + 1) // 2
-        may = may or now - self._alone_since > _MINUTE
-        self.keeps_slots |= not may
-        return may
+        only_one = self.total > 1 and not self._newcomers  # it has to be tried
+        return may or only_one or self._is_alone(now)
 
     def _fair_share(self) -> float:
         slow = every = 0.0
@@ -147,7 +163,7 @@ class SlotReservation:
                 weight = lane.lane.weight or 0.001
                 every += weight
                 slow += weight * ring.slow.count / waiting
-        return self.total * slow / every
+        return self.total * slow / every if every else 0.0
 
     # ---- what runs
 
@@ -159,6 +175,7 @@ class SlotReservation:
         elif queue.slow is None:
             self._newcomers.add(held)
             held.lane.ring.new_running += 1
+        self._charge_backlog(START_COST, slow=slow)
         if queue is not self._last:
             self._last, self._alone_since = queue, now
 
@@ -193,6 +210,8 @@ class SlotReservation:
                     self._is_no_newcomer(held)
                 self.slow_running.add(held)
                 self._becomes_slow(held)
+        if self._queues.slow.waiting and self._queues.quick.waiting:
+            self._backlog.part = self._fair_share() / self.total
         if self._load.measure(now):
             self.headroom = self._needed()
 
@@ -202,10 +221,15 @@ class SlotReservation:
     def _charge(self, held: InFlight, lasted: int) -> None:
         more = lasted - self._charged.get(held, START_COST)
         if more > 0:
-            queues = self._queues
-            (queues.slow if held in self.slow_running else queues.quick).charge_time(held.lane.lane.index, more)
+            queues, slow = self._queues, held in self.slow_running
+            (queues.slow if slow else queues.quick).charge_time(held.lane.lane.index, more)
             held.lane.ring.charge(held.queue, more)
             self._charged[held] = lasted
+            self._charge_backlog(more, slow=slow)
+
+    def _charge_backlog(self, milliseconds: int, *, slow: bool) -> None:
+        if self._queues.slow.waiting and self._queues.quick.waiting:
+            self._backlog.charge(milliseconds, slow=slow)
 
     def _is_no_newcomer(self, held: InFlight) -> None:
         self._newcomers.discard(held)

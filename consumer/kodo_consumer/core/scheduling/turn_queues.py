@@ -70,6 +70,7 @@ class TurnQueues:
 
     def recovered(self, lane: LaneState) -> None:
         """A tenant of the lane that was slow may be among the quick ones now."""
+        self.version += 1
         self._activate(lane)
         if not lane.ring.slow.count:
             self.slow.deactivate(lane.lane.index)
@@ -116,6 +117,8 @@ class TurnQueues:
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: the caller should ask again
+                    if not rounds.count:
+                        shares.deactivate(index)
                     return None
             if rounds.count:
                 skipped.append(index)

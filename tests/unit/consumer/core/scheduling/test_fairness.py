@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue, TenantQueue
+from kodo_consumer.core.scheduling.fairness import MAX_TENANTS, DeficitRoundRobin, StartTimeFairQueue, TenantQueue
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 
@@ -145,10 +145,12 @@ def test_an_item_may_come_first() -> None:
 
 def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
     ring: DeficitRoundRobin[int] = DeficitRoundRobin()
-    for number in range(5_000):
+    for number in range(3 * MAX_TENANTS):
         ring.push(f"t{number}", number)
-        assert ring.take() == number
-    assert len(ring._queues) <= 1_100
+        ring.push("regular", number)
+        assert {ring.take(), ring.take()} == {number}
+    assert len(ring._queues) <= MAX_TENANTS + 1
+    assert "regular" in ring._queues
 
 
 def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
@@ -201,3 +203,27 @@ def test_whatever_happens_to_a_ring_everybody_who_waits_has_a_turn_in_it(seed: i
         while ring.take(slow=slow) is not None:
             _is_whole(ring)
     assert len(ring) == 0
+
+
+def test_a_paused_tenant_keeps_nobody_whose_turn_is_rounds_away() -> None:
+    ring: DeficitRoundRobin[str] = DeficitRoundRobin()
+    ring.push("paused", "paused")
+    for _ in range(3):
+        queue = ring.push("busy", "busy")
+    ring.charge(queue, 5_000)
+    assert [ring.take({"paused"}) for _ in range(4)] == ["busy", "busy", "busy", None]
+    assert ring.take() == "paused"
+
+
+def test_after_everything_was_dropped_nobody_is_behind_a_newcomers_flood() -> None:
+    ring: DeficitRoundRobin[str] = DeficitRoundRobin()
+    for _ in range(2_000):
+        ring.push("a", "a")
+        ring.push("b", "b")
+    while ring.take() is not None:
+        pass
+    ring.clear()
+    for _ in range(100):
+        ring.push("new", "new")
+    ring.push("b", "b")
+    assert "b" in [ring.take() for _ in range(3)]

@@ -11,6 +11,7 @@ from typing import Any
 
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.scheduling.fairness import MAX_TENANTS
 
 from tests.unit.consumer.making import L1, L2, STATES, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop, jain
@@ -127,5 +128,5 @@ def test_memory_is_bounded_however_many_tenants_were_seen() -> None:
     see(50_000, 50_000)
     gc.collect()
     after = len(gc.get_objects())
-    assert len(bench.engine.lanes[0].ring._queues) <= 1_025
+    assert len(bench.engine.lanes[0].ring._queues) <= MAX_TENANTS + 1
     assert after <= 1.02 * before, "twice as many tenants leave nothing behind"

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead
 from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.scheduling.fairness import MAX_TENANTS
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, slots_needed
 
 from benchmarks.consumer.outage import PLACES, Case, outage
@@ -116,7 +118,7 @@ def test_while_quick_ones_wait_the_slow_ones_start_up_to_their_share_only() -> N
     assert sum(1 for one in shop.started if one.tenant == "slow") >= 5
 
 
-@pytest.mark.parametrize(("weights", "share"), [((50, 30, 15, 5), 6.0), ((20, 80, 15, 5), 12.8), ((100, 5, 5, 5), 1.0)])
+@pytest.mark.parametrize(("weights", "share"), [((50, 30, 15, 5), 6.0), ((20, 80, 15, 5), 12.8), ((100, 5, 5, 5), 0.8)])
 def test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight(
     weights: tuple[int, int, int, int], share: float
 ) -> None:
@@ -248,6 +250,55 @@ def test_a_slow_tenant_that_is_alone_for_a_minute_gets_every_slot() -> None:
     shop.run(100)
     assert shop.waits("quiet")[-1] <= 5.0
     assert shop.busy["slow"] <= 15, "somebody came: the reserve stands again"
+
+
+def test_one_quick_tenant_that_has_every_start_is_not_alone_while_others_hang() -> None:
+    shop = Shop(_policy(), lambda message: 300.0 if message.tenant.startswith("ill") else 0.01)
+    shop.trickle(["quick"], each=1.0, until=250)
+    for number in range(600):
+        shop.comes(5.0, f"ill{number % 60}")
+    shop.run(250)
+    assert len(shop.waits("quick")) >= 249
+    assert shop.waits("quick")[-1] <= 0.05
+
+
+@pytest.mark.parametrize("changes", [{"slots": 1}, {"slots": 32, "bulkheads": (Bulkhead(ALL_LANES, most=2),)}])
+def test_quick_ones_are_not_behind_a_slow_flood_where_no_slot_can_be_kept(changes: Any) -> None:
+    shop = Shop(_policy(**changes), _slow("slow", seconds=0.6))
+    _floods(shop, "slow", messages=200)
+    shop.trickle(["quick"], each=0.1, until=20, begin=0.05)
+    shop.run(40)
+    waits = shop.waits("quick")
+    assert len(waits) >= 190
+    assert waits[len(waits) // 2] <= 1.0
+    assert sum(1 for one in shop.started if one.tenant == "slow") >= 20
+
+
+def test_a_lane_that_was_never_seen_is_tried_though_slow_ones_have_all_but_the_head_room() -> None:
+    case = Case(1, RETRYING, 1.0)
+    shop = Shop(case.policy(), lambda message: 60.0 if message.state == "retrying" else 0.01)
+    for number in range(100):
+        shop.comes(0.0, f"ill{number}", 1, customer=f"ill{number}")
+    for number in range(300):
+        shop.comes(30.0 + number / 20, f"new{number % 9}", 0, customer=f"new{number % 9}")
+    shop.run(46)
+    waits = sorted(one.wait for one in shop.started if one.tenant.startswith("new"))
+    assert len(waits) == 300
+    assert waits[-1] <= 0.1
+
+
+def test_one_off_slow_tenants_do_not_push_out_what_is_known_of_the_regular_ones() -> None:
+    shop = Shop(_policy(), lambda message: 5.0 if message.tenant.startswith("once") else 0.01)
+    shop.trickle(QUIET, each=1.0, until=200)
+    for number in range(MAX_TENANTS // 5):
+        shop.comes(2.0 + number / 20, f"once{number}")
+    shop.run(200)
+    waits = shop.waits("quiet", begin=10)
+    assert waits[int(len(waits) * 0.99)] <= 0.05
+
+
+def test_nothing_is_reserved_where_the_time_of_a_handler_is_not_known() -> None:
+    assert Shop(_policy(reserves_slots=False)).engine.scheduler.slots is None
 
 
 def test_with_one_slot_turns_are_all_there_is() -> None:
