@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
-from kodoctl.recall.partition_lanes import check_deduplication
+from kodoctl.recall.partition_lanes import check_targets
 from kodoctl.recall.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallPlan
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
@@ -38,7 +38,7 @@ def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
     """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to
-    go, RefusedError for lanes without deduplication.
+    go, RefusedError for lanes without deduplication, or without the subscription.
     """
     family = request.family
     if not 1 <= request.limit <= MAX_LETTERS:
@@ -57,7 +57,7 @@ def prepare(
         for letter in held_letters(family, cluster):
             selection.offer(letter)
     lanes, letters, settle, summary = selection.finish()
-    check_deduplication({lane.topic for lane in lanes if not cluster.facts(lane.part).deduplicates})
+    check_targets([cluster.facts(lane.part) for lane in lanes], family.subscription)
     return RecallPlan(
         action=request.action,
         run=request.run,

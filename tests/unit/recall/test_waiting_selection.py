@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kodoctl.errors import RefusedError
 from kodoctl.protocol import properties as control
+from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.recall import recall_plan_file
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction, recall_id
+from kodoctl.recall.recall_planner import RecallRequest, prepare
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import Position
-from kodoctl.recall.waiting_lanes import with_target
+from kodoctl.recall.waiting_lanes import WaitingLane, with_target
 from tests.unit.recall.making import NOW, letter
 from tests.unit.recall.test_plan_file import PLAN
 from tests.unit.recall.test_waiting_lanes import one
@@ -89,3 +93,41 @@ def test_a_plan_of_a_lane_comes_back_from_its_file(action: RecallAction) -> None
     assert (found.mark, found.ledger_key) == (control.RELEASE, f"{plan.dead_topic}/billing")
     assert "lane" not in recall_plan_file.to_json(PLAN)
     assert PLAN.mark == control.RECALL
+
+
+class Cluster:
+    """Messages of one lane, and what partitions have. `cursors`: of the partitions that messages are sent to."""
+
+    def __init__(self, lane: WaitingLane, messages: list[ReadMessage], *cursors: str) -> None:
+        self.lane, self.messages, self.unread = lane, messages, SimpleNamespace(leave_out=lambda *_: None)
+        self.cursors = {name: Cursor((-1, -1), ()) for name in cursors}
+
+    def identity(self, tenant: str) -> None:
+        assert tenant == "kodo"
+
+    def facts(self, part: str) -> PartitionFacts:
+        own = part.startswith(self.lane.dead_topic)
+        cursors = {self.lane.holder: Cursor((-1, -1), ())} if own else self.cursors
+        return PartitionFacts(part, 0, 1, (1, 9), True, cursors)
+
+    def read_all(self, facts: PartitionFacts, *_: Any) -> list[ReadMessage]:
+        return self.messages if facts.topic.endswith("-0") else []
+
+
+def stored(entry: int, batch: int = -1, **properties: str) -> ReadMessage:
+    return ReadMessage(None, 0, 1, entry, batch, b"%d" % (entry * 10 + batch), properties, "", "", 0, NOW, "")
+
+
+def plan(lane: WaitingLane, action: RecallAction, cluster: Any, where: str = "true") -> Any:
+    request = RecallRequest(
+        action, lane, parse(where, NOW), "r1", None, 100, again=False, edit=None, path="t.yaml", environment=None
+    )
+    return prepare(request, cluster, cast("Any", SimpleNamespace(entries=lambda _: [])))
+
+
+def test_nothing_is_planned_for_a_lane_without_the_subscription(tmp_path: Path) -> None:
+    lane = with_target(one(tmp_path, "L1/retrying"), "L2")
+    with pytest.raises(RefusedError, match="has no subscription billing, so nothing would keep") as refused:
+        plan(lane, RecallAction.MOVE, Cluster(lane, [stored(1)], "shipping"))
+    assert [one.code for one in refused.value.diagnostics] == ["K711"]
+    assert len(plan(lane, RecallAction.MOVE, Cluster(lane, [stored(1)], "billing")).letters) == 1
