@@ -16,7 +16,7 @@ from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
-    from kodoctl.recall.stored_message import DeadLetter
+    from kodoctl.recall.stored_message import DeadLetter, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def prepare(
     if fill is not None:
         fill(request, selection)
     else:
-        for letter in held_letters(family, cluster):
+        for letter in held_letters(family, cluster, selection.count_entry):
             selection.offer(letter)
     lanes, letters, settle, summary = selection.finish()
     check_targets([cluster.facts(lane.part) for lane in lanes], family.subscription)
@@ -85,9 +85,11 @@ def prepare(
     )
 
 
-def held_letters(family: RecallSource, cluster: RecallCluster) -> Generator[DeadLetter]:
+def held_letters(
+    family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
+) -> Generator[DeadLetter]:
     """Messages that the holder has not acknowledged, oldest first in each partition; entries without a message go to
-    `unread`.
+    `unread`, messages of a waiting lane that are for another subscription to `pass_over`.
     """
     for number in range(family.dead_partitions):
         part = f"{family.dead_topic}-partition-{number}"
@@ -100,6 +102,8 @@ def held_letters(family: RecallSource, cluster: RecallCluster) -> Generator[Dead
                 letter = letter_of(stored, family.dead_topic, family.fair_by)
                 if not family.lane or family.is_for(letter.properties):
                     yield letter
+                elif pass_over is not None:
+                    pass_over(letter.position)
         cluster.unread.leave_out(part, cursor)
 
 
