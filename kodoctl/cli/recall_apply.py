@@ -100,7 +100,7 @@ def apply_plan(
     from kodoctl.recall.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
-    per_second, signer, oldest = _rate(asked.rate), _signer(), _duration(asked.max_age)
+    per_second, signer, oldest = rate_of(asked.rate), _signer(), _duration(asked.max_age)
     found = _read(asked.plan, waiting=paused is not None)
     _check_age(found, oldest)
     form = recall_plan_file.to_json(found)
@@ -136,7 +136,8 @@ def _tell(report: SendReport, shown: RecallReportDocument, output: Format, noun:
         finish(ExitCode.ERROR)
 
 
-def _rate(text: str) -> float:
+def rate_of(text: str) -> float:
+    """Messages a second, of --rate. Raises UsageError."""
     from kodoctl.topology.units import Rate, UnitError
 
     try:
@@ -262,8 +263,7 @@ def _carry_out(
     from kodoctl.recall.sender import RecallSender
     from kodoctl.recall.sends_in_flight import SendOptions
 
-    second = "The same command again goes on, and sends nothing twice."
-    with interruptible("waiting for the receipts of what was sent", second) as stop:
+    with interruptible("waiting for the receipts of what was sent", _after_the_end(plan)) as stop:
         orders = SendOptions(
             RateLimit(per_second),
             command_target.who(),
@@ -276,6 +276,12 @@ def _carry_out(
         helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
         ledger = DeltaLedger(asked.ledger)
         return RecallSender(plan, RecallCluster(session, largest), ledger, edit, orders, helpers).run()
+
+
+def _after_the_end(plan: RecallPlan) -> str:
+    """What is to be known after a second Ctrl-C."""
+    paused = f" {plan.lane} stays paused until then." if plan.lane else ""
+    return f"The same command again goes on, and sends nothing twice.{paused}"
 
 
 class _Progress:

@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
-from kodoctl.cli.recall_apply import ApplyFlags, HashOption, MaxAge, RateOption, TopologyFile, apply_plan
+from kodoctl.cli.recall_apply import ApplyFlags, HashOption, MaxAge, RateOption, TopologyFile, apply_plan, rate_of
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output
-from kodoctl.console import command, tell
-from kodoctl.errors import LockedError, UsageError, error
+from kodoctl.console import command, finish, report, tell
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
+    from kodoctl.recall.recall_ledger import RecallLedger
     from kodoctl.recall.recall_plan import RecallPlan
     from kodoctl.recall.sends_in_flight import SendReport
 
@@ -52,34 +54,71 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     Killed, interrupted or repeated, it goes on where it was; the lane stays paused until then. Workers leave a paused
     lane when what they run of it has ended.
     """
-    wait = _milliseconds(asked.wait)
+    pace = _Pace(_milliseconds(asked.wait), rate_of(asked.rate))
     flags = ApplyFlags(**{one.name: getattr(asked, one.name) for one in fields(ApplyFlags)})
-    apply_plan(target, flags, output, paused=partial(_paused, wait=wait))
+    failures: list[KodoctlError] = []
+    paused = partial(_paused, pace=pace, ledger=asked.ledger, failures=failures)
+    apply_plan(target, flags, output, paused=paused)
+    if failures:
+        finish(ExitCode.ERROR)
+
+
+class _Pace(NamedTuple):
+    """Durations of an attempt: ms that workers may take to leave the lane, then messages sent a second."""
+
+    wait: int
+    per_second: float
+
+    def sending(self, plan: RecallPlan) -> int:
+        """Milliseconds for the messages of a plan."""
+        return ceil(len(plan.letters) / self.per_second * 1000)
 
 
 @contextmanager
-def _paused(session: Session, plan: RecallPlan, wait: int) -> Iterator[list[SendReport]]:
-    """Pauses the lane; the attempt's report goes into the list, and decides whether the pause ends."""
+def _paused(
+    session: Session, plan: RecallPlan, pace: _Pace, ledger: str, failures: list[KodoctlError]
+) -> Iterator[list[SendReport]]:
+    """Pauses the lane; the attempt's report goes into the list, and decides whether the pause ends. Why it could not be
+    ended goes to `failures`: what was sent is to be reported all the same.
+    """
     from kodoctl.pulsar.override_store import OverrideStore
+    from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.lane_pause import LanePause, PauseClock
     from kodoctl.topology.names import TopicName
 
+    records = DeltaLedger(ledger)  # before anything is paused: it may be missing
     ground = TopicName(TopicName.parse(plan.dead_topic).namespace, plan.topic).full
     store = OverrideStore(session.admin, ground, plan.subscription, Random())  # noqa: S311  # spreads tries
     clock = PauseClock(lambda: int(time.time() * 1000), time.sleep)
-    pause = LanePause(plan, session.admin, store, command_target.who(), clock)
-    pause.begin(wait)
+    pause = LanePause(plan, session.admin, store, command_target.who(), clock, tell)
+    pause.begin(pace.wait, pace.sending(plan))
     reports: list[SendReport] = []
     try:
         yield reports
-    except LockedError:  # before anything was sent
-        if text := pause.give_up():
-            tell(text)
-        raise
     except BaseException:
-        tell(pause.keep())
+        _tell(pause.keep() if _may_have_sent(plan, records) else pause.give_up())
         raise
-    if text := pause.end(reports[0]):
+    try:
+        unsent = reports[0].interrupted and not _may_have_sent(plan, records)
+        _tell(pause.give_up() if unsent else pause.end(reports[0]))
+    except KodoctlError as problem:
+        report(problem.diagnostics)
+        _tell(pause.keep())
+        failures.append(problem)
+
+
+def _may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
+    """True unless the ledger shows that no attempt at the plan came to send or discard anything."""
+    from kodoctl.recall.recall_ledger import has_begun
+
+    try:
+        return has_begun(ledger.entries(plan.ledger_key), plan.run)
+    except KodoctlError:  # it is not known
+        return True
+
+
+def _tell(text: str) -> None:
+    if text:
         tell(text)
 
 

@@ -10,12 +10,12 @@ attempt then has on each partition; waiting here only makes that likely, and say
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, LockedError, RefusedError, error
 from kodoctl.formatting import duration_text, time_text
-from kodoctl.protocol.overrides import MAX_TEXT, Override, OverrideKind, until_text, with_override
+from kodoctl.protocol.overrides import MAX_SPAN, MAX_TEXT, Override, OverrideKind, until_text, with_override
 from kodoctl.pulsar.topic_stats import read_stats
 from kodoctl.topology.names import TopicName
 
@@ -26,13 +26,17 @@ if TYPE_CHECKING:
     from kodoctl.recall.sends_in_flight import SendReport
 
 LASTS_MS: Final = 24 * 3_600_000  # the order ends by itself, should nobody run the command again
-_LEAST_MS: Final = 600_000  # what is left of somebody else's order
+_SPARE_MS: Final = 600_000  # that an order lasts longer than the attempt is to take
 _BY: Final = "kodoctl waiting apply, run "  # the reason of orders that this gives
 _POLL_S: Final = 0.5
 _SHOWN: Final = 5  # consumers that are named
 _REMEDY: Final = (
     "Workers leave a paused lane when what they run of it has ended. Wait for longer handlers with --wait, stop workers"
-    " of older versions, or start them without this lane. Nothing was sent."
+    " of older versions, or start them without this lane."
+)
+_AGAIN: Final = "run the same command again, which ends the pause."
+_RESUMED: Final = (
+    "Resumed before that, workers would handle messages a second time that were sent and are not acknowledged yet."
 )
 
 
@@ -45,78 +49,123 @@ class PauseClock:
 
 
 class LanePause:
-    """The pause of a plan's lane. `begin` before anything is sent; `end` with the result, or `keep` after a failure."""
+    """The pause of a plan's lane. `begin` before anything is sent; then `end` with the result, `give_up` where nothing was
+    sent, or `keep` after a failure: the last three return what people must know of a lane that stays paused, else "".
+    """
 
-    def __init__(self, plan: RecallPlan, admin: Admin, store: OverrideStore, who: str, clock: PauseClock) -> None:
-        self._plan, self._admin, self._store, self._clock = plan, admin, store, clock
+    def __init__(
+        self,
+        plan: RecallPlan,
+        admin: Admin,
+        store: OverrideStore,
+        who: str,
+        clock: PauseClock,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._plan, self._admin, self._store, self._clock, self._tell = plan, admin, store, clock, tell
         self._who, self._why = who[:MAX_TEXT], f"{_BY}{plan.run}"
-        self._is_new = False
+        self._since = 0  # of the order that this attempt gives
+        self._is_new = False  # no attempt before this one gave the order
+        self._is_own = False  # the order is of this run, not of a person or of another run
 
-    def begin(self, wait: int) -> None:
-        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected. Raises
-        RefusedError with their names; an order that is new is taken back then.
+    def begin(self, wait: int, sending: int = 0) -> None:
+        """Gives the order, and waits for at most `wait` ms until no consumer of the lane is connected. `sending`: ms that
+        the attempt takes after that. Raises RefusedError with their names, LockedError for a lane that another run has
+        paused. After any failure an order that is new is taken back; `tell` gets what people must know if one stays.
         """
-        self._give()
         try:
+            self._give(min(wait + sending + _SPARE_MS, MAX_SPAN))
             self._wait_for_readers(wait)
         except BaseException:
-            if self._is_new:
-                self._take_back()
+            if text := self.give_up():
+                self._tell(text)
             raise
 
     def end(self, report: SendReport) -> str:
-        """Ends the order, unless messages may be stored twice until the next attempt. The reason, if it stays."""
+        """Ends the order, unless messages may be stored twice until the next attempt. Raises KodoctlError."""
         if report.interrupted or report.unacknowledged or report.in_doubt or report.unclear:
             return self.keep()
-        self._take_back()
+        self._take_back(lambda order: order.why == self._why)
         return ""
 
     def give_up(self) -> str:
-        """Ends an order that is new, as nothing was sent; else the reason why it stays."""
+        """Ends an order that is new, as nothing was sent; not one that another attempt at the plan gave again since."""
+        if not self._is_own:
+            return ""
         if not self._is_new:
             return self.keep()
-        self._take_back()
-        return ""
+        try:
+            left = self._take_back(lambda order: order.why == self._why and order.since == self._since)
+        except KodoctlError:  # the failure that is told already is the first one
+            return self.keep()
+        return self._text(left) if left else ""
 
     def keep(self) -> str:
-        """What people must know while the lane stays paused."""
+        """Leaves the order as it is. Never raises KodoctlError: it may be the failure that is told already."""
         try:
-            found = self._standing(self._store.read(self._clock.now()))
-        except KodoctlError:  # the failure that is told already may be this one
-            found = None
-        until = f" until {until_text([found])}" if found else ""
-        return (
-            f"{self._plan.lane} stays paused{until}: run the same command again, which ends the pause. Resumed before"
-            " that, workers would handle messages a second time that were sent and are not acknowledged yet."
+            return self._text(self._standing(self._store.read(self._clock.now())))
+        except KodoctlError:
+            return f"{self._plan.lane} stays paused: {_AGAIN} {_RESUMED}"
+
+    def _text(self, found: Override | None) -> str:
+        lane = self._plan.lane
+        if found is None:
+            return (
+                f"{lane} is not paused: workers may handle messages a second time that were sent and are not"
+                " acknowledged yet. Run the same command again: it pauses the lane and acknowledges them."
+            )
+        until = until_text([found])
+        if found.why == self._why:
+            return f"{lane} stays paused until {until}: {_AGAIN} {_RESUMED}"
+        return f"{lane} is paused until {until} by {found.who}: run the same command again before that. {_RESUMED}"
+
+    def _give(self, least: int) -> None:
+        """An order that lasts for at least so many ms. Whose it is is decided on what is written over, at each try."""
+        self._since = now = self._clock.now()
+        order = Override(
+            OverrideKind.PAUSE, now, now + max(LASTS_MS, least), self._who, self._why, lane=self._plan.lane
         )
 
-    def _give(self) -> None:
-        now = self._clock.now()
-        standing = self._standing(self._store.read(now))
-        if standing is not None and standing.why.startswith(_BY) and standing.why != self._why:
-            detail = f"{self._plan.lane} is paused by run {standing.why.removeprefix(_BY)} of {standing.who}: run its `waiting apply` again until it is complete, or resume the lane if it never will be; nothing was sent"
+        def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:
+            standing = self._standing(orders)
+            self._is_own = standing is None or standing.why == self._why
+            self._is_new = standing is None or (self._is_new and self._is_own and standing.since == now)
+            if standing is None:
+                return (*orders, order)
+            if not self._is_own:
+                self._check(standing, now + least)
+                return orders
+            latest = max(standing, order, key=lambda one: one.since)  # so that of two attempts both know whose it is
+            return with_override(orders, replace(latest, until=max(standing.until, order.until)))
+
+        given(self._store.read(now))
+        if self._is_own:
+            self._store.change(given, now)
+
+    def _check(self, standing: Override, until: int) -> None:
+        """Raises LockedError for the order of another run, RefusedError for one of a person that ends before `until`."""
+        lane = self._plan.lane
+        if standing.why.startswith(_BY):
+            detail = f"{lane} is paused by run {standing.why.removeprefix(_BY)} of {standing.who}: run its `waiting apply` again until it is complete, or resume the lane if it never will be; nothing was sent"
             raise LockedError(error("K563", "another recall is running", detail))
-        if standing is not None and standing.why != self._why:  # of a person, who ends it
-            if standing.until - now < _LEAST_MS:
-                detail = f"the pause of {self._plan.lane} by {standing.who} ends at {time_text(standing.until)}: pause it for longer, or resume it; nothing was sent"
-                raise RefusedError(error("K583", "a pause that ends too soon", detail))
-            return
-        self._is_new = standing is None
-        order = Override(OverrideKind.PAUSE, now, now + LASTS_MS, self._who, self._why, lane=self._plan.lane)
-        self._store.change(lambda orders: with_override(orders, order), now)
+        if standing.until < until:
+            detail = f"the pause of {lane} by {standing.who} ends at {time_text(standing.until)}, and this attempt may last until {time_text(until)}: pause the lane for longer, or resume it; nothing was sent"
+            raise RefusedError(error("K583", "a pause that ends too soon", detail))
 
     def _wait_for_readers(self, wait: int) -> None:
         deadline = self._clock.now() + wait
         while readers := self._readers():
             if self._clock.now() >= deadline:
-                raise _still_read(self._plan, readers, wait)
+                raise _still_read(self._plan, readers, wait, first=self._is_new or not self._is_own)
             self._clock.sleep(_POLL_S)
 
-    def _take_back(self) -> None:
-        self._store.change(
-            lambda orders: tuple(one for one in orders if not (self._is_pause(one) and one.why == self._why)),
+    def _take_back(self, is_over: Callable[[Override], bool]) -> Override | None:
+        """Ends an order of the lane that is over; the one that stands after that."""
+        found = self._store.change(
+            lambda orders: tuple(one for one in orders if not (self._is_pause(one) and is_over(one))),
             self._clock.now(),
         )
+        return self._standing(found)
 
     def _standing(self, orders: tuple[Override, ...]) -> Override | None:
         return next(filter(self._is_pause, orders), None)
@@ -135,12 +184,12 @@ class LanePause:
         return sorted(found)
 
 
-def _still_read(plan: RecallPlan, readers: list[str], wait: int) -> RefusedError:
+def _still_read(plan: RecallPlan, readers: list[str], wait: int, *, first: bool) -> RefusedError:
     more = [f"and {len(readers) - _SHOWN} more"] if len(readers) > _SHOWN else []
     detail = [
         f"{plan.lane} of {plan.topic} / {plan.subscription} was still read after {duration_text(wait)} by",
         *(f"  {name}" for name in readers[:_SHOWN]),
         *more,
-        _REMEDY,
+        f"{_REMEDY} {'Nothing was sent.' if first else 'This attempt sent nothing.'}",
     ]
     return RefusedError(error("K582", "the lane is still read", "\n".join(detail)))

@@ -4,7 +4,7 @@ letters in doubt are decided before anything else is sent. Raises RefusedError f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from kodoctl.formatting import many
 from kodoctl.recall.ledger_entries import recovery_entry
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recovery import LaneScan, Recovery, recover
+from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import PartitionFacts
@@ -44,8 +45,8 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """By the lane's index. Raises RefusedError, naming every lane that does not deduplicate, or has grown: what was
-    planned for a partition would no longer be where its key is.
+    """By the lane's index. Raises RefusedError, naming every lane that cannot take messages (`check_targets`), or has
+    grown: what was planned for a partition would no longer be where its key is.
     """
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
@@ -54,16 +55,29 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
         detail = "\n".join([*told, "plan again; nothing more was sent"])
         raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
     facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
-    check_deduplication({plan.lanes[index].topic for index, found in facts.items() if not found.deduplicates})
+    check_targets(facts.values(), plan.subscription)
     return facts
 
 
-def check_deduplication(without: Collection[str]) -> None:
-    """Raises RefusedError with the line that turns it on."""
-    if without:
+def check_targets(lanes: Iterable[PartitionFacts], subscription: str) -> None:
+    """Raises RefusedError with what partitions lack that messages are sent to: deduplication, with the line that turns
+    it on, and the subscription. Without it nothing would keep a message that is sent there: its original would be
+    acknowledged, and it lost.
+    """
+    found = list(lanes)
+    findings = []
+    if without := {whole_topic(one.topic) for one in found if not one.deduplicates}:
         how = "write `deduplication: true` under the topic's `policies` (ready topics) or `state_policies`, and apply"
-        detail = "\n".join([*sorted(without), how])
-        raise RefusedError(error("K565", "a lane without deduplication", detail))
+        findings.append(error("K565", "a lane without deduplication", "\n".join([*sorted(without), how])))
+    if unread := {whole_topic(one.topic) for one in found if subscription not in one.cursors}:
+        what = [
+            f"{topic} has no subscription {subscription}, so nothing would keep what is sent there"
+            for topic in sorted(unread)
+        ]
+        detail = "\n".join([*what, "`kodoctl apply` creates it"])
+        findings.append(error("K711", "subscription not found", detail))
+    if findings:
+        raise RefusedError(*findings)
 
 
 def settle_doubts(

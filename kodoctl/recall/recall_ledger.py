@@ -96,6 +96,11 @@ def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
     return found
 
 
+def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
+    """True if a run may have sent, or has discarded, anything. What a broker never took was not sent."""
+    return any(entry.run == run and entry.event is not RecallEvent.REFUSED for entry in entries)
+
+
 def _comes_after(entry: RecallEntry, before: LetterStatus) -> bool:
     """True if an entry replaces the earlier status of the same run and recall id."""
     if entry.event is before.event is RecallEvent.INTENT:

@@ -53,6 +53,7 @@ class ExclusionReason(StrEnum):
     NOT_EDITABLE = "not_editable"
     NOWHERE = "nowhere"
     DUE = "due"
+    PART = "part_of_a_batch"
 
 
 @dataclass(frozen=True, slots=True)

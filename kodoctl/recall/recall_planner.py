@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
-from kodoctl.recall.partition_lanes import check_deduplication
+from kodoctl.recall.partition_lanes import check_targets
 from kodoctl.recall.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallPlan
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
-    from kodoctl.recall.stored_message import DeadLetter
+    from kodoctl.recall.stored_message import DeadLetter, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ def prepare(
     request: RecallRequest, cluster: RecallCluster, ledger: RecallLedger, fill: Fill | None = None
 ) -> RecallPlan:
     """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to
-    go, RefusedError for lanes without deduplication.
+    go, RefusedError for lanes without deduplication, or without the subscription.
     """
     family = request.family
     if not 1 <= request.limit <= MAX_LETTERS:
@@ -54,10 +54,10 @@ def prepare(
     if fill is not None:
         fill(request, selection)
     else:
-        for letter in held_letters(family, cluster):
+        for letter in held_letters(family, cluster, selection.count_entry):
             selection.offer(letter)
     lanes, letters, settle, summary = selection.finish()
-    check_deduplication({lane.topic for lane in lanes if not cluster.facts(lane.part).deduplicates})
+    check_targets([cluster.facts(lane.part) for lane in lanes], family.subscription)
     return RecallPlan(
         action=request.action,
         run=request.run,
@@ -85,9 +85,11 @@ def prepare(
     )
 
 
-def held_letters(family: RecallSource, cluster: RecallCluster) -> Generator[DeadLetter]:
+def held_letters(
+    family: RecallSource, cluster: RecallCluster, pass_over: Callable[[Position], None] | None = None
+) -> Generator[DeadLetter]:
     """Messages that the holder has not acknowledged, oldest first in each partition; entries without a message go to
-    `unread`.
+    `unread`, messages of a waiting lane that are for another subscription to `pass_over`.
     """
     for number in range(family.dead_partitions):
         part = f"{family.dead_topic}-partition-{number}"
@@ -100,6 +102,8 @@ def held_letters(family: RecallSource, cluster: RecallCluster) -> Generator[Dead
                 letter = letter_of(stored, family.dead_topic, family.fair_by)
                 if not family.lane or family.is_for(letter.properties):
                     yield letter
+                elif pass_over is not None:
+                    pass_over(letter.position)
         cluster.unread.leave_out(part, cursor)
 
 

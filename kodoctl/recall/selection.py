@@ -88,13 +88,22 @@ class LetterSelection:
         self._why_not: Counter[str] = Counter()
         self._settle: list[LetterRef] = []
         self._seen_recalls: set[str] = set()
+        self._batches: Counter[Position] = Counter()  # of a waiting lane: messages read of each batch
         self._asking: list[DeadLetter] = []
         self._asking_size = 0
 
     def offer(self, letter: DeadLetter) -> None:
         """Counts a dead letter, and chooses it where it is readable and fulfils the condition."""
         self.read += 1
+        self.count_entry(letter.position)
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
+
+    def count_entry(self, position: Position) -> None:
+        """Counts a message of a waiting lane that is stored there, also one for another subscription: it may be in a
+        batch with others that are chosen.
+        """
+        if position.batch >= 0 and self._asked.family.lane:
+            self._batches[_batch_of(position)] += 1
 
     def consider(self, letter: DeadLetter, *, chosen: bool) -> None:
         """Adds a letter whose condition was evaluated elsewhere, as `chosen`. Letters that are not chosen, have no recall
@@ -189,6 +198,7 @@ class LetterSelection:
         sent = [LetterRef(one.position, one.published) for name, one in self._candidates.items() if name not in kept]
         if sent:
             self._left_out[ExclusionReason.ALREADY] += len(sent)
+        self._leave_out_parts(kept, {*self._settle, *sent})
         lanes: dict[PlannedPartition, int] = {}
         numbers: Counter[int] = Counter()
         letters = []
@@ -201,6 +211,26 @@ class LetterSelection:
                 chosen = replace(chosen, lane=lane, number=numbers[lane])
             letters.append(chosen)
         return tuple(lanes), tuple(letters), tuple(sorted({*self._settle, *sent})), self._summary(list(kept.values()))
+
+    def _leave_out_parts(self, kept: dict[tuple[str, str], _Candidate], settle: Collection[LetterRef]) -> None:
+        """Keeps of a batch in a waiting lane all messages or none: the broker forgets which messages of a batch were
+        acknowledged when it unloads the partition, so what was sent elsewhere would come to a worker again.
+        """
+        places = {name: self._places(name, one) for name, one in kept.items()}
+        planned = Counter(_batch_of(ref.position) for ref in settle)
+        planned.update(batch for batches in places.values() for batch in batches)
+        while parts := [
+            name for name, batches in places.items() if any(planned[b] < self._batches[b] for b in batches)
+        ]:
+            for name in parts:  # a copy of it elsewhere makes a part of that batch, too
+                planned.subtract(places.pop(name))
+                del kept[name]
+            self._left_out[ExclusionReason.PART] += len(parts)
+
+    def _places(self, name: tuple[str, str], one: _Candidate) -> list[Position]:
+        """Batches of a candidate and of its copies."""
+        copies = (ref.position for ref in self._repeats.get(name, ()))
+        return [_batch_of(position) for position in (one.position, *copies) if position.batch >= 0]
 
     def _proved_sent(self, one: _Candidate) -> bool:
         """True if a letter was read that has the recall id of this one: it was sent, whatever the ledger has, and died
@@ -221,6 +251,10 @@ class LetterSelection:
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
             "not_editable": dict(self._why_not.most_common(SAMPLES)),
         }
+
+
+def _batch_of(position: Position) -> Position:
+    return position._replace(batch=0)
 
 
 def _lane(asked: SelectionRequest, letter: DeadLetter) -> PlannedPartition:

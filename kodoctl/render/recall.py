@@ -33,6 +33,7 @@ _LEFT_OUT: Final = {
     "not_editable": "whose payload cannot be patched",
     "nowhere": "with no lane to go to",
     "due": "due already: workers get them as soon as they read the lane",
+    "part_of_a_batch": "in a batch of which not every message is chosen: choose all of it, or none",
 }
 _WAITING_LEFT_OUT: Final = {
     "already": "sent or discarded before, and acknowledged with this plan",

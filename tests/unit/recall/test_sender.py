@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from kodoctl.errors import RefusedError
 from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
@@ -43,6 +44,8 @@ class World:
         self.stored: dict[str, list[RecalledMessage]] = {}
         self.watermarks: dict[tuple[str, str], int] = {}
         self.waits = WaitMonitor()
+        self.unread: set[str] = set()  # partitions without the subscription
+        self.deduplicates = True
 
     def step(self, effect: Callable[[], Any]) -> Any:
         for part in (lambda: None, effect):
@@ -60,8 +63,8 @@ class World:
 
     def facts(self, part: str) -> PartitionFacts:
         done = tuple(((1, entry), (1, entry)) for entry in sorted(self.acknowledged))
-        cursors = {HOLDER: Cursor((1, -1), done)} if part.startswith(DEAD) else {}
-        return PartitionFacts(part, 0, 1, (1, len(self.stored.get(part, ())) - 1), True, cursors)
+        cursors = {HOLDER: Cursor((1, -1), done)} if part.startswith(DEAD) or part not in self.unread else {}
+        return PartitionFacts(part, 0, 1, (1, len(self.stored.get(part, ())) - 1), self.deduplicates, cursors)
 
     def partitions(self, topic: str) -> int:
         assert topic == READY
@@ -188,3 +191,16 @@ def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
         assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
         ids = [recall_id(DEAD, Position(0, 1, entry), NOW) for entry in range(number, ENTRIES, 2)]
         assert [one.properties[headers.RECALL] for one in stored] == ids
+
+
+def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:
+    world = World()
+    world.unread, world.deduplicates = {f"{READY}-partition-1"}, False
+    with pytest.raises(RefusedError) as refused:
+        _attempt(world, RecallAction.SEND)
+    assert [one.code for one in refused.value.diagnostics] == ["K565", "K711"], "all findings at once"
+    assert f"{READY} has no subscription {HOLDER}" in refused.value.diagnostics[1].detail
+    assert "`kodoctl apply` creates it" in refused.value.diagnostics[1].detail
+    assert (world.stored, world.acknowledged, world.ledger) == ({}, set(), [])
+    _attempt(world, RecallAction.DISCARD)
+    assert len(world.acknowledged) == ENTRIES + 1, "nothing is sent"
