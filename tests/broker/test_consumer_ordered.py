@@ -246,7 +246,9 @@ def test_a_message_that_leaves_gives_its_order_up_and_only_its_own(setting: Sett
 def test_limits_isolation_and_routes_move_no_ordered_message(setting: Setting) -> None:
     setting.declare(
         "type: failover, concurrency: 4, states: [pending, blocking], in_place: [], lookahead: {messages: 1200},"
-        " backup: {delays: [1s, 5s], attempts: 3}, isolate: {min: 50}, routes: [{when: {property: uid, exists: true}, to: L2}],"
+        " backup: {delays: [1s, 5s], attempts: 3}, isolate: {min: 50},\n"
+        "          # kodoctl: allow K204 because they have to stay where they are\n"
+        "          routes: [{when: {property: uid, exists: true}, to: L2}],\n         "
         " limits: [{kind: rate, by: uid, limit: 40/s, burst: 10}, {kind: quota, by: uid, limit: 100/m},"
         " {kind: concurrency, by: uid, limit: 2}]",
         "fair_by: uid\n    levels: double\n    backup: true",
