@@ -13,8 +13,9 @@ from kodo_consumer.core.in_flight import BatchEntry, LaneState
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 from kodo_consumer.core.outcomes import OtherSubscription
 from kodo_consumer.core.publishing import PendingPublishes
-from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue, _Rounds
+from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 from kodo_consumer.core.scheduling.tenant_isolation import TenantIsolation
+from kodo_consumer.core.scheduling.tenant_ring import _Rounds
 from kodo_consumer.core.state_machine import Acknowledge, Rule
 
 Made = Callable[..., Any]

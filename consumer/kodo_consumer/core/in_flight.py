@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import FRESH, Delivery, Envelope, Headers
 from kodo_consumer.core.policy import NOBODY, Lane
-from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
+from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiter_set import Limiters
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
-    from kodo_consumer.core.scheduling.fairness import TenantQueue
+    from kodo_consumer.core.scheduling.tenant_ring import TenantQueue
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000

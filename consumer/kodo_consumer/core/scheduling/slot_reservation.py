@@ -17,8 +17,8 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   are not tried one by one in every slot.
 - When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
   One at a time may touch it: it has to be tried.
-- While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start first
-  who have had less than their part of the slot time.
+- While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start
+  first who have had less than their part of the slot time.
 - None of it holds for a tenant that had every slot for a minute: a reserve for nobody would be waste.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kodo_consumer.core.in_flight import InFlight
-    from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
+    from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
     from kodo_consumer.core.scheduling.turn_queues import TurnQueues
 
 _COST: Final = START_COST / 1000  # seconds that a start costs

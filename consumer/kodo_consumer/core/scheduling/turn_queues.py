@@ -15,7 +15,7 @@ from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
-    from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin
+    from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.fairness import MAX_TENANTS
+from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
 
 from tests.unit.consumer.making import L1, L2, STATES, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop, jain

@@ -10,8 +10,8 @@ import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.core.scheduling.fairness import MAX_TENANTS
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, slots_needed
+from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
 
 from benchmarks.consumer.outage import PLACES, Case, outage
 from tests.unit.consumer.making import L1, policy

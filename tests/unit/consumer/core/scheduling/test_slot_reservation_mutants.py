@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.scheduling import quick_load, slot_reservation
-from kodo_consumer.core.scheduling.fairness import DeficitRoundRobin, StartTimeFairQueue
+from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 from benchmarks.consumer.outage import Case, outage
 from tests.unit.consumer.core.scheduling import test_slot_reservation as law

@@ -1,0 +1,331 @@
+"""Tenants of a lane: a queue for each, served by deficit round robin in slot time. No I/O, no clock.
+
+The unit is that of kodo_consumer.core.scheduling.fairness. Every tenant that has work is served at once, and nobody
+pays for having been idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Final, Generic, TypeVar
+
+from kodo_consumer.core.scheduling.fairness import START_COST
+
+T = TypeVar("T")
+MAX_TENANTS: Final = 10_000
+"""Tenants that are remembered while they have no messages, for each lane."""
+_LOOKS: Final = 16  # at tenants, for one that may be forgotten
+
+
+class TenantQueue(Generic[T]):
+    """One tenant's items in a lane: the first, and others behind it if there are any; and what is known of the tenant.
+    With many tenants most have just one item, and a deque of its own for each would cost more than all the rest.
+
+    `used`: slot time of the present turn. `eligible`: round from which it has a turn again. `slow`: None while none
+    of its handlers has ended. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`:
+    how often it was slow after that.
+    """
+
+    __slots__ = (
+        "doubt", "eligible", "first", "in_slow", "is_recent", "listed", "others", "relapses", "slow", "tenant", "used",
+        "weight",
+    )  # fmt: skip
+
+    first: T  # while listed
+
+    def __init__(self, tenant: str, weight: int) -> None:
+        self.tenant = tenant
+        self.weight = weight
+        self.used = self.eligible = 0
+        self.slow: bool | None = None
+        self.doubt = self.relapses = 0
+        self.listed = False
+        self.in_slow = False  # listed among the slow ones
+        self.is_recent = False  # it had more messages lately than its first
+        self.others: deque[T] | None = None
+
+    def __len__(self) -> int:
+        return self.listed + len(self.others or ())
+
+
+class _Rounds(Generic[T]):
+    """Rounds of turns: in each, a queue may start handlers until the slot time it used reaches its turn. One that used
+    more comes again so many rounds later.
+    """
+
+    __slots__ = ("_later", "_next", "count", "current", "round")
+
+    def __init__(self, first: int = 0) -> None:
+        self.round = first
+        self.count = 0  # queues listed
+        self.current: deque[TenantQueue[T]] = deque()
+        self._next: deque[TenantQueue[T]] = deque()
+        self._later: dict[int, deque[TenantQueue[T]]] = {}
+
+    def __iter__(self) -> Iterator[TenantQueue[T]]:
+        return chain(self.current, self._next, *self._later.values())
+
+    def add(self, queue: TenantQueue[T]) -> None:
+        """Behind all queues whose turn is in the same round, at the earliest the next one."""
+        self.count += 1
+        if self.count == 1:
+            self.round = max(self.round, queue.eligible)
+            self.current.append(queue)
+        else:
+            self._put(queue, queue.eligible - self.round)
+
+    def add_first(self, queue: TenantQueue[T]) -> None:
+        """Before all others, with a new turn: what was left of its last one is gone, and so are its debts."""
+        queue.used = 0
+        self.count += 1
+        self.current.appendleft(queue)
+
+    def remove(self, queue: TenantQueue[T]) -> None:
+        """Takes the queue out, wherever it stands."""
+        self.count -= 1
+        bucket = next(one for one in (self.current, self._next, *self._later.values()) if queue in one)
+        bucket.remove(queue)
+        if not bucket:
+            self._later = {turn: one for turn, one in self._later.items() if one}
+        self._advance()
+
+    def end_turn(self) -> None:
+        """The first queue's turn is over."""
+        queue = self.current[0]
+        rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
+        if self.count == 1:
+            self.round += 1
+            queue.used = 0
+        else:
+            self._put(self.current.popleft(), rounds)
+            self._advance()
+
+    def unlist(self) -> None:
+        """The first queue has no items left."""
+        queue = self.current.popleft()
+        self.count -= 1
+        rounds = max(1, queue.used // (START_COST * queue.weight))
+        queue.eligible, queue.used = self.round + rounds, 0
+        self._advance()
+
+    def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
+        """A handler of the queue ran for so much longer than a start costs."""
+        queue.used += milliseconds
+        if not queue.listed:
+            rounds, queue.used = divmod(queue.used, START_COST * queue.weight)
+            queue.eligible = max(queue.eligible, self.round) + rounds
+
+    def _put(self, queue: TenantQueue[T], rounds: int) -> None:
+        if rounds <= 1:
+            self._next.append(queue)
+        else:
+            self._later.setdefault(self.round + rounds, deque()).append(queue)
+
+    def _advance(self) -> None:
+        if self.current or not self.count:
+            return
+        later = self._later
+        self.round += 1
+        if not self._next and later:
+            self.round = min(later)
+            self.current = later.pop(self.round)
+        else:
+            self.current, self._next = self._next, self.current
+        if self.round + 1 in later:
+            self._next = later.pop(self.round + 1)
+
+
+class DeficitRoundRobin(Generic[T]):
+    """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many.
+    A tenant with 100,000 items delays others one turn.
+
+    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start.
+    """
+
+    __slots__ = ("_queues", "_size", "new_running", "newcomers_slow", "quick", "slow")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, TenantQueue[T]] = {}
+        self.quick: _Rounds[T] = _Rounds()
+        self.slow: _Rounds[T] = _Rounds()
+        self._size = 0
+        self.newcomers_slow: bool | None = None  # the last newcomer was; None: none has ended yet
+        self.new_running = 0  # handlers of newcomers at work
+
+    def __len__(self) -> int:
+        return self._size
+
+    def _listed(self) -> Iterator[TenantQueue[T]]:
+        return chain(self.quick, self.slow)
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for queue in self._listed() for item in (queue.first, *(queue.others or ())))
+
+    def queues(self) -> Iterator[tuple[str, int, T]]:
+        """(tenant, items, first item) of tenants with any. May be read while others write: one item more or less."""
+        for queue in list(self._queues.values()):
+            with suppress(AttributeError):  # taken between two looks
+                if queue.listed:
+                    yield queue.tenant, len(queue), queue.first
+
+    def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
+        """Behind (or `first`: before) the tenant's other items, which are returned. A tenant new to the ring comes after
+        all others.
+        """
+        queue = self._queues.get(tenant)
+        if queue is None:
+            queue = TenantQueue(tenant, weight)
+            self.remember(queue)
+        else:
+            queue.is_recent = True
+        self._size += 1
+        if not queue.listed:
+            queue.first = item
+            queue.listed = True
+            self._list(queue, slow=bool(self.newcomers_slow if queue.slow is None else queue.slow))
+            return queue
+        others = queue.others
+        if others is None:
+            others = queue.others = deque()
+        if first:
+            others.appendleft(queue.first)
+            queue.first = item
+        else:
+            others.append(item)
+        return queue
+
+    def clear(self) -> None:
+        """Drops all items; what is known of the tenants stays."""
+        for queue in list(self._listed()):
+            queue.listed, queue.others = False, None
+            del queue.first
+        self.quick, self.slow, self._size = _Rounds(self.quick.round), _Rounds(self.slow.round), 0
+
+    def reweigh(self, weights: Mapping[str, int]) -> None:
+        """Turns of the tenants from now on; those that are not named have one."""
+        for tenant, queue in self._queues.items():
+            queue.weight = weights.get(tenant, 1)
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Tenants with items and how many each has."""
+        return ((queue.tenant, len(queue)) for queue in self._listed())
+
+    def sample(self, tenant: str, count: int) -> list[T]:
+        """Up to so many of a tenant's items, the latest first."""
+        queue = self._queues.get(tenant)
+        if queue is None or not queue.listed:
+            return []
+        return list(islice(chain(reversed(queue.others or ()), (queue.first,)), count))
+
+    def take_excess(self, tenant: str, keep: int) -> list[T]:
+        """Takes out all of a tenant's items but the first `keep` (at least 1), oldest first."""
+        queue = self._queues.get(tenant)
+        others = queue.others if queue is not None else None
+        if others is None:
+            return []
+        gone = [others.pop() for _ in range(len(others) + 1 - keep)]
+        gone.reverse()
+        self._size -= len(gone)
+        return gone
+
+    def take(
+        self,
+        passing_over: AbstractSet[str] = frozenset(),
+        now: float = 0.0,
+        *,
+        slow: bool = False,
+        may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
+    ) -> T | None:
+        """The next item by turns, of the quick or of the slow tenants, not of those passed over; None when nobody else has
+        any. Tenants of whom nothing is known go to the slow ones where they may not start as quick ones; where no
+        handler of any tenant has ended yet they wait.
+        """
+        rounds = self.slow if slow else self.quick
+        if passing_over:
+            passed = [queue for queue in rounds if queue.tenant in passing_over]
+            for queue in passed:
+                rounds.remove(queue)
+            try:
+                return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
+            finally:
+                for queue in reversed(passed):
+                    rounds.add_first(queue)
+        return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
+
+    def _take(
+        self,
+        rounds: _Rounds[T],
+        now: float,
+        *,
+        slow: bool,
+        may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None,
+    ) -> T | None:
+        while rounds.count:
+            queue = rounds.current[0]
+            if queue.used >= START_COST * queue.weight and rounds.count > 1:
+                rounds.end_turn()
+            elif (
+                slow
+                or queue.slow is False
+                or (queue.slow is None and (may_start_newcomer is None or may_start_newcomer(self, now)))
+            ):
+                return self._start(queue, rounds)
+            elif queue.slow is None and self.newcomers_slow is None:
+                return None  # no tenant of the lane is known yet: the first ones will tell
+            else:
+                rounds.remove(queue)
+                self._list(queue, slow=True)
+        return None
+
+    def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
+        """A handler of the tenant ran for so much longer than a start costs."""
+        (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
+
+    def remember(self, queue: TenantQueue[T]) -> None:
+        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started. Of
+        many tenants one that has had no messages for long is forgotten.
+        """
+        queues = self._queues
+        if queue.tenant in queues:
+            return
+        queues[queue.tenant] = queue
+        if len(queues) <= MAX_TENANTS:
+            return
+        for look, (tenant, other) in enumerate(list(islice(queues.items(), _LOOKS)), 1):
+            del queues[tenant]
+            if not other.listed and (look == _LOOKS or not other.is_recent):
+                break
+            other.is_recent = False
+            queues[tenant] = other  # behind all others
+
+    def recovered(self, queue: TenantQueue[T]) -> None:
+        """A tenant that was slow is so no more: its items wait among the others'."""
+        if queue.listed and queue.in_slow:
+            self.slow.remove(queue)
+            self._list(queue, slow=False)
+
+    def _list(self, queue: TenantQueue[T], *, slow: bool) -> None:
+        rounds = self.slow if slow else self.quick
+        if slow is not queue.in_slow:
+            queue.in_slow = slow
+            queue.eligible = rounds.round
+        rounds.add(queue)
+
+    def _start(self, queue: TenantQueue[T], rounds: _Rounds[T]) -> T:
+        item = queue.first
+        self._size -= 1
+        queue.used += START_COST
+        if queue.others:
+            queue.first = queue.others.popleft()
+            if queue.used >= START_COST * queue.weight:
+                rounds.end_turn()
+            return item
+        rounds.unlist()
+        queue.listed = False
+        del queue.first
+        queue.others = None
+        return item
