@@ -246,7 +246,8 @@ class DeficitRoundRobin(Generic[T]):
         """
         rounds = self.slow if slow else self.quick
         if passing_over:
-            passed = [queue for queue in rounds if queue.tenant in passing_over]
+            found = [self._queues.get(tenant) for tenant in passing_over]
+            passed = [queue for queue in found if queue is not None and queue.listed and queue.in_slow is slow]
             for queue in passed:
                 rounds.remove(queue)
             try:
