@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import UNSTARTED, Stage
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class LanePresence:
     def __init__(self, context: EngineContext, lanes: Sequence[LaneState], handover: HandOver) -> None:
         self._context, self._handover = context, handover
         self.away: set[int] = set()
-        self._lanes = [one for one in lanes if one.lane.state is not State.READY or one.lane.level.is_backup]
+        self._lanes = [one for one in lanes if one.lane.is_waiting]
 
     @property
     def leaving(self) -> bool:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of, title_of
 from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
 
 log = logging.getLogger("kodo.consumer")
+REST_UNREAD: Final = 30_000  # ms
+_UNREAD: Final = "live orders cannot be read yet"
 
 
 def why_not_followed(order: Override, policy: Policy) -> str:
@@ -93,7 +95,7 @@ class OverrideListener:
     ) -> None:
         self._policy, self._clock, self._adopt = policy, clock, adopt
         self._lock = threading.Lock()  # readings come on one thread, time passes on another
-        self._text = ""
+        self._text: str | None = ""  # None: never read
         self._given: tuple[Override, ...] = ()
         self._followed: tuple[Override, ...] = ()
 
@@ -105,6 +107,20 @@ class OverrideListener:
             if stats is not None and (text := stats.properties.get(STEER_PROPERTY, "")) != self._text:
                 self._text = text
                 self._read(text)
+            self._follow()
+
+    def rest_unread(self) -> None:
+        """Pauses waiting lanes and backup levels until orders are read once, for `REST_UNREAD` ms at most. To be called
+        where the first reading failed: what waits there may be on its way elsewhere.
+        """
+        now = self._clock.wall()
+        with self._lock:
+            self._text = None
+            self._given = tuple(
+                Override(OverrideKind.PAUSE, now, now + REST_UNREAD, "this worker", _UNREAD, lane=lane.name)
+                for lane in self._policy().lanes
+                if lane.is_waiting
+            )
             self._follow()
 
     def look(self) -> None:

@@ -79,6 +79,11 @@ class Lane:
         """`L1/retrying`."""
         return f"{self.level}/{self.state}"
 
+    @property
+    def is_waiting(self) -> bool:
+        """True for a waiting state and for a backup level, whose messages `kodoctl waiting` may send elsewhere."""
+        return self.state is not State.READY or self.level.is_backup
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:

@@ -118,13 +118,17 @@ class WorkerSupervisor:
     def _read_orders(self, cluster: Cluster) -> None:
         """Live orders count from the first message on: what waits in a paused lane may be on its way elsewhere."""
         lane, subscription = self._worker.policy.ground_lane, self._worker.policy.subscription
+        assert self._orders is not None
+        stats, why = None, "there are no stats of the subscription"
         try:
             stats = cluster.stats(lane.topic, subscription)
-        except Exception as problem:  # noqa: BLE001  # whatever it is: messages can be handled without
-            log.warning("live orders cannot be read yet: %s", problem)
-            return
-        assert self._orders is not None
-        self._orders(lane, stats)
+        except Exception as problem:  # noqa: BLE001  # whatever it is: messages of other lanes can be handled without
+            why = str(problem)
+        if stats is None:
+            log.warning("live orders cannot be read yet, so waiting lanes rest, 30 s at most: %s", why)
+            self._orders.rest_unread()
+        else:
+            self._orders(lane, stats)
 
     def apply_policy(self, policy: Policy) -> None:
         """The worker goes by this policy now, as far as the broker allows what it says."""

@@ -187,7 +187,11 @@ class PulsarLaneReader:
             )
             for name in names
         ]
-        self._consumers = {**self._consumers, **{one.number: one for one in consumers}}
+        with self._presence:
+            self._consumers = {**self._consumers, **{one.number: one for one in consumers}}
+            if self._away:  # since the look for new partitions began
+                for one in consumers:
+                    one.leave()
         for one in consumers:
             one.open()
         late = patience.wait(consumers)
@@ -197,7 +201,7 @@ class PulsarLaneReader:
             leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
             self._consumers = {number: one for number, one in self._consumers.items() if one not in consumers}
             raise self._cannot(refused[0].topic, refused[0].refused)
-        if late:
+        if late and not self._away:
             text = "%s: no broker serves it yet: the others are read meanwhile, and it as soon as one does"
             log.warning(text, ", ".join(one.topic for one in late))
         if self._stopped.is_set():  # a topic that grew meanwhile

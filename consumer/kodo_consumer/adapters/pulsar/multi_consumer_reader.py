@@ -215,10 +215,14 @@ class MultiConsumerReader:
                 sink.part = part if self._parts else None
                 self._parts = [*self._parts, part]
                 sink.open = True
+            if left := self._away:  # while it was opened: whoever left and joined the others did not know it
+                part.leave(0.0)
         if stopped:
             part.close()
-        else:
-            part.resume()
+            return
+        if left:
+            part.check_connection()
+        part.resume()
 
 
 class _PartSink:

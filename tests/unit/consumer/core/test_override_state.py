@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.core.envelope import State
+from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import LaneSet
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.override_state import OverrideListener, paused_lanes, paused_tenants, steered, why_not_followed
@@ -248,3 +248,24 @@ def test_what_cannot_be_read_changes_nothing_and_what_does_not_fit_is_told(caplo
     assert len(desk.told) == 1
     desk.read(None)
     assert desk.told[-1] == ()
+
+
+def test_waiting_lanes_rest_until_orders_are_read_once_for_half_a_minute_at_most() -> None:
+    of = policy()
+    waiting = {lane.index for lane in of.lanes if lane.state is not State.READY or lane.level is Level.B1}
+    assert 0 < len(waiting) < len(of.lanes)
+    desk = Desk(of)
+    desk.orders.rest_unread()
+    assert paused_lanes(of, desk.told[-1]) == waiting
+    desk.orders(of.ground_lane, None)
+    desk.clock.advance(29.9)
+    desk.orders.look()
+    assert len(desk.told) == 1, "they were not read since"
+    desk.clock.advance(0.1)
+    desk.orders.look()
+    assert desk.told[-1] == ()
+    for value in (None, printed([order(OverrideKind.PAUSE, lane="L1/retrying")])):
+        desk = Desk(of)
+        desk.orders.rest_unread()
+        desk.read(value)
+        assert [one.who for one in desk.told[-1]] == ([] if value is None else ["ann@desk"])

@@ -424,9 +424,19 @@ def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(plac
     assert len(place.broker.backlog(retrying, "s")) == 5
 
 
-def test_a_worker_starts_though_its_orders_cannot_be_read(place: Place) -> None:
+def test_a_worker_starts_though_its_orders_cannot_be_read_and_leaves_waiting_lanes_alone(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
     place.cluster.live = None
+    retrying = topic(Level.L1, State.RETRYING)
+    place.broker.send(Outgoing(retrying, b"later", {}))
     place.service.start()
     place.send()
     eventually(lambda: place.seen)
+    eventually(lambda: not place.broker._topics[retrying].subscriptions["s"].lanes)
+    assert len(place.seen) == 1
+    assert "live orders cannot be read yet, so waiting lanes rest, 30 s at most" in caplog.text
+    place.cluster.live = 1
+    eventually(lambda: len(place.seen) == 2)
     place.service.stop()

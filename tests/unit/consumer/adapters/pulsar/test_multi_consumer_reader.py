@@ -273,3 +273,20 @@ def test_a_lane_that_is_left_is_left_by_all_and_no_further_one_comes_until_it_is
     eventually(lambda: len(stand.client.consumers) == 4)
     stand.lane.add_consumers()
     eventually(lambda: len(stand.client.consumers) == 6)
+
+
+def test_one_that_comes_when_the_lane_is_left_leaves_as_well_and_comes_back_with_the_others(stand: Stand) -> None:
+    stand.client.gate.clear()
+    opening = threading.Thread(target=stand.lane.add_consumers)
+    opening.start()
+    eventually(lambda: stand.lane._opening)
+    stand.lane.leave(0.0)
+    stand.lane.check_connection()
+    stand.client.gate.set()
+    opening.join(20)
+    first, second = stand.client.consumers
+    assert first.closed.wait(20)
+    assert second.closed.wait(20)
+    stand.lane.join()
+    eventually(lambda: len(stand.client.consumers) == 4)
+    assert not any(consumer.closed.is_set() for consumer in stand.client.consumers[2:])

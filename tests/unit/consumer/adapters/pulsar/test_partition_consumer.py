@@ -368,6 +368,35 @@ def test_a_lane_that_is_left_has_no_consumers_until_it_is_joined(stand: Stand, m
     eventually(lambda: lane.check_connection() or 3 in stand.client.made)
 
 
+def test_a_partition_that_is_found_while_the_lane_is_left_is_not_opened_until_it_is_joined(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.lane_reader._GROW_EVERY", 0.01)
+    lane = stand.open()
+    asked, answer = threading.Event(), threading.Event()
+    names = stand.client.get_topic_partitions
+
+    def get_topic_partitions(topic: str) -> list[str]:
+        asked.set()
+        assert answer.wait(20)
+        return names(topic)
+
+    monkeypatch.setattr(stand.client, "get_topic_partitions", get_topic_partitions)
+    stand.client.count = 4
+    eventually(lambda: lane.check_connection() or asked.is_set())
+    lane.leave(0.0)
+    lane.check_connection()
+    answer.set()
+    eventually(lambda: "3" in lane._consumers)
+    eventually(lambda: not any(thread.name == "kodo-partitions" for thread in threading.enumerate()))
+    lane.check_connection()
+    assert 3 not in stand.client.made
+    assert "no broker serves it yet" not in caplog.text
+    lane.join()
+    eventually(lambda: 3 in stand.client.made)
+    assert not stand.client.of(3).is_closed
+
+
 def test_a_lane_joined_before_it_was_left_reconnects_because_it_gave_messages_up(stand: Stand) -> None:
     lane = stand.open()
     lane.leave(0.0)
