@@ -10,22 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.payloads.avro_safety import empty_items
-from kodo_consumer.core.policy import (
-    AuditTo,
-    Concurrency,
-    DelaySchedule,
-    ErrorTextPolicy,
-    IsolationPolicy,
-    Lane,
-    Limit,
-    Pace,
-    Policy,
-    Quota,
-    Rate,
-    Target,
-)
+from kodo_consumer.core.policy import AuditTo, DelaySchedule, ErrorTextPolicy, IsolationPolicy, Lane, Policy, Target
 from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import defaults

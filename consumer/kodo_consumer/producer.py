@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
 from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
+from kodo_consumer.core.limit_policy import NOBODY, value_of
 from kodo_consumer.core.message_validation import MessageValidator
-from kodo_consumer.core.policy import NOBODY, value_of
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT, NumberedPublisher
 from kodo_consumer.pending_messages import OnStored, not_stored

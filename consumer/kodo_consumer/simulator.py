@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, assert_never
 
 from kodo_consumer.core.envelope import Outgoing, State
 from kodo_consumer.core.lane_set import in_proportion
+from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
-from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.policy_builder import policy_of
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.manual_clock import ManualClock
@@ -35,6 +35,7 @@ from kodoctl.topology.load import load_set, source_of
 
 if TYPE_CHECKING:
     from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.policy import Policy
     from kodo_consumer.message import Message
     from kodoctl.topology.loaded_topology import LoadedTopology
 

@@ -6,7 +6,8 @@ from collections import deque
 from typing import Any
 
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.core.policy import Concurrency, Policy, Quota, Rate
+from kodo_consumer.core.limit_policy import Concurrency, Quota, Rate
+from kodo_consumer.core.policy import Policy
 
 from kodoctl.protocol import properties as names
 

@@ -10,11 +10,12 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import FRESH, Delivery, Envelope, Headers
-from kodo_consumer.core.policy import NOBODY, Lane
+from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiter_set import Limiters
+    from kodo_consumer.core.policy import Lane
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
     from kodo_consumer.core.scheduling.tenant_ring import TenantQueue
 

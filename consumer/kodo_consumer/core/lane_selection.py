@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.policy import Concurrency
+from kodo_consumer.core.limit_policy import Concurrency
 from kodoctl.errors import Diagnostic, UsageError, error, warning
 from kodoctl.formatting import many
 

@@ -11,11 +11,11 @@ from kodo_consumer.core.audit_recorder import AuditBatch, AuditRecorder
 from kodo_consumer.core.due_times import DueTimes
 from kodo_consumer.core.envelope import HEADER_NAMES, Delivery
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
+from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.limits.limiter_set import LimitKind
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.local_delays import LocalDelays
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, error_of, failure_reason
-from kodo_consumer.core.policy import NOBODY
 from kodo_consumer.core.publishing import PendingPublish, PendingPublishes, PendingReroute, Published, Refused
 from kodo_consumer.core.receive_checks import check_before_queueing, check_on_receipt
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, kind_of, title_of
+from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
 from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
@@ -16,6 +16,7 @@ from kodoctl.topology.units import Rate as FileRate
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import LaneStats
     from kodo_consumer.core.clock import Clock
+    from kodo_consumer.core.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
 REST_UNREAD: Final = 30_000  # ms

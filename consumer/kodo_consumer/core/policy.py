@@ -14,16 +14,16 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet
+from kodo_consumer.core.limit_policy import NOBODY, WAITS_OF, Limit, value_of
 from kodo_consumer.core.route_table import MAX_ROUTES, RouteRule, RouteTable
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.lane_set import Bulkhead
     from kodo_consumer.core.outlet import Outlet
     from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
 JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
-NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
 HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
 _SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
 MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
@@ -83,69 +83,6 @@ class Lane:
     def is_waiting(self) -> bool:
         """True for a waiting state and for a backup level, whose messages `kodoctl waiting` may send elsewhere."""
         return self.state is not State.READY or self.level.is_backup
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """`amount` per `period` ms, `burst` at once after a pause."""
-
-    amount: int
-    period: int
-    burst: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all. `within`:
-    lanes whose messages it is about.
-    """
-
-    by: str | None
-    pace: Pace
-    shared: bool
-    overrides: Mapping[str, Pace] = field(default_factory=dict)
-    within: LaneSet = ALL_LANES
-
-
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """At most `limit` handlers at once."""
-
-    by: str | None
-    limit: int
-    shared: bool
-    overrides: Mapping[str, int] = field(default_factory=dict)
-    within: LaneSet = ALL_LANES
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """At most `amount` messages in any window of `period` ms."""
-
-    by: str | None
-    amount: int
-    period: int
-    shared: bool
-    overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
-    within: LaneSet = ALL_LANES
-
-
-Limit = Rate | Concurrency | Quota
-_WAITS_OF: Final[Mapping[type[Limit], Sequence[State]]] = {
-    Rate: (State.PENDING,),
-    Concurrency: (),
-    Quota: (State.BLOCKING, State.PENDING),
-}
-
-
-def kind_of(limit: Limit) -> str:
-    """`rate`, `concurrency` or `quota`."""
-    return type(limit).__name__.lower()
-
-
-def title_of(limit: Limit) -> str:
-    """`rate by uid in L2/retrying`."""
-    return f"{kind_of(limit)} by {limit.by or 'none'}{f' in {limit.within}' if limit.within else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +247,8 @@ class Policy:
     @cached_property
     def _limit_targets(self) -> Mapping[tuple[Level, State, type[Limit]], Sequence[Target]]:
         found: dict[tuple[Level, State, type[Limit]], Sequence[Target]] = {}
-        for lane, kind in product(self.lanes, (Rate, Concurrency, Quota)):
-            targets = [target for at in _WAITS_OF[kind] if (target := self.target(lane.level, at)) is not None]
+        for lane, kind in product(self.lanes, WAITS_OF):
+            targets = [target for at in WAITS_OF[kind] if (target := self.target(lane.level, at)) is not None]
             met = [
                 one.within for one in self.limits if isinstance(one, kind) and one.within.has(lane.level, lane.state)
             ]
@@ -389,10 +326,3 @@ class Policy:
     def max_in_place(self) -> int:
         """Messages that may sit out an in-place wait at a time: 20 % of the look-ahead."""
         return max(1, self.lookahead_messages // 5)
-
-
-def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
-    """The value of a property, or of the message key when `by` is `key`; NOBODY where it is missing."""
-    if by == "key":
-        return key or NOBODY
-    return properties.get(by) or NOBODY

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, assert_never
 
 from kodo_consumer.core.envelope import Envelope, Headers, Level, State
+from kodo_consumer.core.limit_policy import Limit, Quota, Rate
 from kodo_consumer.core.outcomes import (
     CorruptHeaders,
     DeadLettered,
@@ -37,7 +38,7 @@ from kodo_consumer.core.outcomes import (
     ended_run,
     error_of,
 )
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Limit, Policy, Quota, Rate, Target
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
 
 STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
 STUCK_MOST: Final = 300_000

@@ -8,8 +8,9 @@ from itertools import count
 from typing import Any, Final
 
 from kodo_consumer.core.envelope import Delivery, Headers, Level, State
+from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.core.policy import NOBODY, Lane
+from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 

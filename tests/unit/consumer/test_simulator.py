@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.policy_builder import policy_of
 from kodo_consumer.simulator import SimulatedArrival, Simulation, answer, figures, main, one_worker
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.policy import NOBODY
+from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.store import name_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import UNSTARTED, InFlight, Stage
+from kodo_consumer.core.limit_policy import Quota, Rate
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
-from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy, Quota, Rate
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
 from kodo_consumer.core.scheduling.outage_report import OutageReport
 
 if TYPE_CHECKING:

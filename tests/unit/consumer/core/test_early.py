@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from kodo_consumer.core.envelope import Delivery, Level, State
+from kodo_consumer.core.limit_policy import Quota
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.policy import JITTER, Quota
+from kodo_consumer.core.policy import JITTER
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 

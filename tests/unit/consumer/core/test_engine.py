@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.limit_policy import Concurrency
 from kodo_consumer.core.outcomes import DONE, RetryAsked
-from kodo_consumer.core.policy import Concurrency
 from kodo_consumer.core.route_table import RouteRule
 from kodo_consumer.testing.manual_clock import START_WALL
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits import limiter_values
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import DelaySchedule, Pace, Policy, Rate
+from kodo_consumer.core.limit_policy import Pace, Rate
+from kodo_consumer.core.policy import DelaySchedule, Policy
 
 from tests.unit.consumer.making import WAITS, Bench, delivery, policy
 

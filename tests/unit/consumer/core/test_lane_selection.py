@@ -8,7 +8,8 @@ import pytest
 from kodo_consumer.core.broker_window import lane_request, unacked_limits
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.lane_selection import LaneSelection, given_selection, limit_warnings, select_lanes
-from kodo_consumer.core.policy import Concurrency, Pace, Policy, Rate
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Rate
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.runtime.active_consumer_poller import lanes_with_active_consumers
 

@@ -8,9 +8,10 @@ import pytest
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import LaneSet
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.override_state import OverrideListener, paused_lanes, paused_tenants, steered, why_not_followed
-from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL

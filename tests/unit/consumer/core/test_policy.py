@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, DelaySchedule, value_of
+from kodo_consumer.core.limit_policy import NOBODY, value_of
+from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, DelaySchedule
 
 from kodoctl.topology import defaults
 from tests.unit.consumer.making import policy

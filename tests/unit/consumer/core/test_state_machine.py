@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from kodo_consumer.core.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.lane_set import LaneSet
+from kodo_consumer.core.limit_policy import Pace, Quota, Rate
 from kodo_consumer.core.outcomes import (
     DONE,
     CorruptHeaders,
@@ -30,7 +31,7 @@ from kodo_consumer.core.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from kodo_consumer.core.policy import IsolationPolicy, Pace, Policy, Quota, Rate
+from kodo_consumer.core.policy import IsolationPolicy, Policy
 from kodo_consumer.core.state_machine import Acknowledge, Decision, Delay, Reroute, Rule, TransferOut, decide
 
 from tests.unit.consumer.making import policy

@@ -13,7 +13,8 @@ from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
-from kodo_consumer.core.policy import Concurrency, Policy
+from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing_resources, summary
 from kodo_consumer.runtime.thread_executor import ThreadExecutor

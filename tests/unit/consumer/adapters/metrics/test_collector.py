@@ -16,9 +16,10 @@ from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
-from kodo_consumer.core.policy import AuditTo, Concurrency, IsolationPolicy, Pace, Quota, Rate
+from kodo_consumer.core.policy import AuditTo, IsolationPolicy
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.testing.memory_topics import MemoryLane
 from prometheus_client import REGISTRY

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import LaneSet
+from kodo_consumer.core.limit_policy import NOBODY, Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits import limiter_set, limiter_values
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, _resize
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
-from kodo_consumer.core.policy import NOBODY, Concurrency, Pace, Quota, Rate
 
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
 CAP = Concurrency("uid", 4, shared=True, overrides={"vip": 8})

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.limit_policy import NOBODY
 from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailable, Outcome, RetryAsked, StateAsked
-from kodo_consumer.core.policy import NOBODY, Policy
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 
 from tests.unit.consumer.making import FAILED, L1, policy

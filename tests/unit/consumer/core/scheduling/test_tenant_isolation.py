@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.limit_policy import Concurrency
 from kodo_consumer.core.outcomes import DONE
-from kodo_consumer.core.policy import Concurrency, IsolationPolicy, Policy
+from kodo_consumer.core.policy import IsolationPolicy, Policy
 from kodo_consumer.core.scheduling.tenant_isolation import IN_FLIGHT
 from kodo_consumer.testing.manual_clock import START_WALL
 
