@@ -91,12 +91,15 @@ class SlotReservation:
         if now >= self._next_look:
             self._look(now)
         queues = self._queues
-        held = None
-        if not (queues.slow.waiting and queues.quick.waiting):
+        held, slow = None, False
+        if queues.slow.waiting:
+            if not queues.quick.waiting:
+                self._backlog.settle()
+            if self._backlog.slow_first:
+                held = self._take_slow(passing_over, now, passes)
+                slow = held is not None
+        elif not self._backlog.slow_first:
             self._backlog.settle()
-        if queues.slow.waiting and self._backlog.slow_first:
-            held = self._take_slow(passing_over, now, passes)
-        slow = held is not None
         if held is None:
             held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
         if held is None:
@@ -175,7 +178,8 @@ class SlotReservation:
         elif queue.slow is None:
             self._newcomers.add(held)
             held.lane.ring.new_running += 1
-        self._charge_backlog(START_COST, slow=slow)
+        if self._queues.slow.waiting:
+            self._charge_backlog(START_COST, slow=slow)
         if queue is not self._last:
             self._last, self._alone_since = queue, now
 

@@ -245,26 +245,8 @@ class DeficitRoundRobin(Generic[T]):
         handler of any tenant has ended yet they wait.
         """
         rounds = self.slow if slow else self.quick
-        if passing_over:
-            found = [self._queues.get(tenant) for tenant in passing_over]
-            passed = [queue for queue in found if queue is not None and queue.listed and queue.in_slow is slow]
-            for queue in passed:
-                rounds.remove(queue)
-            try:
-                return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
-            finally:
-                for queue in reversed(passed):
-                    rounds.add_first(queue)
-        return self._take(rounds, now, slow=slow, may_start_newcomer=may_start_newcomer)
-
-    def _take(
-        self,
-        rounds: _Rounds[T],
-        now: float,
-        *,
-        slow: bool,
-        may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None,
-    ) -> T | None:
+        passed = self._set_aside(passing_over, rounds) if passing_over else ()
+        item = None
         while rounds.count:
             queue = rounds.current[0]
             if queue.used >= START_COST * queue.weight and rounds.count > 1:
@@ -274,13 +256,23 @@ class DeficitRoundRobin(Generic[T]):
                 or queue.slow is False
                 or (queue.slow is None and (may_start_newcomer is None or may_start_newcomer(self, now)))
             ):
-                return self._start(queue, rounds)
+                item = self._start(queue, rounds)
+                break
             elif queue.slow is None and self.newcomers_slow is None:
-                return None  # no tenant of the lane is known yet: the first ones will tell
+                break  # no tenant of the lane is known yet: the first ones will tell
             else:
                 rounds.remove(queue)
                 self._list(queue, slow=True)
-        return None
+        for queue in passed:
+            rounds.add_first(queue)
+        return item
+
+    def _set_aside(self, tenants: AbstractSet[str], rounds: _Rounds[T]) -> list[TenantQueue[T]]:
+        found = [self._queues.get(tenant) for tenant in tenants]
+        aside = [one for one in found if one is not None and one.listed and one.in_slow is (rounds is self.slow)]
+        for queue in aside:
+            rounds.remove(queue)
+        return aside
 
     def charge(self, queue: TenantQueue[T], milliseconds: int) -> None:
         """A handler of the tenant ran for so much longer than a start costs."""
