@@ -69,7 +69,7 @@ def may_start(book: Book, process: Process, lane: Lane, work: Work) -> None:
         fail("I5 early", f"{work.case} starts {due - wall} ms before it is due")
     if not work.refused and wall >= due:  # one that is started before it is due has not waited
         route = _route(policy, lane, work)
-        if route is not None:
+        if route is not None and not (work.wall < due and _hurried(process, lane)):  # queued before it was due
             fail("routes", f"{work.case} runs on {lane.name}, a route sends it to {route}; {dict(properties)} {work}")
 
 

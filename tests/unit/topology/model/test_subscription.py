@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from kodoctl.topology.model.subscription import checked_error_size, checked_pattern
+from kodoctl.topology.model.subscription import WorkedState, checked_error_size, checked_pattern
 from kodoctl.topology.units import Size
 
 
@@ -16,3 +17,8 @@ def test_patterns_and_sizes_of_error_texts() -> None:
         checked_error_size(Size(2_049))
     with pytest.raises(PydanticCustomError, match="repeats what may also follow"):
         checked_pattern("(a+)+$")
+
+
+def test_no_limit_and_no_slots_are_of_dead_letters() -> None:
+    with pytest.raises(ValidationError, match="no worker receives dead letters"):
+        TypeAdapter(WorkedState).validate_python("dead")

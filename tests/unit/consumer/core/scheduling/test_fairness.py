@@ -228,3 +228,11 @@ def test_after_everything_was_dropped_nobody_is_behind_a_newcomers_flood() -> No
         ring.push("new", "new")
     ring.push("b", "b")
     assert "b" in [ring.take() for _ in range(3)]
+
+
+def test_tenants_with_messages_are_never_forgotten() -> None:
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
+    for number in range(MAX_TENANTS + 50):
+        ring.push(f"t{number}", number)
+    assert len(ring._queues) == MAX_TENANTS + 50
+    assert len(list(iter(ring.take, None))) == MAX_TENANTS + 50
