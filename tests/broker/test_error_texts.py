@@ -53,10 +53,7 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     for local in ("orders-billing-RETRYING", "orders-billing-DLQ"):
         recalls.limit(local, LIMIT)
     with Producer.load(console.file, topic="orders", **place) as producer:
-        for number in range(20):
-            text = f"bank {number} answered 503" if number % 2 else "order"
-            producer.post(text.encode(), id=f"order-{number}", properties={"uid": "u"})
-        producer.post(b"bank 99 is large" + b" " * (LIMIT - 1_500), id="large", properties={"uid": "u"})
+        _send(producer)
     consumer.start()
     try:
         eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"] == 21)
@@ -89,18 +86,23 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     assert len(again) == 10
     assert not any(name.startswith("kodo-error") for properties in again for name in properties)
 
-    stored = [
+    views = (peeked, why, json.dumps(found), json.dumps(plan), caplog.text, *consumer.summary())
+    for output in (*views, *_stored(recalls)):
+        assert CANARY not in output
+
+
+def _send(producer: Producer) -> None:
+    """Ten messages of each of two causes, and one that its topic would refuse with the text of its error."""
+    for number in range(20):
+        text = f"bank {number} answered 503" if number % 2 else "order"
+        producer.post(text.encode(), id=f"order-{number}", properties={"uid": "u"})
+    producer.post(b"bank 99 is large" + b" " * (LIMIT - 1_500), id="large", properties={"uid": "u"})
+
+
+def _stored(recalls: Recalls) -> list[str]:
+    """Payload and properties of everything that failed, and the audit records."""
+    return [
         str((one.payload, dict(one.properties)))
         for local in ("orders-billing-RETRYING", "orders-billing-DLQ", "orders-billing-AUDIT")
         for one in recalls.stored(local)
     ]
-    for output in (
-        peeked,
-        why,
-        json.dumps(found),
-        json.dumps(plan),
-        caplog.text,
-        *stored,
-        "\n".join(consumer.summary()),
-    ):
-        assert CANARY not in output

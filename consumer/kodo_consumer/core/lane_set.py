@@ -1,5 +1,5 @@
-"""Selection of lanes by state and level, and what is declared for the lanes of one: slots that they may take at most, and
-slots that are kept for them.
+"""Lane sets: lanes by state and level, as limits name them; and bulkheads: the slots that the lanes of a set may take
+at most, and those that are kept for them.
 """
 
 from __future__ import annotations

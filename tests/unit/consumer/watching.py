@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.consumer.making import topic
 from tests.unit.consumer.pump import Pump
-from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
 
 
 class Watched:

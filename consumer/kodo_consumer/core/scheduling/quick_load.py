@@ -55,19 +55,23 @@ class QuickBacklog:
     few that are left are not all who need slots, and slow ones would keep what they took from them for a whole handler.
     """
 
-    __slots__ = ("_least_share", "_owed", "_since", "part", "slow_first")
+    __slots__ = ("_least_share", "_owed", "_part", "_since", "slow_first")
 
     def __init__(self) -> None:
-        self.part = 0.0  # of the slot time that is the slow tenants' fair share, while both wait
+        self._part = 0.0  # of the slot time that is the slow tenants' fair share, while both wait
         self._owed = 0.0
         self.slow_first = True  # slow tenants have had no more than their part since both wait
         self.end()
 
     def charge(self, milliseconds: int, *, slow: bool) -> None:
         """So much slot time was used while both wait."""
-        owed = self._owed + milliseconds * (1 - self.part if slow else -self.part)
+        owed = self._owed + milliseconds * (1 - self._part if slow else -self._part)
         self._owed = max(-_MOST_OWED, min(_MOST_OWED, owed))
         self.slow_first = self._owed <= 0
+
+    def divide(self, part: float) -> None:
+        """The slow tenants' fair share of the slot time is this part, while both wait."""
+        self._part = part
 
     def settle(self) -> None:
         """One of both has no messages that wait: nobody owes anything."""

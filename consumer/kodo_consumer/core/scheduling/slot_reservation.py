@@ -12,11 +12,10 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a
   burst of quick messages is over by then.
 - A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together do not
-  touch the head-room. A lane that has not shown a newcomer yet gives them half of the free slots, and a lane whose
-  last newcomer was slow treats further ones as slow: two hundred customers whose messages hang and who come at once
-  are not tried one by one in every slot.
+  touch the head-room; one at a time may, as it has to be tried. A lane that has not shown a newcomer yet gives them
+  half of the free slots, and a lane whose last newcomer was slow treats further ones as slow: two hundred customers
+  whose messages hang and who come at once are not tried one by one in every slot.
 - When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
-  One at a time may touch it: it has to be tried.
 - While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start
   first who have had less than their part of the slot time.
 - None of it holds for a tenant that had every slot for a minute: a reserve for nobody would be waste.
@@ -215,7 +214,7 @@ class SlotReservation:
                 self.slow_running.add(held)
                 self._becomes_slow(held)
         if self._queues.slow.waiting and self._queues.quick.waiting:
-            self._backlog.part = self._fair_share() / self.total
+            self._backlog.divide(self._fair_share() / self.total)
         if self._load.measure(now):
             self.headroom = self._needed()
 

@@ -12,7 +12,7 @@ from kodo_consumer.core.publishing import jittered
 
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.unit.consumer.making import L1, policy, topic
-from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
 
 RETRYING = topic(Level.L1, State.RETRYING)
 

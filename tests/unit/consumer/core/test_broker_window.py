@@ -8,7 +8,7 @@ from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
 from kodo_consumer.core.policy import Policy
 
 from tests.unit.consumer.making import L1, policy
-from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
 
 UNTOLD = UnackedLimits(50_000, 200_000)
 

@@ -5,108 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from random import Random
 
 import pytest
-from kodo_consumer.core import lane_workers
 from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.core.envelope import Level, Outgoing, State
-from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
+from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.limit_policy import Concurrency
-from kodo_consumer.core.policy import Policy
-from kodo_consumer.message import Message
-from kodo_consumer.runtime.supervisor import WorkerSupervisor, missing_resources, summary
-from kodo_consumer.runtime.thread_executor import ThreadExecutor
+from kodo_consumer.runtime.supervisor import missing_resources, summary
 from kodo_consumer.runtime.threads import EndedError
-from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.testing import MemoryBroker
 
-from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.errors import ClusterError, KodoctlError
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.model.policies import DelayedDelivery
 from tests.support import eventually
 from tests.unit.consumer.making import policy, topic
-from tests.unit.consumer.pump import Pump
-
-
-class MemoryCluster:
-    """What a test says the cluster has."""
-
-    def __init__(self, of: Policy) -> None:
-        self.topics = {lane.topic for lane in of.every_lane} | set(of.written)
-        self.subscribed = {lane.topic for lane in of.every_lane}
-        self.live: int | None = 1
-        self.blocked: frozenset[str] = frozenset()
-        self.limits: UnackedLimits | None = None
-        self.rules: DelayedDelivery | None = None
-        self.sizes: dict[str, int] | None = None
-        self.asked = 0
-        self.count = 1  # of partitions of each topic
-        self.answers = threading.Event()
-        self.answers.set()
-        self.properties: dict[str, str] = {}
-        self.named: dict[str, str] = {}  # active consumers
-
-    def partitions(self, name: str) -> int | None:
-        return self.count if name in self.topics else None
-
-    def subscriptions(self, name: str) -> frozenset[str]:
-        return frozenset({"s"} if name in self.subscribed else ())
-
-    def active(self, name: str, subscription: str) -> dict[str, str]:
-        return self.named
-
-    def unacked_limits(self, name: str) -> UnackedLimits | None:
-        return self.limits
-
-    def delays(self, name: str) -> DelayedDelivery | None:
-        return self.rules
-
-    def largest(self, name: str) -> int | None:
-        return None if self.sizes is None else self.sizes.get(name, 0)
-
-    def close(self) -> None:
-        pass
-
-    def stats(self, name: str, subscription: str) -> LaneStats | None:
-        self.asked += 1
-        self.answers.wait(20)
-        if self.live is None:
-            raise ClusterError(error("K514", "no broker answers"))
-        workers = frozenset(f"w{number}" for number in range(self.live))
-        return LaneStats(workers, self.blocked, properties=self.properties, partitions=self.count)
-
-
-class Place:
-    """A service on a broker in memory, and what its handler saw."""
-
-    def __init__(self, of: Policy, drain_timeout: float = 5.0) -> None:
-        self.policy, self.seen = of, []
-        self.broker = MemoryBroker(SystemClock())
-        self.broker.create_for(of)
-        self.cluster = MemoryCluster(of)
-        self.gate = threading.Event()
-        self.gate.set()
-        runner = ThreadExecutor(self.handle, of.concurrency)
-        self.worker = Worker(of, self.broker, runner, SystemClock(), Random(0))
-        self.service = WorkerSupervisor(self.worker, self.cluster, consumer_name="w", drain_timeout=drain_timeout)
-        self.pump = Pump(self.broker)
-
-    seen: list[str]
-
-    def handle(self, message: Message) -> None:
-        self.gate.wait(20)
-        self.seen.append(message.id)
-        if message.data == b"fail":
-            raise ValueError
-
-    def send(self, payload: bytes = b"x") -> None:
-        self.broker.send(Outgoing(topic(Level.L1, State.READY), payload, {}))
-
-    def left(self) -> int:
-        return len(self.broker.backlog(topic(Level.L1, State.READY), "s"))
+from tests.unit.consumer.runtime.worker_place import Place
 
 
 @pytest.fixture
@@ -366,78 +280,3 @@ def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
     place.service.stop()
     place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))
     assert anew == ["1"]
-
-
-def test_a_lane_without_a_worker_is_an_alarm_of_a_worker_of_other_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_workers, "PATIENCE", 0.0)
-    place = Place(select_lanes(policy(levels=(Level.L1,)), LaneSelection.parse("ready,retrying")))
-    place.cluster.live = 0
-    try:
-        place.service.start()
-        assert place.service.stats is not None
-        for _ in range(7):
-            place.service.stats.look()
-        assert place.worker.alarms.counts["unread"] >= 1
-    finally:
-        place.service.stop()
-        place.pump.stop()
-
-
-def test_a_worker_with_lanes_of_its_own_connects_those_and_needs_all_others_in_the_cluster() -> None:
-    of = select_lanes(policy(levels=(Level.L1,), in_place=()), LaneSelection.parse("ready"))
-    place = Place(of)
-    try:
-        retrying = topic(Level.L1, State.RETRYING)
-        place.cluster.subscribed = {topic(Level.L1, State.READY)}
-        with pytest.raises(KodoctlError, match="K711") as refused:
-            place.service.start()
-        assert len(refused.value.diagnostics) == 3, "what is moved there would be kept for nobody"
-        place.cluster.subscribed |= {lane.topic for lane in of.every_lane}
-        place.service.start()
-        place.send(b"fail")
-        eventually(lambda: len(place.broker.messages(retrying)) == 1)
-        assert place.service.stats is not None
-        for _ in range(6):
-            place.service.stats.look()  # also of lanes whose reader is another worker
-        assert set(place.service.stats.last) == {0, 1, 2, 3}
-        assert place.worker.reader(0) is not None
-        assert place.worker.reader(1) is None
-        assert not place.seen[1:], "it is another worker's"
-    finally:
-        place.service.stop()
-        place.pump.stop()
-
-
-def test_a_worker_takes_nothing_of_a_lane_that_was_paused_before_it_started(place: Place) -> None:
-    """Also before its first look at the stats: what waits there may be on its way elsewhere."""
-    now = time.time_ns() // 1_000_000
-    order = Override(OverrideKind.PAUSE, now, now + 3_600_000, "me", lane="L1/retrying")
-    place.cluster.properties = {STEER_PROPERTY: printed([order])}
-    retrying = topic(Level.L1, State.RETRYING)
-    for _ in range(5):
-        place.broker.send(Outgoing(retrying, b"x", {}))
-    place.send()
-    place.service.start()
-    eventually(lambda: place.seen)
-    eventually(lambda: not place.broker._topics[retrying].subscriptions["s"].lanes)
-    assert len(place.seen) == 1
-    place.service.stop()
-    assert len(place.broker.backlog(retrying, "s")) == 5
-
-
-def test_a_worker_starts_though_its_orders_cannot_be_read_and_leaves_waiting_lanes_alone(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.05)
-    place.cluster.live = None
-    retrying = topic(Level.L1, State.RETRYING)
-    place.broker.send(Outgoing(retrying, b"later", {}))
-    place.service.start()
-    place.send()
-    eventually(lambda: place.seen)
-    eventually(lambda: not place.broker._topics[retrying].subscriptions["s"].lanes)
-    assert len(place.seen) == 1
-    assert "live orders cannot be read yet, so waiting lanes rest, 30 s at most" in caplog.text
-    place.cluster.live = 1
-    eventually(lambda: len(place.seen) == 2)
-    place.service.stop()

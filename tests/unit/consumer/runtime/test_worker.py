@@ -22,7 +22,7 @@ from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.support import eventually
 from tests.unit.consumer.making import Bench, delivery, policy
-from tests.unit.consumer.runtime.test_supervisor import Place
+from tests.unit.consumer.runtime.worker_place import Place
 
 CALLS: dict[str, Callable[[Worker], Any]] = {
     "deliver": lambda worker: worker.deliver(0, [delivery()]),
