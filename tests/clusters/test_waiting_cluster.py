@@ -57,7 +57,7 @@ def test_a_broker_dies_while_waiting_messages_are_taken(
     words = ["waiting", "apply", "p.json", "--hash", plan["seal"][:12], "--rate", "200/s", "--format", "json"]
     with Path(workspace.folder / "apply.log").open("w", encoding="utf-8") as log:
         process = workspace.process(*words, stdout=log, stderr=log)
-        eventually(lambda: waits.orders(), within=60, every=0.2)
+        eventually(waits.orders, within=60, every=0.2)
         time.sleep(2.0)  # some of it is on its way: 200 a second
         _kill_the_owner(cluster, waits, "orders-billing-BLOCKING")
         assert process.poll() is None, "the broker died while messages were taken"
