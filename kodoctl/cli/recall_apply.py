@@ -92,6 +92,21 @@ def apply_plan(
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier;
+    `paused`: see `attempt_plan`.
+    """
+    found = attempt_plan(target, asked, output, helped, paused)
+    if found is not None:
+        _tell(*found, output)
+
+
+def attempt_plan(
+    target: TargetOptions,
+    asked: ApplyFlags,
+    output: Format,
+    helped: Callable[[Attempt], ParallelSend] | None = None,
+    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
+) -> tuple[SendReport, RecallPlan, float] | None:
+    """Checks, confirms and carries out: the report, the plan, and the seconds it took; None: there was nothing to do.
     `paused` surrounds the attempt and is told its report: it is there for plans of waiting messages, which alone are
     carried out then.
     """
@@ -110,24 +125,24 @@ def apply_plan(
         if output is Format.TEXT:
             _show(form, session)
         if found.empty:
-            return
+            return None
         _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
         with paused(session, found) if paused is not None else nullcontext([]) as reports:
             attempt = (edit, asked, per_second, signer, largest, horizon)
             report = _carry_out(session, found, *attempt, helped)
             reports.append(report)
-        shown = _report_json(report, found, time.monotonic() - began)
-    _tell(report, shown, output, "message" if found.lane else "letter")
+        return report, found, time.monotonic() - began
 
 
-def _tell(report: SendReport, shown: RecallReportDocument, output: Format, noun: str) -> None:
+def _tell(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
+    shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown, noun))
+        show_lines(recall_report_lines(shown, "message" if plan.lane else "letter"))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:

@@ -29,6 +29,7 @@ Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/ret
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
 Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
+Release = Annotated[bool, typer.Option("--release", help="Release at once what waits elsewhere because of the limit.")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
 _FILLS = (
@@ -96,13 +97,22 @@ def limit(
     to: Annotated[
         str | None, typer.Option("--to", help="Such as 10/s, or 8 for a concurrency.", metavar="LIMIT")
     ] = None,
-    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
+    lasting: For = "1h", why: Reason = "", back: Back = False, release: Release = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Change one of the file's limits for a while: for one value of its property, or for all."""
+    """Change one of the file's limits for a while: for one value of its property, or for all.
+
+    What waits in PENDING or BLOCKING because of it comes when it is due, or (--release) within seconds, and is held
+    against the limit as it is then. That needs the extra `recall` and a pause of the lanes, some seconds each.
+    """
+    from kodo_consumer.cli.limit_release import release_waiting
+
     with _book(topology, topic, subscription, place) as (policy, book):
         wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
         order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
+    if release:
+        of = {"topology": topology, "topic": topic, "subscription": subscription}
+        release_waiting(policy, order, of, place)
 
 
 @command
