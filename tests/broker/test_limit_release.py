@@ -29,7 +29,6 @@ orders:
   fair_by: uid
   levels: double
   message_properties: {uid: required}
-  state_policies: {deduplication: true}
   subscriptions:
     billing:
       states: [retrying, pending, blocking]
