@@ -49,6 +49,8 @@ _FOR_GOOD: Final = (
     pulsar.TopicNotFound,
 )
 """Refusals that waiting does not change, as far as a start is concerned. Everything else may be a broker that is away."""
+_MOST_AGAIN: Final = 5.0  # seconds: the longest pause between two tries while another reader has the partition alone
+_TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class PartitionConsumer:
         self.number = number if base and mark and number.isdecimal() else None
         self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
+        self._taken = False  # another reader has it alone, which is waited for
         self.first_try = threading.Event()  # it was opened, or refused
         self._client, self._request, self._inbox, self._sink = client, request, inbox, sink
         self._lock = threading.Lock()  # around changes of the consumer
@@ -97,6 +100,11 @@ class PartitionConsumer:
     def connected(self) -> bool:
         """True if messages can come now."""
         return self._connection.connected
+
+    @property
+    def shown(self) -> str:
+        """Its topic, with the reason why it is not connected, where that is known."""
+        return f"{self.topic}: {_TAKEN}" if self._taken else self.topic
 
     @property
     def connected_since(self) -> float:
@@ -242,16 +250,24 @@ class PartitionConsumer:
     # ---- opening
 
     def _keep_opening(self, *, is_first: bool = False) -> None:
+        again = _AGAIN
         while not self._stopped.is_set():
             if not self._connection.wanted.wait(_AGAIN):
                 continue
             try:
                 consumer = self._subscribe()
             except _FOR_GOOD as problem:
+                if self._request.shares and isinstance(problem, pulsar.ConsumerBusy):
+                    self._wait_for_reader()
+                    is_first = False
+                    self._stopped.wait(again)
+                    again = min(2 * again, _MOST_AGAIN)
+                    continue
                 if is_first:
                     self.refused = str(problem)
                     self.first_try.set()
                     return
+                self._taken = False
                 self._connection.tell(str(problem))
             except pulsar.PulsarException as problem:
                 self._connection.tell(str(problem))
@@ -260,13 +276,20 @@ class PartitionConsumer:
                     return
             self._stopped.wait(_AGAIN)
 
+    def _wait_for_reader(self) -> None:
+        """Another reader has it alone. The start goes on without it; the log says so once."""
+        if not self._taken:
+            log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self.topic, _TAKEN)
+        self._taken = True
+        self.first_try.set()
+
     def _opened(self, consumer: Any) -> bool:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
             late, self._late = ([] if over else self._late), (self._late if over else [])
             if not over:
-                self._consumer = consumer
+                self._consumer, self._taken = consumer, False
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             self._close(consumer)
