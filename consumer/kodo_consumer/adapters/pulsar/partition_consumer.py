@@ -50,7 +50,6 @@ _FOR_GOOD: Final = (
 )
 """Refusals that waiting does not change, as far as a start is concerned. Everything else may be a broker that is away."""
 _MOST_AGAIN: Final = 5.0  # seconds: the longest pause between two tries while another reader has the partition alone
-_TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,6 @@ class PartitionConsumer:
         self.number = number if base and mark and number.isdecimal() else None
         self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
-        self._taken = False  # another reader has it alone, which is waited for
         self.first_try = threading.Event()  # it was opened, or refused
         self._client, self._request, self._inbox, self._sink = client, request, inbox, sink
         self._lock = threading.Lock()  # around changes of the consumer
@@ -104,7 +102,7 @@ class PartitionConsumer:
     @property
     def shown(self) -> str:
         """Its topic, with the reason why it is not connected, where that is known."""
-        return f"{self.topic}: {_TAKEN}" if self._taken else self.topic
+        return self._connection.shown
 
     @property
     def connected_since(self) -> float:
@@ -189,7 +187,7 @@ class PartitionConsumer:
             self.renew(arrival.problem)
             return
         try:
-            messages = self._messages(consumer, arrival)
+            messages = _messages(consumer, arrival, min(MUCH, self._request.batch))
         except pulsar.PulsarException as problem:
             if consumer is self._consumer:
                 self.renew(str(problem))
@@ -218,19 +216,6 @@ class PartitionConsumer:
 
     # ---- reading
 
-    def _messages(self, consumer: Any, arrival: Arrival) -> list[Any]:
-        if arrival.message is None:
-            batch: list[Any] = consumer.batch_receive()
-            return batch
-        messages = [arrival.message]
-        if arrival.at_once:
-            try:
-                while len(messages) < min(MUCH, self._request.batch):
-                    messages.append(consumer.receive(0))
-            except pulsar.Timeout:
-                pass
-        return messages
-
     def _listen(self, consumer: Any) -> None:
         """Requests a call for the next message, which may be there already."""
         asking = threading.get_ident()
@@ -258,8 +243,9 @@ class PartitionConsumer:
                 consumer = self._subscribe()
             except _FOR_GOOD as problem:
                 if self._request.shares and isinstance(problem, pulsar.ConsumerBusy):
-                    self._wait_for_reader()
+                    self._connection.tell_taken()
                     is_first = False
+                    self.first_try.set()  # a start goes on without it
                     self._stopped.wait(again)
                     again = min(2 * again, _MOST_AGAIN)
                     continue
@@ -267,7 +253,6 @@ class PartitionConsumer:
                     self.refused = str(problem)
                     self.first_try.set()
                     return
-                self._taken = False
                 self._connection.tell(str(problem))
             except pulsar.PulsarException as problem:
                 self._connection.tell(str(problem))
@@ -276,20 +261,13 @@ class PartitionConsumer:
                     return
             self._stopped.wait(_AGAIN)
 
-    def _wait_for_reader(self) -> None:
-        """Another reader has it alone. The start goes on without it; the log says so once."""
-        if not self._taken:
-            log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self.topic, _TAKEN)
-        self._taken = True
-        self.first_try.set()
-
     def _opened(self, consumer: Any) -> bool:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
             late, self._late = ([] if over else self._late), (self._late if over else [])
             if not over:
-                self._consumer, self._taken = consumer, False
+                self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
             self._close(consumer)
@@ -334,6 +312,21 @@ class PartitionConsumer:
             **as_they_are(),
             batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
         )
+
+
+def _messages(consumer: Any, arrival: Arrival, most: int) -> list[Any]:
+    """What there is to read: a whole batch where there is much, else at most so many messages."""
+    if arrival.message is None:
+        batch: list[Any] = consumer.batch_receive()
+        return batch
+    messages = [arrival.message]
+    if arrival.at_once:
+        try:
+            while len(messages) < most:
+                messages.append(consumer.receive(0))
+        except pulsar.Timeout:
+            pass
+    return messages
 
 
 def _message(raw: Any) -> Any:
