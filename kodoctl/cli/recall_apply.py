@@ -120,7 +120,7 @@ def attempt_plan(
     _check_age(found, oldest)
     form = recall_plan_file.to_json(found)
     with target.session() as session:
-        edit, largest, horizon = _check_files(session, found, asked.topology)
+        edit, largest, horizon, ordered = _check_files(session, found, asked.topology)
         check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
@@ -129,7 +129,7 @@ def attempt_plan(
         _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
         with paused(session, found) if paused is not None else nullcontext([]) as reports:
-            attempt = (edit, asked, per_second, signer, largest, horizon)
+            attempt = (edit, asked, per_second, signer, largest, horizon, ordered)
             report = _carry_out(session, found, *attempt, helped)
             reports.append(report)
         return report, found, time.monotonic() - began
@@ -204,9 +204,12 @@ def _read(file: str, *, waiting: bool) -> RecallPlan:
     return found
 
 
-def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int], int]:
+def _check_files(
+    session: Session, plan: RecallPlan, topology: str | None
+) -> tuple[Edit | None, dict[str, int], int, bool]:
     """The file must still stand for the plan's topics: messages go to lanes of their own ground, and nowhere else. What
-    it says of payloads to be patched, how large messages may be, by lane's topic, and how long they may wait (ms).
+    it says of payloads to be patched, how large messages may be, by lane's topic, how long they may wait (ms), and
+    whether their lane keeps the order of keys.
     """
     from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit
@@ -235,7 +238,7 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tu
     sizes = declared_limits(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
     edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
-    return edit, largest, horizon
+    return edit, largest, horizon, family.ordered
 
 
 def _show(form: RecallPlanDocument, session: Session) -> None:
@@ -270,6 +273,7 @@ def _carry_out(
     signer: Signer | None,
     largest: Mapping[str, int],
     horizon: int,
+    ordered: bool,
     helped: Callable[[Attempt], ParallelSend] | None,
 ) -> SendReport:
     from kodoctl.recall.cluster import RecallCluster
@@ -287,6 +291,7 @@ def _carry_out(
             _Progress(),
             signer,
             horizon=horizon,
+            ordered=ordered,
         )
         helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
         ledger = DeltaLedger(asked.ledger)
