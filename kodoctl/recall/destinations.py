@@ -33,8 +33,8 @@ class TargetPartition:
 @dataclass(frozen=True, slots=True)
 class RecallSource:
     """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
-    sent. `lane`: the waiting lane that its messages are in, such as `L1/retrying`; "": they are dead letters. `ordered`:
-    keys keep their order in that lane.
+    sent. `lane`: the waiting lane that its messages are in, such as `L1/retrying`; "": they are dead letters.
+    `ordered`: keys keep their order in that lane.
     """
 
     name: str
