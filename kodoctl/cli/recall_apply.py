@@ -92,6 +92,21 @@ def apply_plan(
     paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
 ) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier;
+    `paused`: see `attempt_plan`.
+    """
+    found = attempt_plan(target, asked, output, helped, paused)
+    if found is not None:
+        _tell(*found, output)
+
+
+def attempt_plan(
+    target: TargetOptions,
+    asked: ApplyFlags,
+    output: Format,
+    helped: Callable[[Attempt], ParallelSend] | None = None,
+    paused: Callable[[Session, RecallPlan], AbstractContextManager[list[SendReport]]] | None = None,
+) -> tuple[SendReport, RecallPlan, float] | None:
+    """Checks, confirms and carries out: the report, the plan, and the seconds it took; None: there was nothing to do.
     `paused` surrounds the attempt and is told its report: it is there for plans of waiting messages, which alone are
     carried out then.
     """
@@ -105,29 +120,29 @@ def apply_plan(
     _check_age(found, oldest)
     form = recall_plan_file.to_json(found)
     with target.session() as session:
-        edit, largest, horizon = _check_files(session, found, asked.topology)
+        edit, largest, horizon, ordered = _check_files(session, found, asked.topology)
         check_identity(found, RecallCluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
         if output is Format.TEXT:
             _show(form, session)
         if found.empty:
-            return
+            return None
         _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
         with paused(session, found) if paused is not None else nullcontext([]) as reports:
-            attempt = (edit, asked, per_second, signer, largest, horizon)
+            attempt = (edit, asked, per_second, signer, largest, horizon, ordered)
             report = _carry_out(session, found, *attempt, helped)
             reports.append(report)
-        shown = _report_json(report, found, time.monotonic() - began)
-    _tell(report, shown, output, "message" if found.lane else "letter")
+        return report, found, time.monotonic() - began
 
 
-def _tell(report: SendReport, shown: RecallReportDocument, output: Format, noun: str) -> None:
+def _tell(report: SendReport, plan: RecallPlan, seconds: float, output: Format) -> None:
+    shown = _report_json(report, plan, seconds)
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
         from kodoctl.render.recall import recall_report_lines
 
-        show_lines(recall_report_lines(shown, noun))
+        show_lines(recall_report_lines(shown, "message" if plan.lane else "letter"))
     if report.unclear or report.refused or report.elsewhere:
         finish(ExitCode.ERROR)
     if report.interrupted:
@@ -189,9 +204,12 @@ def _read(file: str, *, waiting: bool) -> RecallPlan:
     return found
 
 
-def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int], int]:
+def _check_files(
+    session: Session, plan: RecallPlan, topology: str | None
+) -> tuple[Edit | None, dict[str, int], int, bool]:
     """The file must still stand for the plan's topics: messages go to lanes of their own ground, and nowhere else. What
-    it says of payloads to be patched, how large messages may be, by lane's topic, and how long they may wait (ms).
+    it says of payloads to be patched, how large messages may be, by lane's topic, how long they may wait (ms), and
+    whether their lane keeps the order of keys.
     """
     from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit
@@ -220,7 +238,7 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tu
     sizes = declared_limits(loaded)
     largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
     edit = Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
-    return edit, largest, horizon
+    return edit, largest, horizon, family.ordered
 
 
 def _show(form: RecallPlanDocument, session: Session) -> None:
@@ -255,6 +273,7 @@ def _carry_out(
     signer: Signer | None,
     largest: Mapping[str, int],
     horizon: int,
+    ordered: bool,
     helped: Callable[[Attempt], ParallelSend] | None,
 ) -> SendReport:
     from kodoctl.recall.cluster import RecallCluster
@@ -272,6 +291,7 @@ def _carry_out(
             _Progress(),
             signer,
             horizon=horizon,
+            ordered=ordered,
         )
         helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
         ledger = DeltaLedger(asked.ledger)

@@ -39,7 +39,13 @@ def status(
     target: TargetOptions,
     paths: Paths = None,
     env: Environment = None,
-    exact: Annotated[bool, typer.Option("--exact", help="Count messages, not entries: reads the backlog.")] = False,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Count messages, not entries: reads the backlog. Of a batch that is partly acknowledged all count.",
+        ),
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch/--once", help="Show it again and again, until Ctrl-C.")] = False,
     every: Annotated[
         float, typer.Option("--every", min=0.5, help="Refresh interval of --watch, in seconds.", metavar="SECONDS")

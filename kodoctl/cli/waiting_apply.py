@@ -54,20 +54,25 @@ def apply(target: TargetOptions, asked: WaitingApplyFlags, output: Output = Form
     Killed, interrupted or repeated, it goes on where it was; the lane stays paused until then. Workers leave a paused
     lane when what they run of it has ended.
     """
-    pace = _Pace(_milliseconds(asked.wait), rate_of(asked.rate))
+    pace = SendPace.of(asked.wait, asked.rate)
     flags = ApplyFlags(**{one.name: getattr(asked, one.name) for one in fields(ApplyFlags)})
     failures: list[KodoctlError] = []
-    paused = partial(_paused, pace=pace, ledger=asked.ledger, failures=failures)
+    paused = partial(paused_while_sending, pace=pace, ledger=asked.ledger, failures=failures)
     apply_plan(target, flags, output, paused=paused)
     if failures:
         finish(ExitCode.ERROR)
 
 
-class _Pace(NamedTuple):
+class SendPace(NamedTuple):
     """Durations of an attempt: ms that workers may take to leave the lane, then messages sent a second."""
 
     wait: int
     per_second: float
+
+    @classmethod
+    def of(cls, wait: str, rate: str) -> SendPace:
+        """As the options --wait and --rate say. Raises UsageError."""
+        return cls(_milliseconds(wait), rate_of(rate))
 
     def sending(self, plan: RecallPlan) -> int:
         """Milliseconds for the messages of a plan."""
@@ -75,8 +80,8 @@ class _Pace(NamedTuple):
 
 
 @contextmanager
-def _paused(
-    session: Session, plan: RecallPlan, pace: _Pace, ledger: str, failures: list[KodoctlError]
+def paused_while_sending(
+    session: Session, plan: RecallPlan, pace: SendPace, ledger: str, failures: list[KodoctlError]
 ) -> Iterator[list[SendReport]]:
     """Pauses the lane; the attempt's report goes into the list, and decides whether the pause ends. Why it could not be
     ended goes to `failures`: what was sent is to be reported all the same.

@@ -1,4 +1,4 @@
-"""waiting list|plan|apply: messages that wait for their due time, looked at, reviewed, and released, moved or discarded."""
+"""waiting list|plan|apply|release: messages that wait for their due time, listed, reviewed, released, moved or discarded."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import command_target, waiting_apply
+from kodoctl.cli import command_target, waiting_apply, waiting_release
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
-from kodoctl.cli.recall_commands import run_id, show_plan
+from kodoctl.cli.recall_commands import show_plan
 from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Limit, Output, Topic, Where_, file_with
 from kodoctl.cli.terminal import show_lines
-from kodoctl.console import Environment, command, reading, report, say
-from kodoctl.errors import UsageError, error, warning
+from kodoctl.cli.waiting_planning import plan_lane
+from kodoctl.console import Environment, command, reading, say
+from kodoctl.errors import UsageError, error
 from kodoctl.recall.waiting_groups import Dimension
 
 if TYPE_CHECKING:
     from kodoctl.documents.waiting_document import WaitingListDocument
-    from kodoctl.pulsar.session import Session
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.filter.condition import Condition
-    from kodoctl.recall.recall_plan import RecallPlan
     from kodoctl.recall.waiting_lanes import WaitingLane
-    from kodoctl.topology.loaded_topology import LoadedTopology
 
 app = typer.Typer(
     name="waiting",
@@ -79,6 +77,7 @@ def register(parent: typer.Typer) -> None:
     app.command("list")(list_)
     app.command("plan")(plan)
     app.command("apply")(waiting_apply.apply)
+    app.command("release")(waiting_release.release)
     parent.add_typer(app)
 
 
@@ -167,7 +166,8 @@ def plan(
     `waiting apply` then releases, moves or discards them. Their counters stay; those that are moved to a waiting lane
     keep their due time.
     """
-    from kodoctl.recall.waiting_lanes import waiting_lanes
+    from kodoctl.recall.recall_plan import RecallAction
+    from kodoctl.recall.waiting_lanes import waiting_lanes, with_target
 
     if (to is None) is (action is WaitingAction.MOVE):
         detail = "--action move needs --to, such as --to L2" if to is None else "--to is for --action move"
@@ -175,35 +175,6 @@ def plan(
     with target.session() as session:
         loaded = file_with(session, topology, env, topic)
         (chosen,) = waiting_lanes(loaded, topic, subscription, [lane])
-        made = _plan(session, chosen, action, where, to, limit, because, ledger, loaded)
+        aim = with_target(chosen, to) if action is not WaitingAction.DISCARD else chosen
+        made = plan_lane(session, loaded, aim, RecallAction(action.value), where, limit, because, ledger)
         show_plan(made, session, out, output, "waiting apply")
-
-
-def _plan(
-    session: Session,
-    lane: WaitingLane,
-    action: WaitingAction,
-    where: str,
-    to: str | None,
-    limit: int,
-    because: str,
-    ledger: str,
-    loaded: LoadedTopology,
-) -> RecallPlan:
-    from kodoctl.recall.cluster import RecallCluster
-    from kodoctl.recall.delta_ledger import DeltaLedger
-    from kodoctl.recall.filter.condition import parse
-    from kodoctl.recall.recall_plan import RecallAction
-    from kodoctl.recall.recall_planner import RecallRequest, prepare
-    from kodoctl.recall.waiting_lanes import with_target
-
-    now = int(time.time() * 1000)
-    request = RecallRequest(
-        RecallAction(action.value), with_target(lane, to) if action is not WaitingAction.DISCARD else lane,
-        parse(where, now), run_id(now), None, limit, again=False, edit=None,
-        path=loaded.source.name, environment=loaded.environment, because=because,
-    )  # fmt: skip
-    cluster = RecallCluster(session)
-    made = prepare(request, cluster, DeltaLedger(ledger))
-    report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
-    return made

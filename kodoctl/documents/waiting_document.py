@@ -49,3 +49,27 @@ class WaitingListDocument(TypedDict):
     lanes: list[WaitingLaneRow]
     groups: list[WaitingGroupRow]
     unread: list[str]
+
+
+class LaneReleaseRow(TypedDict):
+    """Result of one lane. `released`: messages that this command sent to it, due at once, or found sent by an earlier
+    attempt; `stays`: why further messages wait on -> how many, `other`: they do not meet the condition; `problems`:
+    messages that could be neither sent nor acknowledged, a line each; `complete`: nothing is left to do.
+    """
+
+    lane: str
+    released: int
+    stays: dict[str, int]
+    problems: list[str]
+    complete: bool
+    seconds: float
+
+
+class WaitingReleaseDocument(TypedDict):
+    """The JSON of `kodoctl waiting release`."""
+
+    format_version: int
+    topic: str
+    subscription: str
+    where: str
+    lanes: list[LaneReleaseRow]

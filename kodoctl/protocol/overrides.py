@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from kodoctl.formatting import time_text
+from kodoctl.protocol.slot_bounds import SlotBounds
 from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
@@ -28,6 +29,7 @@ class OverrideKind(StrEnum):
     PAUSE = "pause"
     WEIGHT = "weight"
     LIMIT = "limit"
+    SLOTS = "slots"
 
 
 class InvalidOverridesError(ValueError):
@@ -41,6 +43,7 @@ class Override:
     pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
     limit: the limit of this kind (`limit`: rate, concurrency, quota), property (`by`, "": one limit for all) and lanes
     (`within`, such as `L2/retrying`; "": of all lanes) is `to` for one `value`, or ("") for all that have no other.
+    slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`) is `to`, such as `max 8 min 2`.
     """
 
     what: OverrideKind
@@ -71,6 +74,8 @@ class Override:
                 of = f" of {self.by} {self.value}".rstrip() if self.by else ""
                 where = f" in {self.within}" if self.within else ""
                 return f"{self.limit} limit{of}{where} {self.to}"
+            case OverrideKind.SLOTS:
+                return f"slots of {self.within} {self.to}"
             case _:
                 assert_never(self.what)
 
@@ -153,6 +158,9 @@ def why_invalid(order: Override) -> str:
             return "" if fits else "name a tenant and a weight from 1 to 1000"
         case OverrideKind.LIMIT:
             return _problem_of_limit(order)
+        case OverrideKind.SLOTS:
+            fits = order.within and SlotBounds.parse(order.to) is not None
+            return "" if fits else "name lanes, and a max from 1 on or a min, such as max 8 min 2"
         case _:
             assert_never(order.what)
 

@@ -66,7 +66,7 @@ def _held(stats: Stats, name: str) -> dict[int, Stats]:
 
 def _counts(admin: Admin, topic: TopicName, name: str, held: Mapping[int, Stats]) -> list[tuple[int, bool]]:
     backlogs = {index: int(sub.get("msgBacklog") or 0) for index, sub in held.items()}
-    return [_analyze(admin, topic, index, name, entries) for index, entries in backlogs.items() if entries]
+    return [_analyze(admin, topic, index, name) for index, entries in backlogs.items() if entries]
 
 
 def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) -> Evidence:
@@ -100,18 +100,15 @@ def _client(client: dict[str, Any], name: str) -> str:
     return f"{client.get(name) or '?'}@{str(client.get('address') or '?').lstrip('/')}{role}"
 
 
-def _analyze(admin: Admin, topic: TopicName, index: int, name: str, backlog: int) -> tuple[int, bool]:
+def _analyze(admin: Admin, topic: TopicName, index: int, name: str) -> tuple[int, bool]:
     """(messages, whether the broker stopped counting): the backlog counts batches, this reads what is in them.
 
-    Measured on 4.2.4: the broker begins with the last entry that *is* acknowledged, where there is one. It shows as
-    an entry more than the backlog has, and a second question begins behind it.
+    Measured on 4.2.4: without a body the broker begins behind what is acknowledged without a gap. With the position
+    -1:-1 it begins with the first stored entry, and counts all of that as well: 400 messages where 290 are left. Of a
+    batch that is acknowledged in part it counts all messages; only a consumer learns which of them are left.
     """
     path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
-    doing = f"counting the backlog of {name} on {topic}"
-    data = must(admin.call("POST", path, {"ledgerId": -1, "entryId": -1}), doing)
-    if int(data.get("entries") or 0) > backlog and data.get("firstMessageId"):
-        ledger, entry = str(data["firstMessageId"]).split(":")[:2]
-        data = must(admin.call("POST", path, {"ledgerId": int(ledger), "entryId": int(entry) + 1}), doing)
+    data = must(admin.call("POST", path), f"counting the backlog of {name} on {topic}")
     return int(data.get("messages") or 0), bool(data.get("aborted"))
 
 

@@ -34,6 +34,7 @@ class TargetPartition:
 class RecallSource:
     """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
     sent. `lane`: the waiting lane that its messages are in, such as `L1/retrying`; "": they are dead letters.
+    `ordered`: keys keep their order in that lane.
     """
 
     name: str
@@ -47,6 +48,7 @@ class RecallSource:
     retrying: Mapping[Level, TargetPartition] = field(default_factory=dict)
     ready: Mapping[Level, TargetPartition] = field(default_factory=dict)
     lane: str = ""
+    ordered: bool = False
 
     @property
     def mark(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.destinations import RecallSource, check_target
+from kodoctl.recall.key_order import KeyOrder, leaving
 from kodoctl.recall.partition_lanes import check_targets
 from kodoctl.recall.recall_ledger import RecallLedger, latest_status
 from kodoctl.recall.recall_plan import MAX_LETTERS, RecallPlan
@@ -53,10 +54,14 @@ def prepare(
     selection = LetterSelection(request)
     if fill is not None:
         fill(request, selection)
-    else:
+    keys = KeyOrder()
+    if fill is None:
         for letter in held_letters(family, cluster, selection.count_entry):
             selection.offer(letter)
+            if family.ordered:
+                keys.add(letter)
     lanes, letters, settle, summary = selection.finish()
+    keys.check(request.action, leaving(letters, settle))
     check_targets([cluster.facts(lane.part) for lane in lanes], family.subscription)
     return RecallPlan(
         action=request.action,

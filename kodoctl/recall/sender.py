@@ -32,6 +32,7 @@ from kodoctl.protocol import properties as headers
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions
+from kodoctl.recall.key_order import check_keys, overtaken
 from kodoctl.recall.ledger_entries import copy_entry
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
@@ -79,18 +80,27 @@ class RecallSender:
             self._ledger.read()
             own = [one for one in self._plan.letters if self._ledger.settled(one)]
             self.report.already = sum(self._ledger.statuses[one.recall_id].run == self._plan.run for one in own)
+            if self._options.ordered and not self._has_begun():
+                check_keys(self._plan, self._cluster)
             if self._helpers is not None and self._needed():
                 self._delegate(self._helpers)
             if self._sends:
                 self._batches.open(self._needed(), stack)
             for number in numbers:
                 self._partition(number)
+            if self._options.ordered:
+                self.report.elsewhere += overtaken(self._plan, self._cluster)
         self.report.acknowledged = self._partitions.acknowledged
         if self._options.holds:
             self.report.unacknowledged = self._partitions.count_unacknowledged()
             if not self.report.interrupted:
                 self._count_unmet()
         return self.report
+
+    def _has_begun(self) -> bool:
+        """True if an attempt at the plan may have sent, or has discarded, anything."""
+        statuses = self._ledger.statuses.values()
+        return any(one.run == self._plan.run and one.event is not RecallEvent.REFUSED for one in statuses)
 
     def _delegate(self, helpers: ParallelSend) -> None:
         """Others send while this process holds the subscription: what they recorded is only acknowledged here, what they

@@ -50,7 +50,7 @@ class SendOptions:
     """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
     `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
     usual; `holds` False: the dead letters are held by another process, which acknowledges them, too; `horizon`: ms that
-    a message may wait at most.
+    a message may wait at most; `ordered`: the lane they are in keeps the order of keys.
     """
 
     pace: RateLimit
@@ -62,6 +62,7 @@ class SendOptions:
     at_once: int | None = None
     holds: bool = True
     horizon: int = 0
+    ordered: bool = False
 
 
 class UnsentCopy(NamedTuple):

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 class WaitingLane(RecallSource):
     """One lane of a subscription that messages wait in. `dead_topic` is its topic and `holder` the subscription itself.
 
-    `lane`: such as `L1/retrying`; `ordered`: keys keep their order there; `horizon`: ms that a message may wait from
-    now; `writable`: every lane that takes messages, by name; `target`: the lane to send to, None before that is chosen.
+    `lane`: such as `L1/retrying`; `horizon`: ms that a message may wait from now; `writable`: every lane that takes
+    messages, by name; `target`: the lane to send to, None before that is chosen.
     """
 
-    ordered: bool = False
     horizon: int = 0
     writable: Mapping[str, TargetPartition] = field(default_factory=dict)
     target: TargetPartition | None = None
@@ -86,9 +85,6 @@ def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
     """
     name = lane.lane if to is None else to if "/" in to else f"{to}/{State.READY}"
     target = lane.writable.get(name)
-    if lane.ordered:
-        detail = f"{lane.lane} of {lane.ground} / {lane.subscription} keeps the order of its keys: what is sent again would come behind later messages of its key. Messages of it can only be discarded"
-        raise UsageError(error("K555", "nowhere to send to", detail))
     if target is None:
         what = (
             f"{lane.lane} is on its way out and takes no messages; move them"
@@ -100,6 +96,9 @@ def with_target(lane: WaitingLane, to: str | None) -> WaitingLane:
         raise UsageError(
             error("K555", "nowhere to send to", f"--to {to}: they wait there; leave out --to to release them")
         )
+    if lane.ordered and not target.ready:
+        detail = f"{lane.lane} of {lane.ground} / {lane.subscription} keeps the order of its keys, and {name} does not: move whole keys to the ready topic of a level, such as --to {next(iter(lane.writable), Level.L1).partition('/')[0]}"
+        raise UsageError(error("K555", "nowhere to send to", detail))
     if target.ready and lane.payload_type == "avro":
         detail = f"the ready topics of {lane.ground} check Avro schemas: release, or move to another waiting lane"
         raise UsageError(error("K555", "nowhere to send to", detail))

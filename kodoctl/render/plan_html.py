@@ -46,7 +46,7 @@ def plan_parts(document: PlanDocument, target: str) -> Json:
         ],
         "unmanaged": [one_line(name) for name in document["unmanaged"]],
         "elsewhere": words.elsewhere_line(document),
-        "order": words.deploy_order(document),
+        "order": words.rollout_notes(document),
         "remedies": words.remedies(document) if document["refused"] else [],
     }
 

@@ -170,7 +170,7 @@ def _findings(document: PlanDocument) -> Iterator[Line]:
 
 
 def _order(document: PlanDocument) -> Iterator[Line]:
-    told = words.deploy_order(document)
+    told = words.rollout_notes(document)
     for text in told:
         yield Line(text)
     if told:

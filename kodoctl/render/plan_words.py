@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.formatting import many
 from kodoctl.plan.changes import POLICY_PREFIX, Action
 from kodoctl.render.escaping import one_line
+from kodoctl.topology.names import WAITING_STATES
 
 if TYPE_CHECKING:
     from kodoctl.documents.plan_document import ChangeRow, EffectiveValue, FieldRow, FindingRow, PlanDocument, RemedyRow
@@ -27,6 +28,11 @@ _REMEDIES = {  # flag -> the sentence above it, and how people write it with its
     ),
     "--allow-share": ("If so large a share is meant to go:", "{}={}"),
 }
+_WAITING_SUFFIXES: Final = tuple(state.suffix for state in WAITING_STATES)
+_DEDUPLICATES: Final = (
+    "Waiting lanes get deduplication: what `kodoctl waiting` and `kodoctl recall` send there arrives once. Stored messages"
+    " stay as they are, and workers go on. To leave it to the broker: `state_policies: {deduplication: inherit}`."
+)
 _ONE_WAY_OF_SEVERAL = frozenset({"--adopt", "--take-over"})  # within the sentence of the finding, with the other ways
 
 
@@ -229,9 +235,9 @@ def elsewhere_line(document: PlanDocument) -> str:
     )
 
 
-def deploy_order(document: PlanDocument) -> list[str]:
+def rollout_notes(document: PlanDocument) -> list[str]:
     """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no longer
-    exists.
+    exists. And what a policy does that no file has to name.
     """
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
     told = []
@@ -239,7 +245,16 @@ def deploy_order(document: PlanDocument) -> list[str]:
         told.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
     if "create" in topics and not document["destroying"]:
         told.append("New topics: first apply, then deploy consumers and producers that use them.")
+    if any(map(_begins_to_deduplicate, document["changes"])):
+        told.append(_DEDUPLICATES)
     return told
+
+
+def _begins_to_deduplicate(change: ChangeRow) -> bool:
+    """True for a topic of a waiting state that is there and gets deduplication."""
+    if change["action"] != "update" or not change["address"].endswith(_WAITING_SUFFIXES):
+        return False
+    return any((field["name"], field["after"]) == ("policies.deduplication", True) for field in change["fields"])
 
 
 def remedies(document: PlanDocument) -> list[tuple[str, list[str]]]:

@@ -64,7 +64,11 @@ def status_lines(document: StatusDocument) -> Iterator[Line]:
             advice = "`kodoctl plan` shows what apply would create."
             yield Line(f"{many(topology['missing'], 'lane')} {are} MISSING: {advice}", "bold red")
         yield Line()
-    counted = "messages" if exact else "entries, a batch of messages each; --exact counts messages"
+    counted = (
+        "messages; of a batch that is partly acknowledged, all"
+        if exact
+        else "entries, a batch of messages each; --exact counts messages"
+    )
     yield Line(f"backlog counts {counted}.", "dim")
 
 

@@ -206,13 +206,15 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 @cache
 def derived_state(consumer: int, together: int, state: State) -> Layer:
-    """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
+    """State topics take messages of any schema version. To waiting ones recalls and releases send, exactly once by
+    deduplication: without it nobody could release what waits in the night when it has to be released.
+    """
     unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False}
     why = {**unacked.why, "schema_validation": "messages come in any schema version"}
-    if state is State.RETRYING:
+    if state in WAITING_STATES:
         values["deduplication"] = True
-        why["deduplication"] = "recall sends here, and what it sends twice is dropped"
+        why["deduplication"] = "recalls and releases send here, and what they send twice is dropped"
     return Layer(DERIVED, values, why)
 
 

@@ -121,6 +121,48 @@ def test_orders_that_cannot_be_are_refused_with_what_there_is(console: Console, 
     assert workspace.broker.admin("GET", path).json() == {"kodoctl": "trade"}, "only our property goes"
 
 
+def test_slots_of_some_lanes_change_while_workers_run(
+    console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
+    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
+    running, most, lock, done = 0, 0, threading.Lock(), Counter[str]()
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.2)
+        with lock:
+            running -= 1
+            done[message.tenant] += 1
+
+    shown = console.run("concurrency", "--in", "L2", "--max", "2", "--why", "the bank is slow")
+    assert "slots of L2 max 2\n" in shown
+    refused = " ".join(console.run("concurrency", "--in", "L1", "--min", "99", code=64).split())
+    assert "levels.L1 99: 99 slots are kept of 32" in refused
+    assert "no state, level or lane L9" in console.run("concurrency", "--in", "L9", "--max", "1", code=64)
+    assert "max 40 of 32 slots changes nothing" in " ".join(
+        console.run("concurrency", "--in", "L1", "--max", "40").split()
+    )
+    assert "slots of L2 max 2" in " ".join(workspace.run("status", console.file).text.split())
+    consumer.start()
+    try:
+        with Producer.load(console.file, topic="orders", level="L2", **place) as producer:
+            for number in range(30):
+                producer.post(b"x", properties={"uid": f"u{number}"})
+        eventually(lambda: len(done) >= 10)
+        assert most == 2
+        console.run("concurrency", "--in", "L2", "--back")
+        eventually(lambda: most > 2)
+        eventually(lambda: len(done) == 30)
+    finally:
+        consumer.stop()
+
+
 def test_orders_of_several_people_at_once_do_not_lose_one_another(console: Console, workspace: Workspace) -> None:
     admin = HttpAdmin(Connection(workspace.broker.admin_url))
     now = time.time_ns() // 1_000_000

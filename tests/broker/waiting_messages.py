@@ -25,7 +25,6 @@ orders:
   levels: double
   backup: true
   policies: {deduplication: true}
-  state_policies: {deduplication: true}
   message_properties: {uid: required}
   subscriptions:
     billing: {states: [retrying, pending, blocking]}

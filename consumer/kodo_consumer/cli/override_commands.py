@@ -29,6 +29,7 @@ Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/ret
 Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
 Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
+Release = Annotated[bool, typer.Option("--release", help="Release at once what waits elsewhere because of the limit.")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
 _FILLS = (
@@ -39,7 +40,7 @@ _FILLS = (
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
-    for function in (pause, resume, weight, limit, steer):
+    for function in (pause, resume, weight, limit, concurrency, steer):
         app.command()(function)
 
 
@@ -96,13 +97,55 @@ def limit(
     to: Annotated[
         str | None, typer.Option("--to", help="Such as 10/s, or 8 for a concurrency.", metavar="LIMIT")
     ] = None,
-    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
+    lasting: For = "1h", why: Reason = "", back: Back = False, release: Release = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
-    """Change one of the file's limits for a while: for one value of its property, or for all."""
+    """Change one of the file's limits for a while: for one value of its property, or for all.
+
+    What waits in PENDING or BLOCKING because of it comes when it is due, or (--release) within seconds, and is held
+    against the limit as it is then. That needs the extra `recall` and a pause of the lanes, some seconds each.
+    """
+    from kodo_consumer.cli.limit_release import release_waiting
+
     with _book(topology, topic, subscription, place) as (policy, book):
         wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
         order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
+    if release:
+        of = {"topology": topology, "topic": topic, "subscription": subscription}
+        release_waiting(policy, order, of, place)
+
+
+@command
+@connects
+def concurrency(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    within: Annotated[str, typer.Option("--in", help="A state, a level or a lane: retrying, L2, L2/retrying.", metavar="LANES")],
+    most: Annotated[int | None, typer.Option("--max", min=1, help="At most so many slots of a worker.", metavar="N")] = None,
+    least: Annotated[int | None, typer.Option("--min", min=0, help="So many are kept for them; 0: none.", metavar="N")] = None,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
+) -> None:  # fmt: skip
+    """Change for a while how many handler slots of each worker some lanes may take, or have kept for them.
+
+    What is not given stays as the file says. Refused if the slots of the file and of all orders cannot hold together.
+    """
+    from kodo_consumer.cli.slot_check import check_slots
+    from kodoctl.protocol.slot_bounds import SlotBounds
+
+    with _book(topology, topic, subscription, place) as (policy, book):
+        wanted = _wanted(str(SlotBounds(most, least)) or None, "max 1", back=back)
+        order = _order(OverrideKind.SLOTS, lasting, why, within=within, to=wanted)
+        if back:
+            _take_back(book, order)
+            return
+        ground = Environment.of(**place).topology(topology).spec.topics[topic]
+        spec, useless = ground.subscriptions[subscription], list[str]()
+
+        def check(orders: tuple[Override, ...]) -> None:
+            useless[:] = check_slots(ground, spec, orders, order)
+
+        _give(policy, book, order, check)
+        for text in useless:
+            tell(f"Note: {text}")
 
 
 @command
@@ -154,12 +197,24 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
     return any_value if to is None else str(to)
 
 
-def _give(policy: Policy, book: OverrideStore, order: Override) -> None:
+def _give(
+    policy: Policy,
+    book: OverrideStore,
+    order: Override,
+    check: Callable[[tuple[Override, ...]], object] = lambda _: None,
+) -> None:
+    """`check` is called with all orders that would be in force, at each try to write them, and raises."""
     from kodo_consumer.core.override_state import why_not_followed
+    from kodoctl.protocol.overrides import active_overrides
+
+    def given(orders: tuple[Override, ...]) -> tuple[Override, ...]:
+        together = with_override(orders, order)
+        check(active_overrides(together, _now()))
+        return together
 
     if reason := why_not_followed(order, policy):
         raise _cannot(reason)
-    _show(book.change(lambda orders: with_override(orders, order), _now()))
+    _show(book.change(given, _now()))
     if order.what is OverrideKind.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
         tell(_FILLS)
 

@@ -52,6 +52,7 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
     most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
+    `shares`: another reader may have it alone for a while, and is waited for.
 
     `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
     consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
@@ -67,6 +68,7 @@ class LaneRequest:
     schemas: str = ""
     max_unacked: int = 0
     limit: int = 0
+    shares: bool = False
 
 
 class LaneSink(Protocol):
@@ -92,7 +94,7 @@ class LaneReader(Protocol):
 
     @property
     def unconnected(self) -> Sequence[str]:
-        """Topics, or partitions of them, of which no messages can come now."""
+        """Topics, or partitions of them, of which no messages can come now, each with the reason where that is known."""
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Partitions (their numbers as texts) whose connection is as it was so many seconds ago, as far as the client knows."""

@@ -35,6 +35,7 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
         schemas=lane.level.value if policy.payload_type == "avro" else "",
         max_unacked=policy.lane_most,
         limit=limit,
+        shares=lane.is_waiting,
     )
 
 

@@ -143,6 +143,7 @@ class Policy:
     reserves_slots: bool = True  # for quick messages: where the time of a handler is known message by message
     adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
     bulkheads: tuple[Bulkhead, ...] = ()
+    slot_ratio: tuple[int, int] = (1, 1)  # slots of this worker, to those that the file declares
     limits: tuple[Limit, ...] = ()
     routes: tuple[RouteRule, ...] = ()
     fair_by: str | None = None

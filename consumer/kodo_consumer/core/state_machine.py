@@ -46,6 +46,7 @@ UNAVAILABLE_FIRST: Final = 1_000  # ms: first backoff while a dependency is down
 UNAVAILABLE_MOST: Final = 30_000
 ISOLATED_LEAST: Final = 60_000  # ms: an isolated message stays away at least so long
 ISOLATED_MOST: Final = 3_600_000
+OVER_LIMIT_REASON: Final = "over its limit"  # of every message that waits elsewhere because of a limit
 POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
 
 
@@ -260,7 +261,7 @@ def _refused_by_limit(
     hop = envelope.headers.hop
     if due < slot and not counts:
         hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
-    headers = envelope.headers._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
+    headers = envelope.headers._replace(reserved=slot, due=due, reason=OVER_LIMIT_REASON, hop=hop)
     for target in targets:
         if headers.attempts(target.state) + counts <= policy.waits[target.state].attempts:
             return _move(envelope, target, headers.with_attempt(target.state, counts), policy, limited=True)
@@ -268,7 +269,7 @@ def _refused_by_limit(
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
         return _move(envelope, retrying, headers, policy, limited=True, retrying=used)
-    escalated = _escalate(envelope, "over its limit for too long", policy)
+    escalated = _escalate(envelope, f"{OVER_LIMIT_REASON} for too long", policy)
     return stay if isinstance(escalated, Delay) else escalated
 
 

@@ -123,6 +123,7 @@ class HandlerSpec:
                 policy,
                 concurrency=self.processes,
                 bulkheads=bulkheads,
+                slot_ratio=(self.processes, declared),
                 handler_timeout=timeout,
                 reserves_slots=False,
             )
@@ -134,7 +135,13 @@ class HandlerSpec:
                 raise KodoctlError(error("K754", "invalid batch settings", detail))
             most = self.batching.most
             bulkheads = in_proportion(policy.bulkheads, most, 1)
-            return replace(policy, concurrency=policy.concurrency * most, bulkheads=bulkheads, reserves_slots=False)
+            return replace(
+                policy,
+                concurrency=policy.concurrency * most,
+                bulkheads=bulkheads,
+                slot_ratio=(most, 1),
+                reserves_slots=False,
+            )
         return policy
 
     def runner(

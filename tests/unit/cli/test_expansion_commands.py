@@ -72,7 +72,7 @@ def test_expand_in_an_environment() -> None:
 def test_expand_explains_every_value() -> None:
     assert "retention.time  3d     topologies/trade.yaml:6" in kodoctl("expand", "--explain").out
     table = kodoctl("expand", "--explain", "--format", "table").out
-    assert "derived: recall sends here, and what it sends twice is dropped" in table
+    assert "derived: recalls and releases send here, and what they send twice is dropped" in table
 
 
 def test_expand_for_machines() -> None:

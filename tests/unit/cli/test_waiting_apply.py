@@ -106,7 +106,7 @@ def test_a_pause_that_cannot_be_ended_is_reported_beside_what_was_sent(attempts:
 
 
 def test_the_time_that_sending_takes_counts() -> None:
-    pace = waiting_apply._Pace(0, 2.0)
+    pace = waiting_apply.SendPace(0, 2.0)
     assert pace.sending(replace(WAITING, letters=WAITING.letters[:1] * 5)) == 2_500
 
 

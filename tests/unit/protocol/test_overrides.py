@@ -21,6 +21,7 @@ from kodoctl.protocol.overrides import (
     why_invalid,
     with_override,
 )
+from kodoctl.protocol.slot_bounds import SlotBounds
 from kodoctl.render.escaping import printable
 from kodoctl.topology.units import LATEST
 
@@ -32,6 +33,7 @@ WEIGHT = Override(OverrideKind.WEIGHT, NOW, NOW + HOUR, "bob@desk", tenant="u1",
 LIMIT = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", by="uid", value="u1", to="10/s")
 CAP = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
 WITHIN = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8", within="L2/retrying")
+SLOTS = Override(OverrideKind.SLOTS, NOW, NOW + HOUR, "bob@desk", within="L2/retrying", to="max 8 min 2")
 ALL = (LANE, TENANT, WEIGHT, LIMIT, CAP)
 
 
@@ -160,3 +162,41 @@ def test_an_order_about_a_limit_of_some_lanes_is_one_of_its_own() -> None:
     assert parse(printed([CAP, WITHIN])) == (CAP, WITHIN)
     assert with_override((CAP, WITHIN), replace(CAP, to="9")) == (WITHIN, replace(CAP, to="9"))
     assert "within" not in printed([CAP]), "older workers read what older orders say"
+
+
+def test_orders_about_slots() -> None:
+    assert parse(printed((SLOTS,))) == (SLOTS,)
+    assert str(SLOTS) == "slots of L2/retrying max 8 min 2"
+    less = replace(SLOTS, to="max 3")
+    assert with_override((SLOTS, LANE), less) == (LANE, less)
+    assert with_override((SLOTS,), replace(less, within="L2")) == (SLOTS, replace(less, within="L2"))
+    for wrong in (replace(SLOTS, within=""), replace(SLOTS, to=""), replace(SLOTS, to="max 0")):
+        assert why_invalid(wrong) == "name lanes, and a max from 1 on or a min, such as max 8 min 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        ("max 8", SlotBounds(8, None)),
+        ("min 0", SlotBounds(None, 0)),
+        ("max 8 min 2", SlotBounds(8, 2)),
+        *(
+            (text, None)
+            for text in (
+                "",
+                " min 2",
+                "max 0",
+                "min 2 max 8",
+                "max8",
+                "max 1000000",
+                "min 999999",
+                "max -1",
+                "8",
+                "max ٣",
+            )
+        ),
+    ],
+)
+def test_bounds_of_slots_are_read_and_written(text: str, bounds: SlotBounds | None) -> None:
+    assert SlotBounds.parse(text) == bounds
+    assert bounds is None or str(bounds) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,8 +101,6 @@ def test_a_release_goes_to_its_own_lane_and_a_move_to_the_lane_named(tmp_path: P
         ("L1/retrying", "billing", "L3", "no lane L3/ready that takes messages: --to L2/ready,"),
         ("L1/retrying", "billing", "L1/pending", "no lane L1/pending"),
         ("L1/retrying", "billing", "L1/retrying", "leave out --to to release them"),
-        ("B1/ready", "shipping", None, "keeps the order of its keys"),
-        ("B1/ready", "shipping", "L1", "can only be discarded"),
     ],
 )
 def test_where_messages_cannot_go_is_said_with_what_is_possible(
@@ -112,9 +111,18 @@ def test_where_messages_cannot_go_is_said_with_what_is_possible(
     assert said in caught.value.diagnostics[0].detail
 
 
-def test_messages_do_not_go_to_a_ready_topic_that_checks_avro(tmp_path: Path) -> None:
-    from dataclasses import replace
+def test_whole_keys_of_an_ordered_lane_go_to_their_own_lane_and_to_ready_topics(tmp_path: Path) -> None:
+    lane = one(tmp_path, "B1/ready", "shipping")
+    assert lane.ordered
+    assert with_target(lane, None).target == lane.writable["B1/ready"]
+    assert with_target(lane, "L1").target == lane.writable["L1/ready"]
+    with pytest.raises(UsageError) as caught:
+        with_target(replace(one(tmp_path, "B1/ready"), ordered=True), "L1/blocking")
+    said = "keeps the order of its keys, and L1/blocking does not: move whole keys to the ready topic of a level, such as --to L"
+    assert said in caught.value.diagnostics[0].detail
 
+
+def test_messages_do_not_go_to_a_ready_topic_that_checks_avro(tmp_path: Path) -> None:
     lane = replace(one(tmp_path, "L1/retrying"), payload_type="avro")
     with pytest.raises(UsageError, match="nowhere to send to"):
         with_target(lane, "L2")

@@ -62,6 +62,7 @@ trade: kodo/trade (topologies/trade.yaml, base)
 │  │  orders-L2-billing-PENDING  L2
 │  │  orders-billing-PENDING     L1
 │  │    partitions         1
+│  │    deduplication      true
 │  │    schema_validation  false
 │  │    ignored            publish_rate
 │  │    subscriptions      billing from earliest

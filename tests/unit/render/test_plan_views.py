@@ -105,6 +105,17 @@ def test_a_topic_that_must_be_unloaded_says_so() -> None:
     assert "the topic is unloaded once: its consumers reconnect" in text
 
 
+@pytest.mark.parametrize(
+    ("suffix", "after", "said"), [("s-PENDING", True, True), ("s-PENDING", None, False), ("L2", True, False)]
+)
+def test_waiting_lanes_that_get_deduplication_are_explained(suffix: str, after: bool | None, said: bool) -> None:
+    lane = TopicResource(TopicName(HERE, f"J-{suffix}"), 1, {})
+    fields = (PolicyChange("max_producers", 2, 3), PolicyChange("deduplication", None, after))
+    text = " ".join(_text(plan_of(Update(lane, lane, fields, ABOUT))).split())
+    assert ("Waiting lanes get deduplication: what `kodoctl waiting`" in text) is said
+    assert ("`state_policies: {deduplication: inherit}`" in text) is said
+
+
 def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
     address = "topic.persistent://acme/ns/K"
     plan = plan_of(

@@ -126,10 +126,11 @@ def test_an_inactive_topic_default_does_not_leave_a_time_at_dead_letters_that_ar
     assert policies_of(expansion, "J-s-DLQ")["inactive_topic"] == {"delete": "never"}
 
 
-def test_retrying_is_deduplicated_and_state_topics_take_any_schema_version() -> None:
-    expansion = family()
-    assert policies_of(expansion, "J-s-RETRYING") == {"deduplication": True, "schema_validation": False}
-    assert policies_of(expansion, "J-s-PENDING") == {"schema_validation": False}
+def test_waiting_topics_are_deduplicated_and_state_topics_take_any_schema_version() -> None:
+    expansion = family("", "states: [retrying, pending, blocking]")
+    for state in ("RETRYING", "PENDING", "BLOCKING"):
+        assert policies_of(expansion, f"J-s-{state}") == {"deduplication": True, "schema_validation": False}
+    assert "deduplication" not in policies_of(expansion, "J-s-DLQ")
     assert policies_of(expansion, "J") == {}
 
 
@@ -142,7 +143,7 @@ def test_unacknowledged_limits_follow_the_look_ahead_only_above_the_brokers_defa
 ) -> None:
     expansion = family("", f"lookahead: {{messages: {lookahead}}}, expected_workers: {workers}")
     assert policies_of(expansion, "J") == budget
-    assert policies_of(expansion, "J-s-PENDING") == {**budget, "schema_validation": False}
+    assert policies_of(expansion, "J-s-PENDING") == {**budget, "schema_validation": False, "deduplication": True}
 
 
 def test_ready_topics_serve_the_largest_look_ahead_of_their_subscriptions() -> None:

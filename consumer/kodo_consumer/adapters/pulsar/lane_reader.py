@@ -76,8 +76,8 @@ class PulsarLaneReader:
 
     @property
     def unconnected(self) -> Sequence[str]:
-        """Topics of the partitions whose consumers are not connected."""
-        return [] if self._away else [one.topic for one in list(self._consumers.values()) if not one.connected]
+        """Topics of the partitions whose consumers are not connected, with the reason where that is known."""
+        return [] if self._away else [one.shown for one in list(self._consumers.values()) if not one.connected]
 
     def long_connected(self, seconds: float) -> frozenset[str]:
         """Numbers (as texts) of the partitions whose consumers have been connected for more than so many seconds."""

@@ -12,6 +12,7 @@ log = logging.getLogger("kodo.consumer")
 _TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
 _SILENT: Final = 0.5  # seconds in which nothing came
 _USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
+_TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`"
 
 
 class PartitionConnection:
@@ -22,6 +23,7 @@ class PartitionConnection:
         self._lost_at: float | None = time.monotonic()  # None while it is connected
         self._connected_at = 0.0
         self._told: tuple[str, float] = "", float("-inf")
+        self._taken = False  # another reader has it alone
         self.wanted = threading.Event()
         self.wanted.set()
 
@@ -29,6 +31,11 @@ class PartitionConnection:
     def connected(self) -> bool:
         """True if messages can come now."""
         return self._lost_at is None
+
+    @property
+    def shown(self) -> str:
+        """Its topic, with the reason why there is none, where that is known."""
+        return f"{self._topic}: {_TAKEN}" if self._taken else self._topic
 
     @property
     def since(self) -> float:
@@ -49,13 +56,20 @@ class PartitionConnection:
         """It is there. `again`: not for the first time, which the log says."""
         if self._lost_at is not None:
             self._connected_at = now
-        lost_at, self._lost_at = self._lost_at, None
+        lost_at, self._lost_at, self._taken = self._lost_at, None, False
         if lost_at is not None and again:
             log.info("%s: connected again after %.1f s", self._topic, now - lost_at)
             self._told = "", float("-inf")
 
+    def tell_taken(self) -> None:
+        """Says, once, that another reader has the partition alone."""
+        if not self._taken:
+            log.warning("%s: %s; it is read as soon as it is free, everything else meanwhile", self._topic, _TAKEN)
+        self._taken = True
+
     def tell(self, problem: str) -> None:
         """Says why it is made anew; the same not again and again."""
+        self._taken = False
         now = time.monotonic()
         if problem == self._told[0] and now < self._told[1] + _TOLD_EVERY:
             return

@@ -49,6 +49,7 @@ _FOR_GOOD: Final = (
     pulsar.TopicNotFound,
 )
 """Refusals that waiting does not change, as far as a start is concerned. Everything else may be a broker that is away."""
+_MOST_AGAIN: Final = 5.0  # seconds: the longest pause between two tries while another reader has the partition alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,11 @@ class PartitionConsumer:
     def connected(self) -> bool:
         """True if messages can come now."""
         return self._connection.connected
+
+    @property
+    def shown(self) -> str:
+        """Its topic, with the reason why it is not connected, where that is known."""
+        return self._connection.shown
 
     @property
     def connected_since(self) -> float:
@@ -181,7 +187,7 @@ class PartitionConsumer:
             self.renew(arrival.problem)
             return
         try:
-            messages = self._messages(consumer, arrival)
+            messages = _messages(consumer, arrival, min(MUCH, self._request.batch))
         except pulsar.PulsarException as problem:
             if consumer is self._consumer:
                 self.renew(str(problem))
@@ -210,19 +216,6 @@ class PartitionConsumer:
 
     # ---- reading
 
-    def _messages(self, consumer: Any, arrival: Arrival) -> list[Any]:
-        if arrival.message is None:
-            batch: list[Any] = consumer.batch_receive()
-            return batch
-        messages = [arrival.message]
-        if arrival.at_once:
-            try:
-                while len(messages) < min(MUCH, self._request.batch):
-                    messages.append(consumer.receive(0))
-            except pulsar.Timeout:
-                pass
-        return messages
-
     def _listen(self, consumer: Any) -> None:
         """Requests a call for the next message, which may be there already."""
         asking = threading.get_ident()
@@ -242,12 +235,20 @@ class PartitionConsumer:
     # ---- opening
 
     def _keep_opening(self, *, is_first: bool = False) -> None:
+        again = _AGAIN
         while not self._stopped.is_set():
             if not self._connection.wanted.wait(_AGAIN):
                 continue
             try:
                 consumer = self._subscribe()
             except _FOR_GOOD as problem:
+                if self._request.shares and isinstance(problem, pulsar.ConsumerBusy):
+                    self._connection.tell_taken()
+                    is_first = False
+                    self.first_try.set()  # a start goes on without it
+                    self._stopped.wait(again)
+                    again = min(2 * again, _MOST_AGAIN)
+                    continue
                 if is_first:
                     self.refused = str(problem)
                     self.first_try.set()
@@ -311,6 +312,21 @@ class PartitionConsumer:
             **as_they_are(),
             batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
         )
+
+
+def _messages(consumer: Any, arrival: Arrival, most: int) -> list[Any]:
+    """What there is to read: a whole batch where there is much, else at most so many messages."""
+    if arrival.message is None:
+        batch: list[Any] = consumer.batch_receive()
+        return batch
+    messages = [arrival.message]
+    if arrival.at_once:
+        try:
+            while len(messages) < most:
+                messages.append(consumer.receive(0))
+        except pulsar.Timeout:
+            pass
+    return messages
 
 
 def _message(raw: Any) -> Any:

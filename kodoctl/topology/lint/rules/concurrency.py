@@ -13,9 +13,9 @@ from kodoctl.topology import defaults
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
 from kodoctl.topology.model.subscription import ConcurrencyLimit, Limit, QuotaLimit, RateLimit
 from kodoctl.topology.names import State
+from kodoctl.topology.slot_conflicts import SlotConflict, conflicts, idle
 from kodoctl.topology.slot_ranges import (
     ADAPTIVE_SLOTS,
-    DeclaredSlots,
     declared_slots,
     lanes_of,
     limited_lanes,
@@ -24,7 +24,8 @@ from kodoctl.topology.slot_ranges import (
 from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
 
 if TYPE_CHECKING:
-    from kodoctl.topology.model.topology import GroundTopic, Subscription
+    from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.yaml.nodes import Path
 
 TOGETHER = "limits or slots that cannot hold together"
 NOTHING = "a limit or slots that change nothing"
@@ -78,36 +79,15 @@ def _there(names: tuple[str, ...]) -> str:
 def slots_together(scope: LintScope) -> Iterator[RuleMatch]:
     """Slots that are kept fit into the total, into every maximum around them, and leave one to lanes that keep none."""
     for expansion, path, ground, subscription in scope.subscriptions():
-        where = expansion.topology.where
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
-        keeping = [one for one in groups if one.slots.min]
-        total = total_slots(subscription) or ADAPTIVE_SLOTS
-        kept = sum(one.slots.min or 0 for one in keeping)
-        sums = " + ".join(f"{one.name} {one.slots.min}" for one in keeping)
-        if kept > total:
-            detail = f"{sums}: {kept} slots are kept of {total}; raise `total`, or lower a min"
-            yield RuleMatch(expansion.topology.where_key(*path, AT), detail)
-        elif kept == total and (bare := _lanes_beside(keeping, ground, subscription)):
-            detail = f"{sums}: no slot is left for {', '.join(bare)}; raise `total`, lower a min, or keep some for them as well"
-            yield RuleMatch(expansion.topology.where_key(*path, AT), detail)
-        for one in groups:
-            most = one.slots.max
-            if most is None:
-                continue
-            inside = [other for other in keeping if other is not one and other.lanes <= one.lanes]
-            if (one.slots.min or 0) > most:
-                detail = f"min {one.slots.min} is more than max {most}: slots would be kept that nothing may use"
-                yield RuleMatch(where(*path, AT, *one.path, "min"), detail)
-            if sum(other.slots.min or 0 for other in inside) > most:
-                sums_inside = " + ".join(f"{other.name} {other.slots.min}" for other in inside)
-                detail = f"max {most} is less than what is kept inside of it ({sums_inside}): slots would be kept that nothing may use"
-                yield RuleMatch(where(*path, AT, *one.path, "max"), detail)
+        found = conflicts(groups, total_slots(subscription) or ADAPTIVE_SLOTS, lanes_of(ground, subscription))
+        yield from (_match(expansion, path, one) for one in found)
 
 
-def _lanes_beside(keeping: list[DeclaredSlots], ground: GroundTopic, subscription: Subscription) -> list[str]:
-    """Lanes for which nothing is kept."""
-    covered = frozenset[tuple[str, str]]().union(*(one.lanes for one in keeping))
-    return ["/".join(lane) for lane in lanes_of(ground, subscription) if lane not in covered]
+def _match(expansion: Expansion, path: Path, found: SlotConflict) -> RuleMatch:
+    at = (*path, AT, *found.path)
+    place = expansion.topology.where(*at, found.bound) if found.bound else expansion.topology.where_key(*at)
+    return RuleMatch(place, found.detail)
 
 
 @rule("K217", Severity.ERROR, TOGETHER)
@@ -144,30 +124,9 @@ def limits_together(scope: LintScope) -> Iterator[RuleMatch]:
 def idle_slots(scope: LintScope) -> Iterator[RuleMatch]:
     """A range has a number, and a maximum is below the total and below every maximum around it."""
     for expansion, path, ground, subscription in scope.subscriptions():
-        total = total_slots(subscription) or ADAPTIVE_SLOTS
         groups = [one for one in declared_slots(ground, subscription) if one.lanes]
-        for number, one in enumerate(groups):
-            most = one.slots.max
-            if most is None:
-                if one.slots.min is None:
-                    detail = "neither `max` nor `min`: it changes nothing"
-                    yield RuleMatch(expansion.topology.where_key(*path, AT, *one.path), detail)
-                continue
-            around = [other for other in groups if other is not one and other.lanes >= one.lanes]
-            wider = next((other for other in around if _counts_before(other, one, groups[:number])), None)
-            if most >= total:
-                detail = f"max {most} of {total} slots changes nothing: write less than {total}, or take it out"
-                yield RuleMatch(expansion.topology.where(*path, AT, *one.path, "max"), detail)
-            elif wider is not None:
-                detail = f"max {most} never counts: {wider.name} has max {wider.slots.max}, for all of these lanes"
-                yield RuleMatch(expansion.topology.where(*path, AT, *one.path, "max"), detail)
-
-
-def _counts_before(other: DeclaredSlots, one: DeclaredSlots, earlier: list[DeclaredSlots]) -> bool:
-    """True if the maximum of `other`, whose lanes are those of `one` or more, is reached first. Of equal ones the earlier is."""
-    most, limit = one.slots.max, other.slots.max
-    assert most is not None
-    return limit is not None and (limit < most or (limit == most and (other.lanes != one.lanes or other in earlier)))
+        found = idle(groups, total_slots(subscription) or ADAPTIVE_SLOTS)
+        yield from (_match(expansion, path, one) for one in found)
 
 
 @rule("K218", Severity.WARNING, NOTHING)
@@ -180,12 +139,12 @@ def idle_limits(scope: LintScope) -> Iterator[RuleMatch]:
                 detail = "`in` names neither states nor levels: the limit holds in every lane, as without it"
                 yield RuleMatch(where(*path, "limits", index, "in"), detail)
         lanes = [limited_lanes(ground, subscription, limit.in_) for limit in subscription.limits]
-        idle: set[int] = set()
+        idle_ones: set[int] = set()
         for first, second in combinations(range(len(lanes)), 2):
             for strict, weak in ((first, second), (second, first)):
-                fits = lanes[weak] and lanes[weak] <= lanes[strict] and not idle & {strict, weak}
+                fits = lanes[weak] and lanes[weak] <= lanes[strict] and not idle_ones & {strict, weak}
                 if fits and _is_stricter(subscription.limits[strict], subscription.limits[weak]):
-                    idle.add(weak)
+                    idle_ones.add(weak)
                     detail = f"it never counts: limit {strict + 1} is as strict or stricter, for all of these messages"
                     yield RuleMatch(where(*path, "limits", weak), detail)
 

@@ -1,0 +1,104 @@
+"""Release of what waits because of a limit: which lanes, which messages, and the command of kodoctl that releases them.
+
+Messages over a rate or a quota wait in PENDING and BLOCKING (in RETRYING once their attempts there are used up), where
+the broker keeps them until they are due, whatever becomes of the limit meanwhile. What waits in the memory of a worker
+needs no release: it asks the limit again as soon as the worker follows the order.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.limit_policy import NOBODY, Limit, kind_of
+from kodo_consumer.core.state_machine import OVER_LIMIT_REASON
+from kodoctl.console import finish, say
+from kodoctl.errors import ExitCode
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Policy
+    from kodo_consumer.environment import ConnectionOptions
+    from kodoctl.protocol.overrides import Override
+
+_FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls_cert", "tls_key", "tls_ca")
+
+
+def release_waiting(policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions) -> None:
+    """Runs the command and ends as it does. An interrupt is the command's, too, and it ends in order."""
+    lanes = lanes_of_waits(policy, order)
+    if not lanes:
+        say("Nothing waits elsewhere because of this limit: workers ask it again as soon as they follow the order.")
+        return
+    with subprocess.Popen(release_command(policy, order, lanes, of, place)) as child:  # noqa: S603  # our own program
+        while True:
+            try:
+                code = child.wait()
+                break
+            except KeyboardInterrupt:
+                continue
+    if code:
+        finish(code if code > 0 else ExitCode.ERROR)
+
+
+def lanes_of_waits(policy: Policy, order: Override) -> tuple[str, ...]:
+    """Names of the lanes in which messages may wait because of the limit that an order is about; none: they wait where
+    they are, in the workers.
+    """
+    limit = limit_of(policy, order)
+    found: dict[str, None] = {}
+    for lane in policy.lanes:
+        if not limit.within.has(lane.level, lane.state):
+            continue
+        targets = list(policy.limit_targets(lane.level, lane.state, type(limit)))
+        if targets and (retrying := policy.target(lane.level, State.RETRYING)) is not None:
+            targets.append(retrying)
+        found.update(dict.fromkeys(f"{target.level}/{target.state}" for target in targets))
+    return tuple(found)
+
+
+def limit_of(policy: Policy, order: Override) -> Limit:
+    """The limit of the policy that an order is about, which is there."""
+    named = order.limit, order.by, order.within
+    return next(one for one in policy.limits if (kind_of(one), one.by or "", str(one.within)) == named)
+
+
+def condition_of(policy: Policy, order: Override) -> str:
+    """Condition of the messages that wait for the limit of an order: of one value, or of all without one of their own."""
+    over = f"reason = {_text(OVER_LIMIT_REASON)}"
+    if not order.by:
+        return over
+    fact = _fact(policy, order.by)
+    if order.value:
+        return f"{over} AND {fact} = {_text(order.value)}"
+    own = ", ".join(_text(value) for value in sorted(limit_of(policy, order).overrides))
+    return f"{over} AND {fact} NOT IN ({own})" if own else over
+
+
+def release_command(
+    policy: Policy, order: Override, lanes: Sequence[str], of: Mapping[str, str], place: ConnectionOptions
+) -> list[str]:
+    """The words of `kodoctl waiting release`, run by this Python. `of`: topology, topic and subscription."""
+    words = [sys.executable, "-m", "kodoctl", "waiting", "release", of["topology"]]
+    words += ["--topic", of["topic"], "--subscription", of["subscription"]]
+    words += [word for lane in lanes for word in ("--lane", lane)]
+    words += ["--where", condition_of(policy, order), "--because", f"{order}{f': {order.why}' if order.why else ''}"]
+    given: Mapping[str, Any] = place
+    for name in _FLAGS:
+        if given.get(name):
+            words += [f"--{name.replace('_', '-')}", str(given[name])]
+    return words
+
+
+def _fact(policy: Policy, by: str) -> str:
+    if by == policy.fair_by:
+        return "tenant"
+    return f"coalesce({'key' if by == 'key' else f'properties[{_text(by)}]'}, {_text(NOBODY)})"
+
+
+def _text(value: str) -> str:
+    """A text of the language of conditions."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,78 @@
+"""Conflicts of bulkheads: minimums and maximums that cannot hold together, and maximums that change nothing. One law for
+the files that lint reads and for live orders over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kodoctl.topology.slot_ranges import DeclaredSlots, LaneName
+
+
+class SlotConflict(NamedTuple):
+    """What is wrong with the slots at `path` below `concurrency`; the empty path: with all of them. `bound`: `max`, `min`
+    or "", the range as a whole.
+    """
+
+    path: tuple[str, ...]
+    bound: str
+    detail: str
+
+
+def conflicts(groups: Sequence[DeclaredSlots], total: int, lanes: Sequence[LaneName]) -> Iterator[SlotConflict]:
+    """Slots that are kept and do not fit into the `total` or into a maximum around them, or leave none to other `lanes`."""
+    keeping = [one for one in groups if one.slots.min]
+    kept = sum(one.slots.min or 0 for one in keeping)
+    sums = " + ".join(f"{one.name} {one.slots.min}" for one in keeping)
+    if kept > total:
+        yield SlotConflict((), "", f"{sums}: {kept} slots are kept of {total}; raise `total`, or lower a min")
+    elif kept == total and (bare := _lanes_beside(keeping, lanes)):
+        detail = (
+            f"{sums}: no slot is left for {', '.join(bare)}; raise `total`, lower a min, or keep some for them as well"
+        )
+        yield SlotConflict((), "", detail)
+    for one in groups:
+        most = one.slots.max
+        if most is None:
+            continue
+        inside = [other for other in keeping if other is not one and other.lanes <= one.lanes]
+        if (one.slots.min or 0) > most:
+            detail = f"min {one.slots.min} is more than max {most}: slots would be kept that nothing may use"
+            yield SlotConflict(one.path, "min", detail)
+        if sum(other.slots.min or 0 for other in inside) > most:
+            sums_inside = " + ".join(f"{other.name} {other.slots.min}" for other in inside)
+            detail = f"max {most} is less than what is kept inside of it ({sums_inside}): slots would be kept that nothing may use"
+            yield SlotConflict(one.path, "max", detail)
+
+
+def idle(groups: Sequence[DeclaredSlots], total: int) -> Iterator[SlotConflict]:
+    """Ranges without a number, and maximums that the total or another maximum around them reaches first."""
+    for number, one in enumerate(groups):
+        most = one.slots.max
+        if most is None:
+            if one.slots.min is None:
+                yield SlotConflict(one.path, "", "neither `max` nor `min`: it changes nothing")
+            continue
+        around = [other for other in groups if other is not one and other.lanes >= one.lanes]
+        wider = next((other for other in around if _counts_before(other, one, groups[:number])), None)
+        if most >= total:
+            detail = f"max {most} of {total} slots changes nothing: write less than {total}, or take it out"
+            yield SlotConflict(one.path, "max", detail)
+        elif wider is not None:
+            detail = f"max {most} never counts: {wider.name} has max {wider.slots.max}, for all of these lanes"
+            yield SlotConflict(one.path, "max", detail)
+
+
+def _lanes_beside(keeping: Sequence[DeclaredSlots], lanes: Sequence[LaneName]) -> list[str]:
+    """Lanes for which nothing is kept."""
+    covered = frozenset[tuple[str, str]]().union(*(one.lanes for one in keeping))
+    return ["/".join(lane) for lane in lanes if lane not in covered]
+
+
+def _counts_before(other: DeclaredSlots, one: DeclaredSlots, earlier: Sequence[DeclaredSlots]) -> bool:
+    """True if the maximum of `other`, whose lanes are those of `one` or more, is reached first. Of equal ones the earlier is."""
+    most, limit = one.slots.max, other.slots.max
+    assert most is not None
+    return limit is not None and (limit < most or (limit == most and (other.lanes != one.lanes or other in earlier)))
