@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.overrides import Override, OverrideKind, until_text, why_invalid, with_override
+from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
@@ -31,6 +32,14 @@ For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", me
 Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
+
+class WaitingChoice(StrEnum):
+    """What becomes of a tenant's messages that wait when it is moved."""
+
+    MOVE = "move"
+    STAY = "stay"
+
+
 _FILLS = (
     "Note: this subscription moves nobody aside (isolate). Once messages of paused tenants fill the look-ahead of a"
     " worker, it reads nothing more, of anybody, until they resume."
@@ -39,7 +48,7 @@ _FILLS = (
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
-    for function in (pause, resume, weight, limit, steer):
+    for function in (pause, resume, weight, limit, move, steer):
         app.command()(function)
 
 
@@ -103,6 +112,32 @@ def limit(
         wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
         order = _order(OverrideKind.LIMIT, lasting, why, limit=kind, by=by, within=within, value=value, to=wanted)
         _take_back(book, order) if back else _give(policy, book, order)
+
+
+@command
+@connects
+def move(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    tenant: Annotated[str, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")],
+    to: Annotated[str | None, typer.Option("--to", help="Such as L2, or S1 above it.", metavar="LEVEL")] = None,
+    waiting: Annotated[
+        WaitingChoice, typer.Option("--waiting", help="What waits already moves as well, or stays where it is.")
+    ] = WaitingChoice.MOVE,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
+) -> None:  # fmt: skip
+    """Send a tenant's messages to another level for a while, up or down, before any route of the file."""
+    from kodo_consumer.core.move_orders import share_lines
+
+    with _book(topology, topic, subscription, place) as (policy, book):
+        wanted = _wanted(to, policy.ground_lane.level, back=back)
+        stays = STAY if waiting is WaitingChoice.STAY else ""
+        order = _order(OverrideKind.MOVE, lasting, why, tenant=tenant, to=wanted, waiting=stays)
+        if back:
+            _take_back(book, order)
+            return
+        _give(policy, book, order)
+        for line in share_lines(policy, order):
+            tell(line)
 
 
 @command
