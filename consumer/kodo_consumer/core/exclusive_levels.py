@@ -27,18 +27,22 @@ class ExclusiveLevels:
     def _level_of(self) -> Mapping[str, Level]:
         return {tenant: level for level, tenants in self.tenants.items() for tenant in tenants}
 
+    def own_level(self, tenant: str) -> Level | None:
+        """The exclusive level that names the tenant."""
+        return self._level_of.get(tenant)
+
     def level_of(self, tenant: str, level: Level) -> Level:
         """Level where a message of the tenant belongs that is on `level`, or is sent there."""
         if level.is_backup:
             return level
-        own = self._level_of.get(tenant)
+        own = self.own_level(tenant)
         if own is not None:
             return own
         return Level.L1 if level in self.tenants else level
 
     def rule_for(self, tenant: str, level: Level) -> str:
         """Reason of `level_of`, for people, where it is another level."""
-        own = self._level_of.get(tenant)
+        own = self.own_level(tenant)
         return f"exclusive level: {own} is this tenant's" if own else f"exclusive level: {level} is of other tenants"
 
     def why_not_admitted(self, tenant: str, level: Level) -> str:
