@@ -307,7 +307,9 @@ def _dispatch(ground: GroundTopic) -> DispatchTable | None:
 
 
 def _exclusive(ground: GroundTopic) -> dict[Level, frozenset[str]]:
-    return {level: frozenset(tenants) for level, tenants in ground.exclusive_levels.items()}
+    """Exclusive levels that take messages: nobody can be sent to another one."""
+    active = defaults.active_levels(ground)
+    return {level: frozenset(tenants) for level, tenants in ground.exclusive_levels.items() if level in active}
 
 
 def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -142,6 +143,15 @@ def test_a_tenant_is_moved_up_with_what_waits_and_back_with_two_workers(setting:
         assert set(map(tuple, places.values())) == {("S1/ready",)}
         assert "tenant u7 moved to S1" in workspace.run("plan", setting.file).text
         assert "No orders" in setting.run("move", "--tenant", "u7", "--back")
+        shown = setting.run("steer", "--history")
+        assert "No orders: everything is as the file says. History, the oldest first: 20" in shown
+        assert "taken back, by" in shown
+        workspace.apply(setting.file)
+        assert shown == setting.run("steer", "--history"), "an apply keeps it"
+        assert [one["back"] for one in json.loads(setting.run("steer", "--history", "--json"))["history"]] == [
+            False,
+            True,
+        ]
         setting.follow(workers, 0)
         producer.send(b"back", properties={"uid": "u7"})
         eventually(lambda: setting.handled.get("back") == ["L1/ready"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -144,15 +145,28 @@ def move(
 @connects
 def steer(
     topology: Topology, topic: Topic, subscription: Subscription,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False, *, place: ConnectionOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Also the last 20 given and taken back.")] = False,
+    *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Show the live orders in force, who gave them and until when."""
     with _book(topology, topic, subscription, place) as (_, book):
         orders = book.read(_now())
+        changes = book.history() if history else ()
     if as_json:
-        say(json.dumps({"format_version": 1, "orders": [asdict(order) for order in orders]}, indent=2))
-    else:
-        _show(orders)
+        document: dict[str, Any] = {"format_version": 1, "orders": [asdict(order) for order in orders]}
+        if history:
+            document["history"] = [asdict(change) for change in changes]
+        say(json.dumps(document, indent=2))
+        return
+    _show(orders)
+    if history:
+        say("History, the oldest first:" if changes else "No order was given or taken back so far.")
+    for change in changes:
+        for line in textwrap.wrap(
+            _plain(f"{change}"), max(20, columns()), initial_indent="  ", subsequent_indent="    "
+        ):
+            say(line)
 
 
 @contextmanager
@@ -167,7 +181,7 @@ def _book(
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
-        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
+        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random(), _who())  # noqa: S311  # spreads tries
 
 
 def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
@@ -176,10 +190,14 @@ def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Overri
     except UnitError as problem:
         raise _cannot(str(problem)) from None
     now = _now()
-    order = Override(what, now, now + span, f"{getpass.getuser()}@{socket.gethostname()}"[:200], why[:200], **details)
+    order = Override(what, now, now + span, _who(), why[:200], **details)
     if problem_text := why_invalid(order) or ("" if span else "it would be over at once"):
         raise _cannot(problem_text)
     return order
+
+
+def _who() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
 
 
 def _wanted(to: object, any_value: str, *, back: bool) -> str:
@@ -218,8 +236,6 @@ def _show(orders: tuple[Override, ...]) -> None:
 
 
 def _folded(order: Override) -> list[str]:
-    import textwrap
-
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
     return [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
 

@@ -295,7 +295,7 @@ def test_senders_evaluate_the_routes_of_all_subscriptions_unless_one_keeps_an_or
 
 def test_exclusive_levels_are_known_to_workers_and_senders(tmp_path: Path) -> None:
     topics = """\
-  J: {levels: [L1, S1], fair_by: uid, exclusive_levels: {S1: [u7]}, subscriptions: {s: {}, t: {}}}
+  J: {levels: [L1, S1], fair_by: uid, draining: [S2], exclusive_levels: {S1: [u7], S2: [u8]}, subscriptions: {s: {}, t: {}}}
   K: {levels: [L1, S1], fair_by: uid, exclusive_levels: {S1: [u7]}, subscriptions: {s: {type: key_shared}}}
 """
     topology = load(write(tmp_path, topics), None)
