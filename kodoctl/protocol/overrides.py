@@ -15,12 +15,14 @@ from typing import Any, Final, assert_never
 
 from kodoctl.formatting import time_text
 from kodoctl.protocol.slot_bounds import SlotBounds
+from kodoctl.topology.names import Level
 from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
 MAX_OVERRIDES: Final = 200
 MAX_TEXT: Final = 200  # characters of any text in an order
 MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
+STAY: Final = "stay"  # of a move: what waits already stays on its level
 
 
 class OverrideKind(StrEnum):
@@ -30,6 +32,7 @@ class OverrideKind(StrEnum):
     WEIGHT = "weight"
     LIMIT = "limit"
     SLOTS = "slots"
+    MOVE = "move"
 
 
 class InvalidOverridesError(ValueError):
@@ -44,6 +47,7 @@ class Override:
     limit: the limit of this kind (`limit`: rate, concurrency, quota), property (`by`, "": one limit for all) and lanes
     (`within`, such as `L2/retrying`; "": of all lanes) is `to` for one `value`, or ("") for all that have no other.
     slots: the bulkhead of the lanes `within` (`retrying`, `L2` or `L2/retrying`) is `to`, such as `max 8 min 2`.
+    move: messages of a `tenant` go to the level `to`; those that wait already do (`waiting` "") or stay (STAY).
     """
 
     what: OverrideKind
@@ -58,6 +62,7 @@ class Override:
     value: str = ""
     to: str = ""
     within: str = ""
+    waiting: str = ""
 
     @property
     def concerns(self) -> tuple[str, ...]:
@@ -76,6 +81,8 @@ class Override:
                 return f"{self.limit} limit{of}{where} {self.to}"
             case OverrideKind.SLOTS:
                 return f"slots of {self.within} {self.to}"
+            case OverrideKind.MOVE:
+                return f"tenant {self.tenant} moved to {self.to}{', what waits stays' if self.waiting else ''}"
             case _:
                 assert_never(self.what)
 
@@ -161,6 +168,9 @@ def why_invalid(order: Override) -> str:
         case OverrideKind.SLOTS:
             fits = order.within and SlotBounds.parse(order.to) is not None
             return "" if fits else "name lanes, and a max from 1 on or a min, such as max 8 min 2"
+        case OverrideKind.MOVE:
+            fits = order.tenant and not order.lane and order.to in set(Level) and order.waiting in ("", STAY)
+            return "" if fits else f"name a tenant and a level: {', '.join(Level)}"
         case _:
             assert_never(order.what)
 
