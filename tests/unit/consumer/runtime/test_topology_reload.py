@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kodo_consumer.core.envelope import State
+from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.policy_builder import judged, load, policy_of
 from kodo_consumer.runtime.topology_reload import Reloader, contents, structural
@@ -66,6 +66,14 @@ def test_weights_limits_delays_and_routes_are_followed(world: World, settings: s
     assert world.followed[0].limits == world.read().limits
     world.reloader.look()
     assert len(world.followed) == 1, "once"
+
+
+def test_tenants_of_exclusive_levels_are_followed(world: World) -> None:
+    world.file.write_text(
+        world.file.read_text().replace("levels: double", "levels: double\n    exclusive_levels: {L2: [u7]}")
+    )
+    world.reloader.look()
+    assert [policy.exclusive_levels for policy in world.followed] == [{Level.L2: frozenset({"u7"})}]
 
 
 @pytest.mark.parametrize(
