@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.limit_policy import Concurrency, Pace, Rate
 from kodo_consumer.core.scheduling import tenant_ring
 from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.shop import Shop
+
+if TYPE_CHECKING:
+    from kodo_consumer.message import Message
 
 READY, RETRYING = 0, 1
 SLOTS = 16
@@ -149,3 +154,51 @@ def test_a_newcomer_whose_first_handler_shows_it_slow_waits_among_the_slow_ones(
     queue.slow = True
     ring.readmit_newcomer()
     assert (ring.quick.count, ring.slow.count) == (0, 1)
+
+
+def test_a_newcomer_whose_first_handler_shows_it_quick_waits_among_the_quick_ones() -> None:
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
+    ring.newcomers_slow = True
+    queue = ring.push("new", 1)
+    ring.push("other", 2)
+    assert ring.waiting(frozenset({"other", "nobody"})) == (0, 1)
+    queue.slow = False
+    ring.recovered(queue)
+    assert (ring.quick.count, len(ring.newcomers)) == (1, 1)
+    ring.clear()
+    assert (len(ring), len(ring.newcomers)) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_histories_end_with_everything_handled(seed: int) -> None:
+    """Arrivals, lanes, durations, limits and pauses at random; slots that are asked for only when a thread is woken."""
+    rng = Random(seed)
+    limits = [(), (Concurrency("u", rng.choice([1, 2]), shared=False),), (Rate("u", Pace(10, 1_000, 5), shared=False),)]
+    of = policy(
+        (L1,), (State.RETRYING,), fair_by="u", concurrency=rng.choice([1, 2, 3, 8, 16]), limits=rng.choice(limits)
+    )
+    quick, slow = rng.choice([0.001, 0.02, 0.1]), rng.choice([0.5, 3.0])
+    hangs = {f"good{number}" for number in range(20) if rng.random() < 0.1}
+
+    def seconds(message: Message) -> float:
+        late = 5 <= shop.clock.now() < 10
+        return slow if message.tenant.startswith("ill") or (late and message.tenant in hangs) else quick
+
+    shop = Shop(replace(of, handler_timeout=600_000), seconds, as_threads=True)
+    for number in range(600):
+        tenant = rng.choice([f"good{rng.randrange(20)}", f"once{number}", f"ill{rng.randrange(30)}"])
+        shop.comes(rng.uniform(0, 20), tenant, rng.choice([0, 0, 1]))
+    for pause in sorted(rng.uniform(0, 20) for _ in range(3)):
+        shop.run(pause)
+        paused = frozenset({f"good{rng.randrange(20)}", f"ill{rng.randrange(30)}"})
+        shop.engine.apply_policy(shop.policy, paused=paused)
+    shop.run(20)
+    shop.engine.apply_policy(shop.policy)
+    shop.run(2_000)
+    assert len(shop.started) == 600
+    assert shop.engine.check_invariants() == []
+    slots = shop.engine.scheduler.slots
+    assert slots is not None
+    assert (len(slots.slow_running), len(slots._newcomers.running), len(slots._running)) == (0, 0, 0)
+    assert not slots.any_waiting
+    assert [lane.ring.new_running for lane in shop.engine.lanes] == [0, 0]
