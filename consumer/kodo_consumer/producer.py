@@ -132,18 +132,8 @@ class Producer:
 
             routes = LevelSenders(outlet, outlet.dispatch, open_level, reloader_of)
         broker, form = reach_outlet(connection, outlet)
-        return _opened(
-            broker,
-            lambda: cls(
-                outlet.topic,
-                broker,
-                form=form,
-                signer=signer,
-                numbered=numbered,
-                traces=traces,
-                routes=routes,
-            ),
-        )
+        options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
+        return _opened(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
 
     def reload(self) -> None:
         """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs

@@ -144,9 +144,9 @@ class DeficitRoundRobin(Generic[T]):
     """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many.
     A tenant with 100,000 items delays others one turn.
 
-    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start. Among them wait
-    `newcomers`, tenants of whom nothing is known and who may not start as quick ones. `newcomers_slow`: the last one
-    that ended was; None: none has. `new_running`: handlers of newcomers at work.
+    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start. Among them
+    wait `newcomers`: of whom nothing is known, and who may not start as quick ones. `newcomers_slow`: the last one that
+    ended was; None: none has. `new_running`: handlers of newcomers at work.
     """
 
     __slots__ = (
@@ -194,7 +194,7 @@ class DeficitRoundRobin(Generic[T]):
 
     def waiting(self, passing_over: AbstractSet[str]) -> tuple[int, int]:
         """Quick and slow tenants with items, without those passed over."""
-        counts = [self.count(slow=False), self.count(slow=True)]
+        counts = [self.quick.count, self.count(slow=True)]
         for tenant in passing_over:
             queue = self._queues.get(tenant)
             if queue is not None and queue.listed:
@@ -345,9 +345,7 @@ class DeficitRoundRobin(Generic[T]):
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started. Of
-        many tenants one that has had no messages for long is forgotten.
-        """
+        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started."""
         queues = self._queues
         if queue.tenant in queues:
             return
