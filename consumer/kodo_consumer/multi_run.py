@@ -51,20 +51,20 @@ def run_all(*consumers: RunnableConsumer, say: Callable[[str], object] = log.inf
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with ending_on_signals() as asked, reloading_on_hangup(consumers):
+    with ending_on_signals() as asked, reloading_on_hangup([one.reload for one in consumers]):
         _run(consumers, asked, say)
 
 
 @contextmanager
-def reloading_on_hangup(consumers: Sequence[RunnableConsumer]) -> Iterator[None]:
-    """SIGHUP: every topology file is read again. For main threads, where there is such a signal."""
+def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """SIGHUP: every topology file is read again, by these. For main threads, where there is such a signal."""
     if not hasattr(signal, "SIGHUP"):
         yield
         return
 
     def read(_number: int, _frame: FrameType | None) -> None:
-        for consumer in consumers:  # not in the signal's own frame: it may interrupt whoever holds the locks
-            begin(consumer.reload, "kodo-hangup", log_end)
+        for reload in reloads:  # not in the signal's own frame: it may interrupt whoever holds the locks
+            begin(reload, "kodo-hangup", log_end)
 
     before = signal.signal(signal.SIGHUP, read)
     try:

@@ -12,27 +12,28 @@ from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
-from kodo_consumer.core.limit_policy import NOBODY, value_of
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
-from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT, NumberedPublisher
+from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
+from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.pending_messages import OnStored, not_stored
-from kodo_consumer.policy_builder import outlet_of
+from kodo_consumer.route_reload import GroundLevels, level_reloader
+from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
-from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
+    from kodo_consumer.adapters.tracing.setup import Wanted
     from kodo_consumer.core.outlet import Outlet
     from kodo_consumer.core.route_table import DispatchTable
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection import Connection
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 _T = TypeVar("_T")
 
@@ -49,7 +50,7 @@ class Producer:
     topic takes.
 
     `routes`: where the routes of all subscriptions agree on another level, a message is sent there; else its workers
-    route it. The other level's topic is opened with the first such message.
+    route it. The other level's topic is opened with the first such message. `reload` and `watch` read them again.
     """
 
     def __init__(
@@ -82,15 +83,27 @@ class Producer:
     ) -> Producer:
         """A producer for a level of a ground topic, connected. Raises KodoctlError; a draining level is refused.
 
-        Environment and connection are found as by Consumer.load.
+        Environment and connection are found as by Consumer.load. The file is read again by `reload`, and by `watch`.
         """
         surroundings = Environment.of(**place)
+        text = contents(Path(path))
         topology = surroundings.topology(path)
-        outlet = outlet_of(topology, topic, str(level))
+        levels = GroundLevels(topology, topic)
+        outlet = levels.outlet(str(level))
         settings = read_settings(surroundings.environ, surroundings.folder)
         signer, traces = settings.signing_keys, settings.traces
-        siblings = partial(outlet_of, topology, topic)
-        return cls.to(outlet, surroundings.connection(), signer, siblings=siblings, numbered=numbered, traces=traces)
+
+        source = Path(path), surroundings, (topology, text)
+        reloader_of = partial(level_reloader, source, levels, str(level))
+        return cls.to(
+            outlet,
+            surroundings.connection(),
+            signer,
+            siblings=levels.outlet,
+            numbered=numbered,
+            traces=traces,
+            reloader_of=reloader_of,
+        )
 
     @classmethod
     def to(
@@ -102,12 +115,13 @@ class Producer:
         siblings: Callable[[str], Outlet] | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
+        reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
-        ground topic, for what routes send there. Raises KodoctlError.
+        ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
         """
         routes = None
-        if siblings is not None and outlet.dispatch is not None:
+        if siblings is not None:
 
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
@@ -116,14 +130,27 @@ class Producer:
                     broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
                 )
 
-            routes = LevelSenders(outlet, outlet.dispatch, open_level)
+            routes = LevelSenders(outlet, outlet.dispatch, open_level, reloader_of)
         broker, form = reach_outlet(connection, outlet)
-        return _opened(
-            broker,
-            lambda: cls(
-                outlet.topic, broker, form=form, signer=signer, numbered=numbered, traces=traces, routes=routes
-            ),
-        )
+        options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
+        return _opened(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
+
+    def reload(self) -> None:
+        """Reads the topology file again, as Consumer.reload does: other routes take effect with the next message; what needs
+        a new producer, and what is wrong with the file, is logged, and everything stays as it was.
+        """
+        if self._routes is not None:
+            self._routes.reload()
+
+    def watch(self) -> None:
+        """Reads the topology file again whenever it changes, on a thread of its own, until `close`. See `reload`."""
+        if self._routes is not None:
+            self._routes.watch()
+
+    def follow_routes(self, table: DispatchTable | None) -> None:
+        """These routes count from the next message on."""
+        if self._routes is not None:
+            self._routes.follow(table)
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +206,7 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-        if self._routes is None and self._sender.has_room(key):
+        if (self._routes is None or self._routes.is_empty) and self._sender.has_room(key):
             posted = self._post(payload, on_receipt, key, properties, event_time, id)
         else:  # waiting for room, or for another level's producer, must not stop the loop
             post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
@@ -221,6 +248,8 @@ class Producer:
 
     def close(self, timeout: float = RECEIPT_TIMEOUT) -> None:
         """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`."""
+        if self._routes is not None:
+            self._routes.stop()
         try:
             self.flush(timeout)
         finally:
@@ -252,85 +281,6 @@ class Producer:
         if not isinstance(receipt, Confirmed):
             with self._lock:
                 self._lost.append(receipt.reason)
-
-
-class LevelSender:
-    """The messages of one producer to the topic of one level, with a receipt for each. Thread-safe."""
-
-    def __init__(
-        self,
-        topic: str,
-        broker: Broker,
-        form: MessageValidator,
-        signer: Signer | None,
-        *,
-        numbered: bool,
-        traces: Wanted,
-    ) -> None:
-        self.topic, self._broker = topic, broker
-        self._traces = sends_of(topic, traces)
-        self._out = NumberedPublisher(topic, broker, form, signer, self._traces, numbered=numbered)
-        self.has_room, self.wait, self.give_up = self._out.has_room, self._out.wait, self._out.give_up
-
-    def publish(
-        self, name: str, data: bytes | None, given: dict[str, str], on_receipt: OnStored, key: str, event_time: int
-    ) -> PostedMessage:
-        """Publishes a message of this identity; waits for room. Raises as NumberedPublisher.publish."""
-        size = len(data or b"")
-        if self._traces is None:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, None), size)
-        span = self._traces.begin(given, name)
-        try:
-            return PostedMessage(self, name, self._out.publish(data, given, on_receipt, key, event_time, span), size)
-        except BaseException as problem:
-            self._traces.refused(span, problem)
-            raise
-
-    def close(self, timeout: float) -> None:
-        """Leaves; what has no receipt in time is given up."""
-        self._out.close(timeout)
-        self._broker.close()
-
-
-class PostedMessage(NamedTuple):
-    """A message on its way to the topic of a level. `size`: bytes of payload."""
-
-    by: LevelSender
-    name: str
-    ticket: int
-    size: int
-
-    def give_up(self) -> None:
-        """Nobody waits for its receipt any more."""
-        self.by.give_up(self.ticket)
-
-
-class LevelSenders:
-    """Senders of the other levels of a ground topic, to which its routes send messages. Thread-safe."""
-
-    def __init__(self, outlet: Outlet, table: DispatchTable, open_level: Callable[[Level], LevelSender]) -> None:
-        self._level, self._fair_by, self._table, self._open = outlet.level, outlet.fair_by, table, open_level
-        self._lock = threading.Lock()
-        self._opened: dict[Level, LevelSender] = {}
-
-    @property
-    def opened(self) -> list[LevelSender]:
-        """Those that there are."""
-        with self._lock:
-            return list(self._opened.values())
-
-    def choose(
-        self, payload: bytes | None, properties: Mapping[str, str], key: str, identity: str
-    ) -> LevelSender | None:
-        """Sender of another level; None: the message is for the level it was given to. Raises ClusterError."""
-        tenant = value_of(self._fair_by, properties, key) if self._fair_by else NOBODY
-        to = self._table.choose(RouteFacts(properties, key, tenant, identity, len(payload or b""), self._level))
-        if to is self._level:
-            return None
-        with self._lock:
-            if to not in self._opened:
-                self._opened[to] = self._open(to)
-            return self._opened[to]
 
 
 def _opened(broker: Broker, make: Callable[[], _T]) -> _T:

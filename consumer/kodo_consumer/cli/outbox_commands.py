@@ -92,15 +92,18 @@ def run(
     from random import Random
 
     from kodo_consumer.core.clock import SystemClock
-    from kodo_consumer.multi_run import ending_on_signals
+    from kodo_consumer.multi_run import ending_on_signals, reloading_on_hangup
     from kodo_consumer.outbox.outbox_store import OutboxScope
     from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
+    from kodo_consumer.route_reload import route_reloader
+    from kodo_consumer.runtime.topology_reload import contents
 
-    surroundings = Environment.of(**place)
-    outlets = OutboxTopics(surroundings.topology(topology))
+    surroundings, text = Environment.of(**place), contents(Path(topology))
+    loaded = surroundings.topology(topology)
+    outlets = OutboxTopics(loaded)
     connection = surroundings.connection()
     settings = _settings()
     store = _store(settings, OutboxScope(outlets.environment, app))
@@ -114,11 +117,21 @@ def run(
             traces=settings.traces,
         ),
     )
+    reloader = route_reloader(
+        Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).outlets, senders.follow
+    )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     say(f"relay for {', '.join(outlets.names)}")
-    with closing(store), closing(senders), _seen(relay, store, settings, port), ending_on_signals() as asked:
+    with (
+        closing(store),
+        closing(senders),
+        _seen(relay, store, settings, port),
+        ending_on_signals() as asked,
+        reloading_on_hangup([partial(reloader.look, always=True)]),
+        reloader.watching(),
+    ):
         empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
         relay.serve(asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
     say(_summary(relay))

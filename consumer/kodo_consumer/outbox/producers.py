@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kodo_consumer.outbox.outbox_store import Row
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
+    from kodoctl.topology.loaded_topology import LoadedTopology
 
 
 class Senders:
@@ -23,17 +25,26 @@ class Senders:
         self.outlets = outlets
         self._connect = connect
         self._producers: dict[str, Producer] = {}
+        self._lock = threading.Lock()  # a producer is opened by the routes that all of them have
 
     def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
         """Sends a row, with its id as `kodo-id`. Raises UsageError or ValueError for a row that can never be sent,
         ClusterError when its topic cannot be reached.
         """
         properties = row.message_properties()
-        producer = self._producers.get(row.topic)
-        if producer is None:
-            self.outlets.form(row.topic)  # a topic that is not in the file is the row's fault
-            producer = self._producers[row.topic] = self._connect(self.outlets.outlet(row.topic))
+        with self._lock:
+            producer = self._producers.get(row.topic)
+            if producer is None:
+                self.outlets.form(row.topic)  # a topic that is not in the file is the row's fault
+                producer = self._producers[row.topic] = self._connect(self.outlets.outlet(row.topic))
         producer.post(row.body, on_receipt, key=row.key, properties=properties, id=row.id)
+
+    def follow(self, topology: LoadedTopology) -> None:
+        """The routes of this file count from the next row on. Thread-safe."""
+        with self._lock:
+            self.outlets.follow(topology)
+            for topic, producer in self._producers.items():
+                producer.follow_routes(self.outlets.outlet(topic).dispatch)
 
     def close(self) -> None:
         """Leaves. Receipts that are out may never come."""

@@ -25,6 +25,10 @@ class OutboxTopics:
         self._forms: dict[str, MessageValidator] = {}
         self.environment = topology.environment or ""
 
+    def follow(self, topology: LoadedTopology) -> None:
+        """By this file from now on, which differs in routes only."""
+        self._topology = topology
+
     @property
     def names(self) -> list[str]:
         """Every topic, as rows name it."""
@@ -42,6 +46,11 @@ class OutboxTopics:
     def outlet(self, topic: str) -> Outlet:
         """Raises UsageError for a topic that is not in the file or takes no messages."""
         return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
+
+    @property
+    def outlets(self) -> dict[str, Outlet]:
+        """Every topic as its producers see it."""
+        return {name: self.outlet(name) for name in self._places}
 
     def sibling(self, outlet: Outlet, level: str) -> Outlet:
         """Another level of the same ground topic. Raises UsageError for one that takes no messages."""

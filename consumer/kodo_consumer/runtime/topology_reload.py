@@ -1,20 +1,23 @@
-"""Reload of the topology file: what may change while a worker runs takes effect, other changes are logged and have no
-effect.
+"""Reload of the topology file: what may change while a worker or a sender runs takes effect, other changes are logged and
+have no effect.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import Diagnostic, KodoctlError
 
+T = TypeVar("T")
 log = logging.getLogger("kodo.consumer")
 _WATCHER: Final = logging.getLogger("watchfiles.main")
 LIVE: Final = frozenset(
@@ -62,8 +65,16 @@ def contents(file: Path) -> bytes | None:
         return None
 
 
-class Reloader:
-    """Watches one file on a thread of its own. `read` answers the policy it declares now, and raises KodoctlError.
+def _restart_for(horizon: int, old: Policy, new: Policy) -> list[str]:
+    needs = structural(old, new)
+    if new.horizon > horizon:  # a broker that allows less cuts the connection, again and again
+        needs.append("a longer wait than any at the start (what the broker allows is asked then)")
+    return needs
+
+
+class FileReloader(Generic[T]):
+    """Watches one file on a thread of its own. `read` answers what it declares now, and raises KodoctlError; `restart_for`
+    names the differences that only a restart brings about.
 
     `text` is what `present` was made from: what was saved since is followed as well. None: the file as it is now.
     """
@@ -71,14 +82,15 @@ class Reloader:
     def __init__(
         self,
         file: Path,
-        read: Callable[[], Policy],
-        present: Policy,
-        adopt: Callable[[Policy], None],
+        read: Callable[[], T],
+        present: T,
+        adopt: Callable[[T], None],
+        restart_for: Callable[[T, T], list[str]],
         text: bytes | None = None,
     ) -> None:
         self._file, self._read, self._present, self._adopt = file, read, present, adopt
+        self._restart_for = restart_for
         self._text = contents(file) if text is None else text
-        self._horizon = present.horizon  # what the broker allows of longer ones is asked at the start
         self._over = threading.Event()
         self._asked = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -93,6 +105,15 @@ class Reloader:
         if self._thread is not None:
             self._thread.join()
 
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watches meanwhile."""
+        self.start()
+        try:
+            yield
+        finally:
+            self.stop()
+
     def look(self, *, always: bool = False) -> None:
         """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
         with self._asked:
@@ -102,7 +123,7 @@ class Reloader:
             self._text = text
             findings: tuple[Diagnostic, ...] = ()
             try:
-                policy = self._read()
+                found = self._read()
             except KodoctlError as problem:
                 findings = problem.diagnostics
             for finding in findings:
@@ -110,14 +131,11 @@ class Reloader:
             if findings:
                 log.error("reload: %s is refused, everything stays as it was", self._file)
                 return
-            needs = structural(self._present, policy)
-            if policy.horizon > self._horizon:  # a broker that allows less cuts the connection, again and again
-                needs.append("a longer wait than any at the start (what the broker allows is asked then)")
-            if needs:
+            if needs := self._restart_for(self._present, found):
                 log.warning("reload: restart for %s; until then nothing of the new file counts", ", ".join(needs))
                 return
-            self._present = policy
-            self._adopt(policy)
+            self._present = found
+            self._adopt(found)
             log.info("reload: %s is followed", self._file)
 
     def _watch(self) -> None:
@@ -133,3 +151,17 @@ class Reloader:
                 self.look()
         except Exception as problem:  # noqa: BLE001  # the worker goes on: it only learns of nothing more
             log.warning("reload: %s is no longer watched (%s); SIGHUP reads it", self._file, problem)
+
+
+class Reloader(FileReloader[Policy]):
+    """Reader of a worker's policy. What the broker allows of longer waits is asked at the start only."""
+
+    def __init__(
+        self,
+        file: Path,
+        read: Callable[[], Policy],
+        present: Policy,
+        adopt: Callable[[Policy], None],
+        text: bytes | None = None,
+    ) -> None:
+        super().__init__(file, read, present, adopt, partial(_restart_for, present.horizon), text)

@@ -29,7 +29,9 @@ class Started:
 
 @dataclass
 class Shop:
-    """`seconds` says how long a message's handler runs, `outcome` what comes of it."""
+    """`seconds` says how long a message's handler runs, `outcome` what comes of it. `as_threads`: messages are taken only when
+    an executor of threads asks: by a slot that hands one back, once, and by others while the engine's version grows.
+    """
 
     policy: Policy
     seconds: Callable[[Message], float] = lambda _: 0.01
@@ -38,6 +40,7 @@ class Shop:
     started: list[Started] = field(default_factory=list)
     busy: Counter[str] = field(default_factory=Counter)  # slots by tenant
     most: Counter[str] = field(default_factory=Counter)  # the most at a time
+    as_threads: bool = False
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.policy, self.clock, Random(1))
@@ -45,6 +48,7 @@ class Shop:
         self._count = 0
         self._came: dict[object, float] = {}
         self._next_tick = 0.0
+        self._empty_at = -1  # the engine's version when nothing was left to take
 
     def comes(self, at: float, tenant: str, lane: int = 0, **properties: object) -> None:
         """A message of a tenant arrives."""
@@ -60,14 +64,15 @@ class Shop:
     def run(self, until: float) -> None:
         """Everything up to a moment, in order."""
         while True:
-            at = min(self._events[0][0] if self._events else until, self._next_tick)
+            at = min(self._events[0][0] if self._events else until, self._next_tick, self.engine.timers.first)
             if at > until or (at == until and not self._events):
                 break
             self.clock.advance(max(0.0, at - self.clock.now()))
             while self._events and self._events[0][0] <= at:
-                self._happen(*heapq.heappop(self._events))
+                event = heapq.heappop(self._events)
+                self._happen(*event)
                 if not (self._events and self._events[0][0] <= at and isinstance(self._events[0][2], Delivery)):
-                    self._fill()  # as a slot does, which takes the next message when it hands one back
+                    self._fill(free=isinstance(event[2], Message))
             self._next_tick = self.clock.now() + max(self.engine.tick(), 0.001)
             self._fill()
         self.clock.advance(max(0.0, until - self.clock.now()))
@@ -84,14 +89,27 @@ class Shop:
         """Waits of tenants whose name begins so, sorted."""
         return sorted(one.wait for one in self.started if one.tenant.startswith(tenant) and one.at >= begin)
 
-    def _fill(self) -> None:
-        while self.busy.total() < self.policy.concurrency and (message := self.engine.take()) is not None:
-            now, tenant = self.clock.now(), message.tenant
-            self.busy[tenant] += 1
-            self.most[tenant] = max(self.most[tenant], self.busy[tenant])
-            number = message._held.delivery.token  # type: ignore[union-attr]
-            self.started.append(Started(now, tenant, now - self._came[number]))
-            self._push(now + self.seconds(message), message, 0)
+    def _fill(self, *, free: bool = False) -> None:
+        """Starts what may start. `free`: a slot handed a message back."""
+        while self.busy.total() < self.policy.concurrency:
+            version = self.engine.version
+            if self.as_threads and not free and version == self._empty_at:
+                return
+            free = False
+            if (message := self.engine.take()) is not None:
+                self._start(message)
+            elif not self.as_threads:
+                return
+            else:
+                self._empty_at = version
+
+    def _start(self, message: Message) -> None:
+        now, tenant = self.clock.now(), message.tenant
+        self.busy[tenant] += 1
+        self.most[tenant] = max(self.most[tenant], self.busy[tenant])
+        number = message._held.delivery.token  # type: ignore[union-attr]
+        self.started.append(Started(now, tenant, now - self._came[number]))
+        self._push(now + self.seconds(message), message, 0)
 
     def _push(self, at: float, what: Message | Delivery, lane: int) -> None:
         self._count += 1

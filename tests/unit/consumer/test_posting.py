@@ -16,7 +16,8 @@ from kodo_consumer.core.envelope import Level
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.outlet import Outlet
 from kodo_consumer.core.route_table import DispatchTable, RouteRule, RouteTable
-from kodo_consumer.producer import LevelSender, LevelSenders, Producer
+from kodo_consumer.level_senders import LevelSender, LevelSenders
+from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError

@@ -34,7 +34,7 @@ class OutageReport:
     def look(self, now: float) -> Iterator[tuple[str, bool]]:
         """(what is to be said, True if it is that the outage is over)."""
         slots = self._slots
-        if slots.slow_wait and len(slots.slow_running) >= _PART * slots.total:
+        if slots.any_waiting and sum(held.queue.slow is True for held in slots.slow_running) >= _PART * slots.total:
             self._calm_since = None
             self._since = now if self._since is None else self._since
             if now - self._since >= _PERSISTS and (self._said is None or now - self._said >= _AGAIN):

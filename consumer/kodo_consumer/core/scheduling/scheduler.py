@@ -214,6 +214,7 @@ class Scheduler:
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
         if self.slots is not None:
+            self.slots.look(now)
             self.queues.version += self.slots.any_waiting  # what is kept free changes with time
         for limiter in [limiter for limiter in self._shut if limiter.free(now)]:
             self.let_through(limiter, now)

@@ -11,10 +11,10 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
   lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a
   burst of quick messages is over by then.
-- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, but all of them together do not
-  touch the head-room; one at a time may, as it has to be tried. A lane that has not shown a newcomer yet gives them
-  half of the free slots, and a lane whose last newcomer was slow treats further ones as slow: two hundred customers
-  whose messages hang and who come at once are not tried one by one in every slot.
+- A *newcomer*, of whom nothing is known, counts as quick where newcomers are quick, as far as kodo_consumer.core.
+  scheduling.newcomers lets it; one that may not start waits among the slow ones, and has every other turn there. Where
+  newcomers are slow that is where they wait: two hundred customers whose messages hang and who come at once are not
+  tried one by one in every slot.
 - When a newcomer came within 10 s to a lane where they are quick, one more slot is free of slow ones.
 - While quick and slow ones wait for the same slots (there is one slot, or a bulkhead is full), those of them start
   first who have had less than their part of the slot time.
@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.scheduling.fairness import START_COST
+from kodo_consumer.core.scheduling.newcomers import Newcomers
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ _SLOW_AT_MOST: Final = 0.4
 _LOOK: Final = 0.01  # seconds between two looks at what runs
 _MANY: Final = 64  # handlers at work, from which the looks are rarer
 _MINUTE: Final = 60.0
-_PROBE_FROM: Final = 8  # slots, from which one is for newcomers
-_PROBE_FOR: Final = 10.0  # seconds after one came
 _DOUBT: Final = 4  # quick ends, one after another, until a slow tenant is quick again
 _MOST_RELAPSES: Final = 4  # each doubles them
 _FORGIVEN: Final = 16  # quick ends for each of these, until one is forgotten
@@ -57,20 +56,21 @@ class SlotReservation:
     """
 
     __slots__ = (
-        "_alone_since", "_backlog", "_charged", "_last", "_load", "_newcomers", "_next_look", "_probe_wanted",
-        "_queues", "_running", "headroom", "slow_after", "slow_running", "total",
+        "_alone_since", "_backlog", "_charged", "_kept_back", "_last", "_load", "_newcomers", "_next_look", "_queues",
+        "_running", "headroom", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
         self._queues = queues
         self._running: dict[InFlight, float] = {}  # oldest start first
         self.slow_running: set[InFlight] = set()  # of these: of slow tenants, or at work for too long
-        self._newcomers: set[InFlight] = set()  # of these, and not slow: of tenants of whom nothing was known
+        self._newcomers = Newcomers()
         self._charged: dict[InFlight, int] = {}  # milliseconds, of those for which more than the start was charged
         self._last: object = None  # whose message had the last slot
-        self._alone_since = self._probe_wanted = float("-inf")
+        self._alone_since = float("-inf")
         self._backlog = QuickBacklog()
         self._load = QuickLoad()
+        self._kept_back = False  # the last time that nobody might start, messages waited
         self._next_look = float("-inf")
         self.headroom = 0
         self.resize(total)
@@ -79,6 +79,7 @@ class SlotReservation:
         """So many slots from now on."""
         self.total = total
         self.slow_after = min(_SLOW * total, _SLOW_AT_MOST)
+        self._newcomers.resize(total)
         self.headroom = self._needed()
 
     # ---- who may start
@@ -88,10 +89,11 @@ class SlotReservation:
     ) -> InFlight | None:
         """The next message of all queues, its slot counted; None when nobody may start. See TurnQueues.next."""
         if now >= self._next_look:
-            self._look(now)
+            self._look(now, passing_over)
         queues = self._queues
         held, slow = None, False
         if queues.slow.waiting:
+            self._readmit_newcomers(now)
             if not queues.quick.waiting:
                 self._backlog.settle()
             if self._backlog.slow_first:
@@ -106,9 +108,18 @@ class SlotReservation:
             if queues.slow.waiting:  # where newcomers may have gone just now
                 held = self._take_slow(passing_over, now, passes)
                 slow = held is not None
-        if held is not None:
-            self._started(held, now, slow=slow)
+        if held is None:
+            self._kept_back = self.any_waiting
+            return None
+        self._started(held, now, slow=slow)
+        if self._kept_back:  # one slot that was returned, or one that proved quick, may be the start of several
+            queues.version += 1
         return held
+
+    def look(self, now: float) -> None:
+        """Who runs for too long is slow. To be called each second: while every slot is taken nobody asks for one."""
+        if now >= self._next_look:
+            self._look(now, frozenset())
 
     @property
     def any_waiting(self) -> bool:
@@ -123,22 +134,23 @@ class SlotReservation:
     def _take_slow(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
-        if self._may_start_slow(now):
+        if self._may_start_slow(passing_over, now):
             return self._queues.next(passing_over, now, passes, slow=True)
         if not self._queues.bulkheads.groups:
             return None
         return self._queues.next(passing_over, now, passes, slow=True, kept=True)
 
-    def _may_start_slow(self, now: float) -> bool:
+    def _may_start_slow(self, passing_over: AbstractSet[str], now: float) -> bool:
         if self._queues.quick.waiting:
             self._backlog.goes_on(now)
         else:
             self._backlog.end()
+        total = self._newcomers.slots_left(self.total, now)
         if self._backlog.counts(now):
-            most = self._backlog.most_for_slow(self._fair_share(), self.headroom, self.total, now)
+            most = self._backlog.most_for_slow(self._fair_share(passing_over), self.headroom, total, now)
         else:
-            most = self.total - self.headroom - (self.total >= _PROBE_FROM and now - self._probe_wanted < _PROBE_FOR)
-        used = len(self.slow_running) + len(self._newcomers)
+            most = total - self.headroom
+        used = len(self.slow_running) + len(self._newcomers.running)
         return used < max(1, most) or self._is_alone(now)
 
     def _is_alone(self, now: float) -> bool:
@@ -146,25 +158,29 @@ class SlotReservation:
         return now - self._alone_since > _MINUTE and all(held.queue is self._last for held in self._running)
 
     def _may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
-        if ring.newcomers_slow:
-            return False
-        self._probe_wanted = now
-        may = len(self.slow_running) + len(self._newcomers) < self.total - self.headroom
-        if may and ring.newcomers_slow is None and self.total > 1:
-            free = self.total - len(self._running)
-            may = ring.new_running < (free + ring.new_running + 1) // 2
-        only_one = self.total > 1 and not self._newcomers  # it has to be tried
-        return may or only_one or self._is_alone(now)
+        total, free = self.total, self.total - len(self._running)
+        slow = len(self.slow_running)
+        may = self._newcomers.may_start(ring, now, total=total, slow=slow, headroom=self.headroom, free=free)
+        return may or (not ring.newcomers_slow and self._is_alone(now))
 
-    def _fair_share(self) -> float:
+    def _readmit_newcomers(self, now: float) -> None:
+        """One newcomer of each lane that waits among slow ones waits among quick ones again, if it may start."""
+        queues = self._queues
+        for index in tuple(queues.slow.waiting):
+            lane = queues.lanes[index]
+            if lane.ring.newcomers and self._may_start_newcomer(lane.ring, now):
+                lane.ring.readmit_newcomer()
+                queues.recovered(lane)
+
+    def _fair_share(self, passing_over: AbstractSet[str]) -> float:
+        """Slots that are the slow tenants' by weights and tenants. Who is paused needs none."""
         slow = every = 0.0
         for lane in self._queues.lanes:
-            ring = lane.ring
-            waiting = ring.quick.count + ring.slow.count
-            if waiting:
+            quick_ones, slow_ones = lane.ring.waiting(passing_over)
+            if (quick_ones or slow_ones) and not lane.paused_by_override:
                 weight = lane.lane.weight or 0.001
                 every += weight
-                slow += weight * ring.slow.count / waiting
+                slow += weight * slow_ones / (quick_ones + slow_ones)
         return self.total * slow / every if every else 0.0
 
     # ---- what runs
@@ -175,8 +191,7 @@ class SlotReservation:
         if slow:
             self.slow_running.add(held)
         elif queue.slow is None:
-            self._newcomers.add(held)
-            held.lane.ring.new_running += 1
+            self._newcomers.started(held)
         if self._queues.slow.waiting:
             self._charge_backlog(START_COST, slow=slow)
         if queue is not self._last:
@@ -189,18 +204,22 @@ class SlotReservation:
         if lasted > _COST:
             self._charge(held, int(lasted * 1000))
             self._charged.pop(held, None)
+        tried, counts = False, True
         if held in self.slow_running:
             self.slow_running.discard(held)
-        elif held in self._newcomers:
-            self._is_no_newcomer(held)
-        else:
+            counts = queue.slow is None and lasted < self.slow_after
+        elif held in self._newcomers.running:
+            tried = self._newcomers.remove(held)
+        if counts:
             self._load.ended(lasted)
+            if queue.slow is None:
+                self._newcomers.ended_quickly(lasted)
         if lasted >= self.slow_after:
-            self._becomes_slow(held)
+            self._becomes_slow(held, tried=tried)
         elif queue.slow is not False or queue.relapses:
             self._ended_quickly(held)
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float, passing_over: AbstractSet[str]) -> None:
         self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
         slow_after = self.slow_after
         for held, started in self._running.items():
@@ -208,14 +227,13 @@ class SlotReservation:
             if lasted <= _COST:
                 break
             self._charge(held, int(lasted * 1000))
-            if lasted >= slow_after and held not in self.slow_running:
-                if held in self._newcomers:
-                    self._is_no_newcomer(held)
+            if lasted >= slow_after and (held.queue.slow is None or held not in self.slow_running):
                 self.slow_running.add(held)
-                self._becomes_slow(held)
+                self._becomes_slow(held, tried=self._newcomers.remove(held))
         if self._queues.slow.waiting and self._queues.quick.waiting:
-            self._backlog.divide(self._fair_share() / self.total)
+            self._backlog.divide(self._fair_share(passing_over) / self.total)
         if self._load.measure(now):
+            self._newcomers.measure(now, self.total)
             self.headroom = self._needed()
 
     def _needed(self) -> int:
@@ -234,14 +252,11 @@ class SlotReservation:
         if self._queues.slow.waiting and self._queues.quick.waiting:
             self._backlog.charge(milliseconds, slow=slow)
 
-    def _is_no_newcomer(self, held: InFlight) -> None:
-        self._newcomers.discard(held)
-        held.lane.ring.new_running -= 1
-
-    def _becomes_slow(self, held: InFlight) -> None:
+    def _becomes_slow(self, held: InFlight, *, tried: bool) -> None:
         queue, ring = held.queue, held.lane.ring
         if queue.slow is None:
-            ring.newcomers_slow = True
+            if tried or ring.newcomers_slow is None:  # not in a turn of the slow ones, which it might be one of
+                ring.newcomers_slow = True
         elif not queue.slow:
             queue.relapses = min(queue.relapses + 1, _MOST_RELAPSES)
         queue.slow = True
@@ -259,6 +274,7 @@ class SlotReservation:
                 queue.doubt = 0
         elif queue.slow is None or queue.doubt <= 0:
             queue.slow, queue.doubt = False, 0
+            ring.remember(queue)
             if queue.in_slow:
                 ring.recovered(queue)
                 self._queues.recovered(held.lane)

@@ -6,7 +6,7 @@ pays for having been idle.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -14,10 +14,11 @@ from itertools import chain, islice
 from typing import Final, Generic, TypeVar
 
 from kodo_consumer.core.scheduling.fairness import START_COST
+from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
 
 T = TypeVar("T")
 MAX_TENANTS: Final = 10_000
-"""Tenants that are remembered while they have no messages, for each lane."""
+"""Tenants that are remembered one by one while they have no messages, for each lane."""
 _LOOKS: Final = 16  # at tenants, for one that may be forgotten
 
 
@@ -143,24 +144,43 @@ class DeficitRoundRobin(Generic[T]):
     """A queue for each tenant, served in turn: each turn is `weight` starts, or the slot time of as many.
     A tenant with 100,000 items delays others one turn.
 
-    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start.
+    Slow tenants take turns of their own (`slow=True`), so that nobody walks past those who may not start. Among them
+    wait `newcomers`: of whom nothing is known, and who may not start as quick ones. `newcomers_slow`: the last one that
+    ended was; None: none has. `new_running`: handlers of newcomers at work.
     """
 
-    __slots__ = ("_queues", "_size", "new_running", "newcomers_slow", "quick", "slow")
+    __slots__ = (
+        "_forgotten",
+        "_queues",
+        "_size",
+        "_turn",
+        "new_running",
+        "newcomers",
+        "newcomers_slow",
+        "quick",
+        "slow",
+    )
 
     def __init__(self) -> None:
         self._queues: dict[str, TenantQueue[T]] = {}
         self.quick: _Rounds[T] = _Rounds()
         self.slow: _Rounds[T] = _Rounds()
         self._size = 0
-        self.newcomers_slow: bool | None = None  # the last newcomer was; None: none has ended yet
-        self.new_running = 0  # handlers of newcomers at work
+        self.newcomers: OrderedDict[TenantQueue[T], None] = OrderedDict()  # first come first
+        self.newcomers_slow: bool | None = None
+        self.new_running = 0
+        self._forgotten = TenantFilter()  # tenants that were quick
+        self._turn = 0  # of newcomers and slow tenants
 
     def __len__(self) -> int:
         return self._size
 
     def _listed(self) -> Iterator[TenantQueue[T]]:
-        return chain(self.quick, self.slow)
+        return chain(self.quick, self.slow, self.newcomers)
+
+    def count(self, *, slow: bool) -> int:
+        """Tenants with items, of the quick or of the slow ones, among which newcomers may wait."""
+        return self.slow.count + len(self.newcomers) if slow else self.quick.count
 
     def __iter__(self) -> Iterator[T]:
         return (item for queue in self._listed() for item in (queue.first, *(queue.others or ())))
@@ -172,6 +192,15 @@ class DeficitRoundRobin(Generic[T]):
                 if queue.listed:
                     yield queue.tenant, len(queue), queue.first
 
+    def waiting(self, passing_over: AbstractSet[str]) -> tuple[int, int]:
+        """Quick and slow tenants with items, without those passed over."""
+        counts = [self.quick.count, self.count(slow=True)]
+        for tenant in passing_over:
+            queue = self._queues.get(tenant)
+            if queue is not None and queue.listed:
+                counts[queue.in_slow] -= 1
+        return counts[0], counts[1]
+
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> TenantQueue[T]:
         """Behind (or `first`: before) the tenant's other items, which are returned. A tenant new to the ring comes after
         all others.
@@ -179,6 +208,8 @@ class DeficitRoundRobin(Generic[T]):
         queue = self._queues.get(tenant)
         if queue is None:
             queue = TenantQueue(tenant, weight)
+            if len(self._queues) >= MAX_TENANTS and tenant in self._forgotten:
+                queue.slow = False
             self.remember(queue)
         else:
             queue.is_recent = True
@@ -186,7 +217,10 @@ class DeficitRoundRobin(Generic[T]):
         if not queue.listed:
             queue.first = item
             queue.listed = True
-            self._list(queue, slow=bool(self.newcomers_slow if queue.slow is None else queue.slow))
+            if queue.slow is None and self.newcomers_slow:
+                self._wait_as_newcomer(queue)
+            else:
+                self._list(queue, slow=bool(queue.slow))
             return queue
         others = queue.others
         if others is None:
@@ -204,6 +238,7 @@ class DeficitRoundRobin(Generic[T]):
             queue.listed, queue.others = False, None
             del queue.first
         self.quick, self.slow, self._size = _Rounds(self.quick.round), _Rounds(self.slow.round), 0
+        self.newcomers.clear()
 
     def reweigh(self, weights: Mapping[str, int]) -> None:
         """Turns of the tenants from now on; those that are not named have one."""
@@ -241,11 +276,13 @@ class DeficitRoundRobin(Generic[T]):
         may_start_newcomer: Callable[[DeficitRoundRobin[T], float], bool] | None = None,
     ) -> T | None:
         """The next item by turns, of the quick or of the slow tenants, not of those passed over; None when nobody else has
-        any. Tenants of whom nothing is known go to the slow ones where they may not start as quick ones; where no
-        handler of any tenant has ended yet they wait.
+        any. Tenants of whom nothing is known wait among the slow ones where they may not start as quick ones; where no
+        handler of any tenant has ended yet they stay.
         """
         rounds = self.slow if slow else self.quick
-        passed = self._set_aside(passing_over, rounds) if passing_over else ()
+        passed = self._set_aside(passing_over, rounds) if passing_over else []
+        if slow and self.newcomers and (self._is_newcomers_turn() or not rounds.count):
+            self._list_newcomer(passing_over, passed)
         item = None
         while rounds.count:
             queue = rounds.current[0]
@@ -262,14 +299,43 @@ class DeficitRoundRobin(Generic[T]):
                 break  # no tenant of the lane is known yet: the first ones will tell
             else:
                 rounds.remove(queue)
-                self._list(queue, slow=True)
+                self._wait_as_newcomer(queue)
         for queue in passed:
             rounds.add_first(queue)
         return item
 
+    def _wait_as_newcomer(self, queue: TenantQueue[T]) -> None:
+        queue.in_slow = True
+        self.newcomers[queue] = None
+
+    def _is_newcomers_turn(self) -> bool:
+        """Newcomers have every other turn of the slow tenants."""
+        self._turn = (self._turn + 1) % 4
+        return self._turn % 2 == 0
+
+    def _list_newcomer(self, passing_over: AbstractSet[str], passed: list[TenantQueue[T]]) -> None:
+        """The next newcomer is the next slow tenant. It is the first and the last one in turn: those who came before it may be
+        the ones that hang.
+        """
+        while self.newcomers:
+            queue, _ = self.newcomers.popitem(last=self._turn == 0)
+            if queue.tenant not in passing_over:
+                self.slow.add_first(queue)
+                return
+            passed.append(queue)
+
+    def readmit_newcomer(self) -> None:
+        """One newcomer waits among the quick ones: the first; the last, where slow ones wait: see take."""
+        queue, _ = self.newcomers.popitem(last=self.slow.count > 0)
+        self._list(queue, slow=bool(queue.slow))
+
     def _set_aside(self, tenants: AbstractSet[str], rounds: _Rounds[T]) -> list[TenantQueue[T]]:
         found = [self._queues.get(tenant) for tenant in tenants]
-        aside = [one for one in found if one is not None and one.listed and one.in_slow is (rounds is self.slow)]
+        aside = [
+            one
+            for one in found
+            if one is not None and one.listed and one.in_slow is (rounds is self.slow) and one not in self.newcomers
+        ]
         for queue in aside:
             rounds.remove(queue)
         return aside
@@ -279,26 +345,21 @@ class DeficitRoundRobin(Generic[T]):
         (self.slow if queue.in_slow else self.quick).charge(queue, milliseconds)
 
     def remember(self, queue: TenantQueue[T]) -> None:
-        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started. Of
-        many tenants one that has had no messages for long is forgotten.
-        """
+        """What is known of the tenant counts when it comes again, also where it was forgotten since its handler started."""
         queues = self._queues
         if queue.tenant in queues:
             return
         queues[queue.tenant] = queue
-        if len(queues) <= MAX_TENANTS:
-            return
-        for look, (tenant, other) in enumerate(list(islice(queues.items(), _LOOKS)), 1):
-            del queues[tenant]
-            if not other.listed and (look == _LOOKS or not other.is_recent):
-                break
-            other.is_recent = False
-            queues[tenant] = other  # behind all others
+        if len(queues) > MAX_TENANTS:
+            _forget(queues, self._forgotten)
 
     def recovered(self, queue: TenantQueue[T]) -> None:
         """A tenant that was slow is so no more: its items wait among the others'."""
         if queue.listed and queue.in_slow:
-            self.slow.remove(queue)
+            if queue in self.newcomers:
+                del self.newcomers[queue]
+            else:
+                self.slow.remove(queue)
             self._list(queue, slow=False)
 
     def _list(self, queue: TenantQueue[T], *, slow: bool) -> None:
@@ -322,3 +383,17 @@ class DeficitRoundRobin(Generic[T]):
         del queue.first
         queue.others = None
         return item
+
+
+def _forget(queues: dict[str, TenantQueue[T]], quick: TenantFilter) -> None:
+    """Takes out tenants that have had no messages for long, and are not slow; of those that were quick the filter knows."""
+    for look, (tenant, other) in enumerate(list(islice(queues.items(), _LOOKS)), 1):
+        del queues[tenant]
+        if other.listed or (look < _LOOKS and (other.is_recent or other.slow)):
+            other.is_recent = False
+            queues[tenant] = other  # behind all others
+            continue
+        if other.slow is False:
+            quick.add(tenant)
+        if len(queues) <= MAX_TENANTS:
+            return

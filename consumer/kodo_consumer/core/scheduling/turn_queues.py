@@ -47,7 +47,7 @@ class TurnQueues:
     def _activate(self, lane: LaneState) -> None:
         if lane.ring.quick.count:
             self.quick.activate(lane.lane.index)
-        if lane.ring.slow.count:
+        if lane.ring.count(slow=True):
             self.slow.activate(lane.lane.index)
 
     def enqueue(self, held: InFlight, *, first: bool = False) -> None:
@@ -70,9 +70,8 @@ class TurnQueues:
 
     def recovered(self, lane: LaneState) -> None:
         """A tenant of the lane that was slow may be among the quick ones now."""
-        self.version += 1
         self._activate(lane)
-        if not lane.ring.slow.count:
+        if not lane.ring.count(slow=True):
             self.slow.deactivate(lane.lane.index)
 
     def next(
@@ -107,23 +106,23 @@ class TurnQueues:
                 if passes is None or passes(held, now):
                     lane.started += 1
                     shares.charge(index)
-                    if not rounds.count:
+                    if not rounds.count and not ring.count(slow=slow):
                         shares.deactivate(index)
                     for other in skipped:
                         shares.requeue(other)
-                    if not slow and ring.slow.count:
+                    if not slow and ring.newcomers:
                         self.slow.activate(index)
                     return held
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: the caller should ask again
-                    if not rounds.count:
+                    if not rounds.count and not ring.count(slow=slow):
                         shares.deactivate(index)
                     return None
-            if rounds.count:
+            if ring.count(slow=slow):
                 skipped.append(index)
             else:
                 shares.deactivate(index)
-            if not slow and ring.slow.count:  # newcomers have gone there
+            if not slow and ring.newcomers:  # some have gone there
                 self.slow.activate(index)
         return None

@@ -200,8 +200,8 @@ class Judge(Shop):
             if one.lanes.has(self.policy.lanes[index].level, self.policy.lanes[index].state)
         )
 
-    def _fill(self) -> None:
-        super()._fill()
+    def _fill(self, *, free: bool = False) -> None:
+        super()._fill(free=free)
         self.check_waits()
 
     def check_bounds(self) -> None:

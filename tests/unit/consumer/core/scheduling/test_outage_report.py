@@ -42,3 +42,32 @@ def test_a_short_slowness_is_not_said() -> None:
         shop.comes(5.0, f"ill{number % 40}")
     shop.run(30)
     assert _alarms(shop) == []
+
+
+def test_an_outage_is_said_though_nothing_comes_and_nothing_ends() -> None:
+    """Only the timer of those who wait for a slot brings the report about."""
+    shop = _shop(lambda _: 500.0)
+    for number in range(100):
+        shop.comes(1.0, f"ill{number}")
+    shop.run(13)
+    assert [over for _, over in _alarms(shop)] == [False]
+    assert shop.busy.total() == 15
+
+
+def test_tenants_that_are_seen_once_and_end_quickly_are_no_outage() -> None:
+    """More of them than the slots can handle: they wait, and nobody is slow."""
+    shop = _shop(lambda _: 0.05)
+    for number in range(8_000):
+        shop.comes(number / 400, f"once{number}")
+    shop.run(25)
+    assert _alarms(shop) == []
+
+
+def test_tenants_that_hang_in_every_slot_at_once_are_said_before_one_of_them_ends() -> None:
+    """All of them were quick until then, and while every slot is taken nobody asks for the next message."""
+    shop = _shop(lambda _: 0.01 if shop.clock.now() < 5 else 100.0)
+    shop.trickle([f"one{number}" for number in range(40)], each=1.0, until=30)
+    shop.run(20)
+    [(text, over)] = _alarms(shop)
+    assert not over
+    assert text.startswith("16 handlers of 16 tenants run for longer than 0.4 s (16 in L1/ready)")

@@ -142,6 +142,22 @@ def test_messages_of_a_paused_tenant_take_no_share_from_slow_ones() -> None:
     assert shop.busy["slow"] >= 13
 
 
+def test_paused_slow_tenants_add_nothing_to_the_share_of_others() -> None:
+    """One slow tenant of eleven, and nine that are paused: its share is one in eleven, not ten in twenty."""
+    paused = [f"paused{number}" for number in range(9)]
+    shop = Shop(_policy(), _slow("slow", *paused, seconds=5.0))
+    _floods(shop, *paused, messages=4)
+    shop.run(12)
+    shop.engine.apply_policy(shop.policy, paused=frozenset(paused))
+    shop.run(30)
+    _floods(shop, *paused, messages=20, at=30.0)
+    shop.trickle(QUIET[:10], each=0.005, until=60, begin=30.0)
+    _floods(shop, "slow", at=32.0)
+    shop.run(60)
+    assert shop.most["slow"] <= 3
+    assert sum(1 for one in shop.started if one.tenant == "slow") >= 4
+
+
 def test_slow_tenants_share_slot_time_and_not_starts() -> None:
     """More of them than slots: one whose handlers take a tenth of the time starts ten times as often."""
     names = [f"slow{number}" for number in range(40)]

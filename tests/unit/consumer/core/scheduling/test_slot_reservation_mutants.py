@@ -41,7 +41,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     "no share while quick ones wait": (
         SlotReservation,
         "_fair_share",
-        lambda self: float(self.total),
+        lambda self, _passing_over: float(self.total),
         lambda: law.test_a_slow_lane_and_a_quick_one_that_both_flood_share_the_slots_by_weight((100, 5, 5, 5), 0.8),
     ),
     "no share where both flood": (
@@ -71,7 +71,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
     "nobody becomes slow": (
         SlotReservation,
         "_becomes_slow",
-        lambda *_: None,
+        lambda *_, **__: None,
         law.test_a_tenant_that_was_quick_and_becomes_slow_leaves_the_others_their_slots,
     ),
     "nobody recovers": (

@@ -1,0 +1,104 @@
+"""Who waits is asked when a slot may be had: no slot stays empty until chance wakes its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kodo_consumer.core.limit_policy import Pace, Rate
+from kodo_consumer.core.scheduling.scheduler import Scheduler
+from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.in_flight import InFlight
+    from kodo_consumer.message import Message
+
+from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.shop import Shop
+
+
+def _shop(seconds: Callable[[Message], float], slots: int = 16, **changes: Any) -> Shop:
+    of = policy((L1,), states=(), fair_by="u", concurrency=slots, handler_timeout=600_000, **changes)
+    return Shop(of, seconds, as_threads=True)
+
+
+def test_the_first_newcomer_that_ends_quickly_wakes_slots_for_all_that_wait() -> None:
+    shop = _shop(lambda _: 0.1)
+    for number in range(64):
+        shop.comes(0.0, f"new{number}")
+    shop.run(2)
+    assert len(shop.started) == 64
+    assert shop.started[-1].at <= 0.6, "half of the slots until the first one has ended, then nearly all of them"
+
+
+def test_a_tenant_that_recovers_wakes_slots_for_all_its_messages() -> None:
+    shop = _shop(lambda message: 1.0 if message.properties.get("slow") else 0.2)
+    shop.comes(0.0, "ill", slow="yes")
+    shop.run(5)
+    for number in range(6):
+        shop.comes(5.0 + 0.25 * number, f"other{number}")
+    for _ in range(200):
+        shop.comes(7.0, "ill")
+    shop.run(7.35)
+    assert shop.busy["ill"] == 16, "four ends at once, and every slot is its own"
+
+
+def test_head_room_that_is_needed_no_more_wakes_slow_ones() -> None:
+    """Nothing ends and nothing comes: only time passes."""
+    shop = _shop(lambda message: 300.0 if message.tenant == "slow" else 0.05)
+    shop.trickle(["quick"], each=0.01, until=20)
+    for _ in range(40):
+        shop.comes(2.0, "slow")
+    shop.run(19)
+    before = shop.busy["slow"]
+    shop.run(100)
+    assert before <= 9
+    assert shop.busy["slow"] >= 15
+
+
+def test_messages_turned_back_by_a_limit_leave_nothing_behind_that_counts_as_waiting() -> None:
+    """As many are turned back in one call as make it give others a word, and they were all there were."""
+    shop = _shop(lambda _: 0.01, limits=(Rate("u", Pace(1, 60_000, 1), False),))
+    for _ in range(65):
+        shop.comes(0.0, "only")
+    shop.run(1)
+    assert len(shop.started) == 1
+    slots = shop.engine.scheduler.slots
+    assert slots is not None
+    assert not slots.any_waiting, "they wait at the limit"
+    assert slots._fair_share(frozenset()) == 0.0, "of nothing"
+    for number in range(300):
+        shop.comes(2.0 + number / 100, f"quick{number % 9}")
+    shop.run(6)
+    assert len(shop.waits("quick")) == 9, "one of each"
+
+
+def _recheck(scheduler: Scheduler, _now: float) -> None:
+    """In place of what wakes slots each second."""
+
+
+def _take(slots: SlotReservation, *question: Any) -> InFlight | None:
+    """As it is, but what was kept back is not asked for again."""
+    slots._kept_back = False
+    return _TAKE(slots, *question)
+
+
+_TAKE = SlotReservation.take
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "undone", "promise"),
+    [
+        (Scheduler, "recheck", _recheck, test_head_room_that_is_needed_no_more_wakes_slow_ones),
+        (SlotReservation, "take", _take, test_a_tenant_that_recovers_wakes_slots_for_all_its_messages),
+        (SlotReservation, "take", _take, test_the_first_newcomer_that_ends_quickly_wakes_slots_for_all_that_wait),
+    ],
+)
+def test_without_what_wakes_slots_they_stay_empty(
+    where: type, what: str, undone: Any, promise: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise()
+    monkeypatch.setattr(where, what, undone)
+    with pytest.raises(AssertionError):
+        promise()
