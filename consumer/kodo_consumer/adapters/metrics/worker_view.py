@@ -7,6 +7,7 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
 from kodo_consumer.adapters.metrics.heartbeat import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.supervisor import WorkerSupervisor
     from kodo_consumer.runtime.worker import Worker
 
+MOST_CAUSES: Final = 20  # with a label of their own
 _MOST_TENANTS: Final = 20  # by name, of a lane
 _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
 
@@ -41,10 +43,13 @@ class WorkerView:
         self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
         self.meter: Meter | None = None
         self.tenants: TenantWatch | None = None
+        self.failed_causes: CauseLabels | None = None
+        self.dead_causes: CauseLabels | None = None
         if measured:
             clock = SystemClock()
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
             self.engine.runs.measure(self.meter)
+            self.failed_causes, self.dead_causes = (CauseLabels(clock, MOST_CAUSES) for _ in range(2))
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
         self.pulse = StallProbe(worker, loop, self.tenants)
         service.background_tasks.append(self.pulse.run)

@@ -19,7 +19,7 @@ from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
-from kodo_consumer.core.policy import AuditTo, IsolationPolicy
+from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy, IsolationPolicy
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.scheduling.slow_breakers import SlowTenants
 from kodo_consumer.runtime.supervisor import summary
@@ -250,6 +250,28 @@ def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> N
 def _phase(place: Watched) -> str:
     found = series(place.get("/metrics")[1], "kodo_consumer_breaker", {})
     return next(labels["phase"] for labels, value in found if value)
+
+
+def test_what_failed_is_counted_by_cause_where_error_texts_are_kept() -> None:
+    with watched(policy((L1,), in_place=(), states=(), error_text=ErrorTextPolicy(500, 500))) as place:
+        for _ in range(3):
+            place.send(b"fail", uid="u0")
+        eventually(lambda: place.value("kodo_consumer_dead_causes_total", cause="ValueError") == 3)
+        assert place.value("kodo_consumer_dead_causes_total", cause="other") == 0
+        causes = place.worker.engine.context.causes
+        causes.failed.update({f"cause {letter}": ord(letter) for letter in "abcdefghijklmnopqrstuvwxyz"})
+        found = {
+            labels["cause"]: value
+            for labels, value in series(place.get("/metrics")[1], "kodo_consumer_failed_causes_total", {})
+        }
+        assert len(found) == 21
+        assert "cause z" in found, "the most frequent ones have labels"
+        assert sum(found.values()) == causes.failed.total()
+    with watched(policy(in_place=())) as place:
+        place.send(b"fail", uid="u0")
+        eventually(lambda: place.value("kodo_consumer_failed_total"))
+        assert place.value("kodo_consumer_failed_causes_total") is None, "nobody asked for error texts"
+        assert place.worker.engine.context.causes.failed.total() == 0
 
 
 def test_breakers_of_lanes_are_shown_with_what_they_noticed_of_slow_tenants() -> None:
