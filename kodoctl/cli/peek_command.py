@@ -54,8 +54,8 @@ def peek(
 ) -> None:
     """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
 
-    Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the topic keeps them. Exit 1, with
-    all that can be read, where entries cannot be read.
+    Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the
+    topic keeps them. Exit 1, with all that can be read, where entries cannot be read.
     """
     from kodoctl.pulsar.message_reader import Unread
     from kodoctl.recall.filter.condition import parse

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class EngineContext:
     """`policy`: the one in force; a later one has the same lanes. `effects`: what nobody has fetched yet; the object is
     another one after each fetch, so no part keeps it. `unsent`: acknowledgements that nobody has fetched yet.
-    `causes`: counted where the topology keeps error texts. `observer`: notified of every decision before it is carried out.
+    `causes`: counted where the topology keeps error texts.
+    `observer`: notified of every decision before it is carried out.
     """
 
     policy: Policy
