@@ -18,8 +18,8 @@ _WAITING: Final = frozenset({Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP})
 
 
 class CauseCounts:
-    """Messages since the start, by cause, as kodoctl.protocol.error_causes has it of what is stored with them. `failed`:
-    those that wait for another try elsewhere; `dead`: dead letters.
+    """Messages since the start, by the cause of what is stored with them (kodoctl.protocol.error_causes). `failed`: those
+    that wait for another try elsewhere; `dead`: dead letters.
     """
 
     __slots__ = ("dead", "failed")

@@ -21,10 +21,11 @@ LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
   recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string
 """
-"""A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent,
-the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already.
-`sending` is the same for letters that were sent as one message, which has the recall id of one of them. `holder`: on a
-ready topic (of a backup level), which all subscriptions read, the one that it was sent or discarded for; else "".
+"""A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`.
+Of one that was sent, the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker
+had it already. `sending` is the same for letters that were sent as one message, which has the recall id of one of them.
+`holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
+discarded; else "".
 """
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
 _PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
