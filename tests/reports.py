@@ -68,6 +68,7 @@ def failure(rule, reason, messages, event="moved"):
         "subscription": "billing",
         "event": event,
         "rule": rule,
+        "cause": reason,
         "reason": reason,
         "messages": messages,
     }

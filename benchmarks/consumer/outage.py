@@ -4,8 +4,11 @@
 
 One worker of 16 slots; handlers of 100 ready messages a second of 50 customers take 10 ms. From second 10 on, messages
 of 1 to 200 other customers take 1, 5 or 30 s each, in one state; there are always some of each to start. Each case is a
-line: ready messages started of those sent, how long they waited for a slot, and the slots that the slow ones had. Of
-the 15 slots that the ready ones leave, max-min fairness would give them all.
+line: ready messages started of those sent, how long they waited for a slot, the slots that the slow ones had, and how
+often the breaker noticed them and opened for them. Of the 15 slots that the ready ones leave, max-min fairness would give
+them all.
+
+--opens: as if the breaker opened for slow handlers that end well, too. The slow ones get next to nothing then.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from random import Random
 
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.envelope import Delivery, Level, State
-from kodo_consumer.core.outcomes import DONE
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG
 from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
@@ -31,6 +34,7 @@ QUICK = 0.01  # seconds a ready message takes
 READY_EACH = 0.01  # one ready message in so many seconds
 READY_TENANTS = 50
 BEGIN = 10.0  # of the outage
+MOST_NAP = 5.0  # seconds between two ticks of a worker
 PLACES = ((Level.L1, State.READY), (Level.L1, State.RETRYING), (Level.L1, State.PENDING), (Level.B1, State.READY))
 WEIGHTS = {State.READY: 50, State.RETRYING: 30, State.PENDING: 15}
 
@@ -68,7 +72,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one case: waits in seconds, slots as a mean over the outage."""
+    """Of one case: waits in seconds, slots as a mean over the outage; times that breakers of lanes noticed and opened."""
 
     sent: int
     started: int
@@ -76,18 +80,20 @@ class Figures:
     p99: float
     most: float
     slow_slots: float
+    notices: int
+    opened: int
 
 
-def outage(case: Case, seconds: float = 60.0, seed: int = 1) -> Figures:
-    """Runs the case for so long after its begin."""
-    return _Run(case, BEGIN + seconds, seed).figures()
+def outage(case: Case, seconds: float = 60.0, seed: int = 1, *, opens: bool = False) -> Figures:
+    """Runs the case for so long after its begin. `opens`: handlers that were slow count as failed for the breakers."""
+    return _Run(case, BEGIN + seconds, seed, opens=opens).figures()
 
 
 class _Run:
     """One worker: arrivals and ends of handlers in the order of time."""
 
-    def __init__(self, case: Case, until: float, seed: int) -> None:
-        self._case, self._until = case, until
+    def __init__(self, case: Case, until: float, seed: int, *, opens: bool) -> None:
+        self._case, self._until, self._slow_outcome = case, until, TOOK_TOO_LONG if opens else DONE
         self._clock = ManualClock()
         self._engine = Engine(case.policy(), self._clock, Random(seed))
         self._number = count()
@@ -116,14 +122,19 @@ class _Run:
                 break
             self._clock.advance(max(0.0, at - self._clock.now()))
             if at == tick:
-                tick = at + max(0.001, self._engine.tick()) if self._engine.tick() < 1e6 else at + 1.0
+                tick = at + min(MOST_NAP, max(0.001, self._engine.tick()))
             while self._events and self._events[0][0] <= at:
                 self._happens(*heapq.heappop(self._events))
                 self._fill()
             self._fill()
         waits = sorted(self._waits)
         share = self._slow_time / (self._until - BEGIN)
-        return Figures(self._sent, len(waits), waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1], share)
+        slots = self._engine.scheduler.slots
+        breakers = slots.breakers.lanes if slots is not None else []
+        return Figures(
+            self._sent, len(waits), waits[len(waits) // 2], waits[len(waits) * 99 // 100], waits[-1], share,
+            sum(one.notices for one in breakers), sum(one.breaker.opened for one in breakers),
+        )  # fmt: skip
 
     def _arrives(self, at: float, lane: int, tenant: str) -> None:
         heapq.heappush(self._events, (at, next(self._number), None, lane, tenant))
@@ -131,7 +142,7 @@ class _Run:
     def _happens(self, at: float, number: int, message: Message | None, lane: int, tenant: str) -> None:
         if message is not None:
             self._running -= 1
-            self._engine.finish(message, DONE)
+            self._engine.finish(message, self._slow_outcome if tenant.startswith("slow") else DONE)
             if tenant.startswith("slow"):
                 self._arrives(at, self._place, tenant)
             return
@@ -169,18 +180,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "outage.jsonl")
+    parser.add_argument("--opens", action="store_true", help="as if the breaker opened for what is slow and ends well")
     options = parser.parse_args()
-    print(f"{'slow customers':<32} {'started':>15} {'p50':>8} {'p99':>8} {'most':>8} {'slow slots':>10}")
+    heads = f"{'p50':>8} {'p99':>8} {'most':>8} {'slow slots':>10} {'noticed':>8} {'opened':>7}"
+    print(f"{'slow customers':<32} {'started':>15} {heads}")
     with options.out.open("a", encoding="utf-8") as out:
         for case in cases(options.slots):
-            found = outage(case, options.seconds)
+            found = outage(case, options.seconds, opens=options.opens)
             place = f"{case.place[0]}/{case.place[1]}"
             name = f"{case.customers} in {place}, {case.seconds:g} s{'' if case.fair_by else ', no fair_by'}"
             ms = [f"{wait * 1000:.0f} ms" for wait in (found.p50, found.p99, found.most)]
             print(
-                f"{name:<32} {f'{found.started:,}/{found.sent:,}':>15} {ms[0]:>8} {ms[1]:>8} {ms[2]:>8} {found.slow_slots:>10.1f}"
+                f"{name:<32} {f'{found.started:,}/{found.sent:,}':>15} {ms[0]:>8} {ms[1]:>8} {ms[2]:>8}"
+                f" {found.slow_slots:>10.1f} {found.notices:>8} {found.opened:>7}"
             )
-            out.write(json.dumps({"case": asdict(case), "seconds": options.seconds} | asdict(found)) + "\n")
+            about = {"case": asdict(case), "seconds": options.seconds, "opens": options.opens}
+            out.write(json.dumps(about | asdict(found)) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from kodoctl.protocol.overrides import Override, OverrideKind
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
+from kodoctl.protocol.error_causes import cause_of
 
 FORMAT_VERSION: Final = 1
 DEAD_LETTERS: Final = "dead letters"
@@ -56,6 +57,7 @@ class Hop:
     at: int
     hop: int
     reason: str = ""
+    cause: str = ""
     error: str = ""
     error_stack: str = ""
     attempts: Mapping[str, int] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class Search:
             at=seen.publish_time,
             hop=_number(properties.get(names.HOP)) or 0,
             reason=properties.get(names.REASON, "")[:200],
+            cause=cause_of(properties.get(names.REASON), properties.get(names.ERROR)) or "",
             error=properties.get(names.ERROR, "")[: names.MAX_ERROR],
             error_stack=properties.get(names.ERROR_STACK, "")[: names.MAX_ERROR],
             attempts={state: count for state, count in counts.items() if count},
@@ -205,6 +208,8 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
             yield f"  error: {hop['error']}"
         if hop["error_stack"]:
             yield f"  raised at: {hop['error_stack']}"
+        if hop["cause"] and hop["stored"] and not hop["ended"]:
+            yield f"  cause, of all that failed like it: {hop['cause']}"
         if hop["ended"]:
             to = f" to {hop['target']}" if hop["target"] else ""
             why = f": {hop['ended_reason']}" if hop["ended_reason"] else ""

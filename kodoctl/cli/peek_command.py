@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from kodoctl.recall.stored_message import DeadLetter
 
 FORMAT_VERSION = 1
+_MOST_CAUSES = 10_000  # further ones are counted as _OTHERS: memory stays bounded
+_OTHERS = "(others)"
 
 
 def register(app: typer.Typer) -> None:
@@ -51,8 +54,8 @@ def peek(
 ) -> None:
     """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
 
-    Counts messages that meet --where. Acknowledged messages show as long as the topic keeps them. Exit 1, with
-    all that can be read, where entries cannot be read.
+    Counts messages that meet --where, and what failed by cause. Acknowledged messages show as long as the
+    topic keeps them. Exit 1, with all that can be read, where entries cannot be read.
     """
     from kodoctl.pulsar.message_reader import Unread
     from kodoctl.recall.filter.condition import parse
@@ -74,8 +77,10 @@ def peek(
 
 def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan: int) -> PeekDocument:
     from kodoctl.recall.message_json import as_json
+    from kodoctl.recall.selection import counted
 
     read = matched = 0
+    causes: Counter[str] = Counter()
     shown: list[PeekedMessage] = []
     complete = True
     for letter in letters:
@@ -85,6 +90,8 @@ def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan:
         read += 1
         if condition.chooses(letter):
             matched += 1
+            if (cause := letter.cause) is not None:
+                causes[cause if cause in causes or len(causes) < _MOST_CAUSES else _OTHERS] += 1
             if len(shown) < limit:
                 shown.append(as_json(letter))
     return {
@@ -93,6 +100,7 @@ def _look(letters: Iterator[DeadLetter], condition: Condition, limit: int, scan:
         "matched": matched,
         "complete": complete and matched <= max(limit, len(shown)),
         "messages": shown,
+        "by_cause": counted(causes.elements()),
     }
 
 

@@ -141,11 +141,14 @@ class PeekedMessage(TypedDict):
 
 
 class PeekDocument(TypedDict):
-    """`complete`: no limit ended the search; `unread`: what could not be read, a line each."""
+    """`complete`: no limit ended the search; `by_cause`: messages that meet the condition by cause, those with none left
+    out; `unread`: what could not be read, a line each.
+    """
 
     format_version: int
     read: int
     matched: int
     complete: bool
     messages: list[PeekedMessage]
+    by_cause: NotRequired[dict[str, int]]
     unread: NotRequired[list[str]]

@@ -37,12 +37,15 @@ class LaneLatency(TypedDict):
 
 
 class FailureCount(TypedDict):
-    """Failed runs of a handler with one reason. `rule`: what decided about the message; "(others)": all other reasons."""
+    """Failed runs of a handler with one cause (kodoctl.protocol.error_causes), and one of their reasons. `rule`: what
+    decided about the message; "(others)": all other causes.
+    """
 
     topic: str
     subscription: str
     event: str
     rule: str
+    cause: str
     reason: str
     messages: int
 

@@ -1,7 +1,8 @@
 """Causes of failures: a reason and an error's text with everything that differs between two messages replaced.
 
 Letters with one cause failed in the same way. Python and Spark SQL (kodoctl.recall.filter.spark_columns) apply one list
-of replacements, whose expressions mean the same to both engines: ASCII classes only.
+of replacements, whose expressions mean the same to both engines: ASCII classes only. A match begins where a word does,
+so that a long word is not searched from each of its letters.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Final
 
 MAX_CAUSE: Final = 200  # characters
 REPLACEMENTS: Final = (
-    ("[A-Za-z_-]*[0-9][A-Za-z0-9_-]*", "#"),  # numbers, ids, UUIDs, hexadecimal digits: words with a digit
+    (
+        "(?<![A-Za-z0-9_-])[A-Za-z_-]*[0-9][A-Za-z0-9_-]*",
+        "#",
+    ),  # numbers, ids, UUIDs, hexadecimal digits: words with a digit
     ("#(?:[.,:/]#)+", "#"),  # 12.5, 10.0.0.7:6650, 2026/11/25
 )
 _COMPILED: Final = tuple((re.compile(pattern), instead) for pattern, instead in REPLACEMENTS)

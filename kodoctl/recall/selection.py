@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -243,9 +243,9 @@ class LetterSelection:
             "read": self.read,
             "matched": self.matched,
             "chosen": len(kept),
-            "by_reason": _counted(one.reason for one in kept),
-            "by_cause": _counted(one.cause for one in kept),
-            "by_tenant": _counted(one.tenant for one in kept),
+            "by_reason": counted(one.reason for one in kept),
+            "by_cause": counted(one.cause for one in kept),
+            "by_tenant": counted(one.tenant for one in kept),
             "by_age": _by_age(one.age for one in kept),
             "samples": [one.sample for one in kept if one.sample],
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
@@ -294,7 +294,8 @@ def _by_age(labels: Any) -> dict[str, int]:
     return {label: found[label] for label in (*(label for label, _ in _AGES), OLDEST) if found[label]}
 
 
-def _counted(values: Any) -> dict[str, int]:
+def counted(values: Iterable[str]) -> dict[str, int]:
+    """Values by number, the most frequent first; of many the rest as one."""
     found = Counter(values)
     top = dict(sorted(found.most_common(MOST_SHOWN), key=lambda item: (-item[1], item[0])))
     rest = found.total() - sum(top.values())

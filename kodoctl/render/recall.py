@@ -205,6 +205,9 @@ def peek_lines(document: PeekDocument, now: int) -> Iterator[Line]:
         if message["preview"]:
             yield Line(f"  {one_line(message['preview'])}", "green", hang=4)
         yield Line()
+    causes = document.get("by_cause", {})
+    if document["matched"] > len(document["messages"]):  # else each is shown with all that is known of it
+        yield from _counts("cause", causes, hint="one of them: --where \"cause = '…'\"" if len(causes) > 1 else "")
     more = "" if document["complete"] else "; there are more (--limit, --scan)"
     yield Line(
         f"{many(document['matched'], 'message')} of {document['read']:,} read{more}. Nothing was consumed.", "dim"

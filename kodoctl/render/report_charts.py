@@ -62,8 +62,8 @@ def waiting(document: ReportDocument, style: Style, title: str = "") -> Figure |
 
 
 def failures(document: ReportDocument, style: Style, title: str = "") -> Figure | None:
-    """Failed runs of a handler, by reason."""
-    found = words.reasons(document)
+    """Failed runs of a handler, by cause."""
+    found = words.causes(document)
     total = sum(number for _, number in found)
     rows = [
         (

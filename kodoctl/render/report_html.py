@@ -128,13 +128,13 @@ def _latency(document: ReportDocument) -> Json:
 
 
 def _failures(document: ReportDocument) -> Json:
-    say = "Failed runs of a handler, by the reason they gave. A message that failed three times is counted three times."
+    say = "Failed runs of a handler, by cause: the reason and, where it is kept, the error's text, with # for what differs between two messages. A message that failed three times is counted three times."
     rows = [
-        [words.cause(one), words.outcome(one) if one["reason"] else "",
+        [words.cause(one), words.outcome(one) if one["cause"] else "",
          words.shown(f"{one['topic']} / {one['subscription']}") if one["topic"] else "", f"{one['messages']:,}"]
         for one in document["failures"]
     ]  # fmt: skip
-    heads = ["reason", "=what came of it", "=subscription", "runs"]
+    heads = ["cause", "=what came of it", "=subscription", "runs"]
     return _part("failures", "What fails, and why", words.failing(document), say, heads, rows)
 
 

@@ -18,7 +18,7 @@ RULES: Final = {
     "backup": "moved to the backup level",
     "escalated": "failed too often, moved to another level",
     "dead": "failed for good: dead letter",
-    "(others)": "all other reasons",
+    "(others)": "all other causes",
 }
 
 
@@ -89,8 +89,8 @@ def slow(document: ReportDocument) -> str:
 
 
 def failing(document: ReportDocument) -> str:
-    """Headline on failed runs of handlers, with the most frequent reason."""
-    found = reasons(document)
+    """Headline on failed runs of handlers, with the most frequent cause."""
+    found = causes(document)
     total = sum(number for _, number in found)
     if not total:
         return "Nothing failed"
@@ -101,8 +101,8 @@ def failing(document: ReportDocument) -> str:
     return f"{runs}, {100 * number / total:.0f} % of them with “{name}”" if len(found) > 1 else f"{runs}, with “{name}”"
 
 
-def reasons(document: ReportDocument) -> list[tuple[str, int]]:
-    """(reason, runs that failed), whatever came of them; the commonest first, all others last."""
+def causes(document: ReportDocument) -> list[tuple[str, int]]:
+    """(cause, runs that failed), whatever came of them; the commonest first, all others last."""
     found: dict[str, int] = {}
     for one in document["failures"]:
         found[cause(one)] = found.get(cause(one), 0) + one["messages"]
@@ -150,8 +150,8 @@ def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
 
 
 def cause(row: FailureCount) -> str:
-    """A reason as it was given, else what it led to."""
-    return shown(row["reason"]) if row["reason"] else outcome(row)
+    """A cause, else what it led to."""
+    return shown(row["cause"]) if row["cause"] else outcome(row)
 
 
 def outcome(row: FailureCount) -> str:

@@ -5,10 +5,17 @@ that the broker refuses because of them gets on without them.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from kodo_consumer import Consumer, Message, Producer
 
+from kodoctl.pipeline.ingest.events import events, roles
+from kodoctl.pipeline.ingest.tables import MESSAGES
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
 from tests.broker.recalling import Recalls
 from tests.broker.test_consumer_steering import Console
 from tests.cluster import Workspace
@@ -87,7 +94,9 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     assert not any(name.startswith("kodo-error") for properties in again for name in properties)
 
     views = (peeked, why, json.dumps(found), json.dumps(plan), caplog.text, *consumer.summary())
-    for output in (*views, *_stored(recalls)):
+    landed = _landed(recalls, console.file)
+    assert Counter(row["cause"] for row in landed if row["state"] == "dead") >= Counter(causes)
+    for output in (*views, *_stored(recalls), str(landed)):
         assert CANARY not in output
 
 
@@ -97,6 +106,24 @@ def _send(producer: Producer) -> None:
         text = f"bank {number} answered 503" if number % 2 else "order"
         producer.post(text.encode(), id=f"order-{number}", properties={"uid": "u"})
     producer.post(b"bank 99 is large" + b" " * (LIMIT - 1_500), id="large", properties={"uid": "u"})
+
+
+def _landed(recalls: Recalls, file: str) -> list[dict[str, Any]]:
+    """Rows that an ingest makes of everything that failed and of the audit records."""
+    known = roles(expand(load_topology(file)))
+    found: list[dict[str, Any]] = []
+    for local in ("orders-billing-RETRYING", "orders-billing-DLQ", "orders-billing-AUDIT"):
+        topic = recalls.workspace.full(local)
+        rows = [
+            {
+                "topic": topic, "partition": 0, "ledger": one.ledger, "entry": one.entry, "batch_index": one.batch,
+                "publish_ts": one.publish_time * 1000, "properties": list(one.properties.items()), "payload": one.payload,
+            }
+            for one in recalls.stored(local)
+        ]  # fmt: skip
+        batch = pa.RecordBatch.from_pylist(rows, schema=MESSAGES.arrow())
+        found += events(batch, known[topic], "run-1").to_pylist()
+    return found
 
 
 def _stored(recalls: Recalls) -> list[str]:

@@ -6,8 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.job import LandedTables, RecalledLetter, audit
+from kodoctl.pipeline.audit.positions import LANES
+from kodoctl.pipeline.audit.recalled import WEIGHED, recalled_positions
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
@@ -132,6 +135,37 @@ def test_from_tables_to_a_document(spark, tmp_path):
     removed.events.createOrReplaceTempView("events")
     removed.transitions.createOrReplaceTempView("transitions")
     assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]
+
+
+def test_of_a_lane_that_all_subscriptions_read_only_what_was_done_for_the_own_one_counts(spark):
+    place = {"msg_topic": READY, "msg_partition": 0, "ledger": 7, "entry": 0, "batch_index": -1}
+    letter = RecalledLetter(**place, published=1, settled="discarded", recall_id="b", sending="b")
+    rows = [
+        (*letter._replace(ledger=ledger, holder=holder), True, False)
+        for ledger, holder in ((7, "billing"), (8, "mail"), (9, ""))
+    ]
+    names = [field.name for field in spark.createDataFrame([], LANES).schema]
+    lanes = [
+        {"lane": at, "family": at, "msg_topic": READY, "msg_partition": 0, "subscription": name, "state": "ready"}
+        for at, name in enumerate(("billing", "mail"))
+    ]
+    table = spark.createDataFrame([tuple(lane.get(name) for name in names) for lane in lanes], LANES)
+    found = recalled_positions(spark.createDataFrame(rows, WEIGHED), table).where("discarded")
+    assert sorted((row["lane"], row["ledger"]) for row in found.collect()) == [(0, 7), (1, 8)]
+
+
+def test_what_was_discarded_of_a_backup_level_is_no_loss_to_the_audit(spark, tmp_path):
+    file = tmp_path / "trade.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    published = int(SOME_TIME.timestamp() * 1000)
+    letters = [
+        RecalledLetter(*place, published, "discarded", place[0], place[0], holder=holder)
+        for place, holder in (((DEAD, 0, 9, 0, -1), ""), ((READY, 0, 7, 0, -1), "billing"))
+    ]
+    known = tables(spark, 4)
+    others = known.transitions.where("number > 1").withColumn("number", F.col("number") - 1)
+    told = audit(spark, replace(known, transitions=others), expand(load_topology(str(file))), letters=letters)
+    assert (told["verdict"], told["subscriptions"][0]["messages"]) == ("no loss", {"discarded": 2, "done": 1})
 
 
 def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doubt_to_others(spark, tmp_path):

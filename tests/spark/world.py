@@ -130,14 +130,14 @@ class World:
     def recall(self, letter, *copies, keep=True, known=True, **columns):
         """A dead letter is sent by kodoctl and let go with its copies; `known=False`: its broker had it, nobody could read where."""
         there = self.store("retrying", mid=letter.mid, keep=keep, recall=f"recall of {letter.id}", **columns)
-        where = f"recall of {letter.id}", there.topic, 0, f"{there.ledger}:{there.entry}" if known else ""
+        where = f"recall of {letter.id}", there.topic, 0, f"{there.ledger}:{there.entry}" if known else "", ""
         for one in (letter, *copies):
             self._book(one, "sent", where)
         return there
 
     def discard(self, letter, **columns):
         """A dead letter is thrown away by kodoctl."""
-        self._book(letter, "discarded", ("", "", -1, ""), **columns)
+        self._book(letter, "discarded", ("", "", -1, "", ""), **columns)
 
     def _book(self, letter, settled, where, published=NOW - MINUTE):
         place = letter.topic, 0, letter.ledger, letter.entry, letter.batch

@@ -189,8 +189,7 @@ class Engine:
             self.scheduler.recheck(now)
             for text in self.scheduler.limits.prune(now):
                 self.context.effects.alarm("limits", text)
-            for text, over in self.scheduler.outage.look(now) if self.scheduler.outage is not None else ():
-                self.context.effects.alarm("outage", text, severe=False, good=over)
+            self.scheduler.throttle.look(now, self._clock.wall())
             self.isolation.update(now)
             self.presence.update()
             for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():

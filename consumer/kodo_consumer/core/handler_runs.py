@@ -53,13 +53,13 @@ class HandlerRuns:
             return False
         held = message._held  # noqa: SLF001  # made by take
         assert isinstance(held, InFlight)
-        self._scheduler.freed(held, now)
+        slow = self._scheduler.freed(held, now)
         if self.meter is not None:
             self.meter.ended(held, started, now, done=outcome is DONE)
         outcome = outcome if outcome is DONE else self._validator.validate(held, outcome)
         throttle = self._scheduler.throttle
         if outcome is not DONE or throttle.wants_all_outcomes:
-            throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
+            throttle.ended(held, outcome, started, len(self.running) + 1, now, slow=slow)
         self._flow.finish(held, outcome, now)
         return True
 

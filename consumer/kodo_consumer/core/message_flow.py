@@ -156,6 +156,8 @@ class MessageFlow:
             case Published(PendingReroute() as sent, token):
                 self._context.counts.finished[sent.why] += 1
                 sent.held.lane.count("finished", sent.why)
+                if self._context.policy.error_text is not None:
+                    self._context.causes.count(sent.why, sent.message.properties)
                 self.due_times.sent(sent.message)
                 self._complete(sent.held, now, sent.why, sent.reason, sent, token)
             case Published(AuditBatch() as batch) if self.recorder is not None:

@@ -256,4 +256,10 @@ def summary(worker: Worker) -> Sequence[str]:
     for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
         if counter:
             lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))
-    return lines
+    slots = worker.engine.scheduler.slots
+    slow = [
+        f"{one.lane.lane.name} noticed {one.notices}, opened {one.breaker.opened}"
+        for one in (slots.breakers.lanes if slots is not None else ())
+        if one.notices or one.breaker.opened
+    ]
+    return [*lines, f"breaker of slow tenants: {'; '.join(slow)}"] if slow else lines

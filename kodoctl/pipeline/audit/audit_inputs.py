@@ -18,6 +18,7 @@ from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TR
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEvent, latest_status
+from kodoctl.recall.recall_plan import ledger_key
 from kodoctl.recall.stored_message import Position
 from kodoctl.topology.names import WAITING_STATES, State
 
@@ -91,22 +92,34 @@ _RELEASED: Final = (State.DEAD, *WAITING_STATES)
 
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
+    for topic, key, holder in _sources(expansion):
+        for recall_id, one in latest_status(book.entries(key)).items():
+            if one.event in _SETTLED:
+                lane, _, part = one.lane.rpartition("-partition-")
+                yield RecalledLetter(
+                    topic,
+                    *Position.parse(one.position),
+                    published=one.published,
+                    settled=_SETTLED[one.event],
+                    recall_id=recall_id,
+                    sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
+                    lane_topic=lane,
+                    lane_part=int(part or -1),
+                    receipt=one.receipt,
+                    holder=holder,
+                )
+
+
+def _sources(expansion: Expansion) -> Iterator[tuple[str, str, str]]:
+    """(topic, its name in the ledger, holder) of what the ledger may have entries of: RecalledLetter.holder."""
+    grounds = expansion.topology.spec.topics
     for topic in expansion.topics:
+        full = topic.name.full
         if topic.state in _RELEASED:
-            for recall_id, one in latest_status(book.entries(topic.name.full)).items():
-                if one.event in _SETTLED:
-                    lane, _, part = one.lane.rpartition("-partition-")
-                    yield RecalledLetter(
-                        topic.name.full,
-                        *Position.parse(one.position),
-                        published=one.published,
-                        settled=_SETTLED[one.event],
-                        recall_id=recall_id,
-                        sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
-                        lane_topic=lane,
-                        lane_part=int(part or -1),
-                        receipt=one.receipt,
-                    )
+            yield full, full, ""
+        elif topic.state is State.READY and topic.level is not None and topic.level.is_backup:
+            for holder in grounds[topic.ground].subscriptions:
+                yield full, ledger_key(full, f"{topic.level}/{topic.state}", holder), holder
 
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:

@@ -60,6 +60,7 @@ class RecalledLetter(NamedTuple):
     lane_topic: str = ""
     lane_part: int = -1
     receipt: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

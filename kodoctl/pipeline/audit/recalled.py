@@ -15,14 +15,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.end_positions import read_limits, was_read, was_stored
+from kodoctl.topology.names import State
 
 LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
-  recall_id string, sending string, lane_topic string, lane_part int, receipt string
+  recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string
 """
-"""A dead letter of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent,
-the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already.
-`sending` is the same for letters that were sent as one message, which has the recall id of one of them.
+"""A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`.
+Of one that was sent, the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker
+had it already. `sending` is the same for letters that were sent as one message, which has the recall id of one of them.
+`holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
+discarded; else "".
 """
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
 _PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
@@ -69,7 +72,7 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     `letters`: result of `with_evidence`. `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
     before the last look at the lane, and no message or record that was read confirms it.
     """
-    sources = lanes.where(F.col("state") != "ready").select("lane", "msg_topic", "msg_partition", "subscription")
+    sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
     sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
     sent, looked = F.col("settled") == "sent", F.col("stored_ledger").isNotNull()
@@ -80,6 +83,7 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     return (
         letters.withColumns(sent_to)
         .join(F.broadcast(sources), ["msg_topic", "msg_partition"], how="inner")
+        .where((F.col("state") != State.READY.value) | (F.col("holder") == F.col("subscription")))
         .join(
             F.broadcast(read_limits(lanes, "lane_topic", "lane_part")),
             ["lane_topic", "lane_part", "subscription"],

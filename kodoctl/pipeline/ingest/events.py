@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
 from kodoctl.protocol import properties as headers
+from kodoctl.protocol.error_causes import cause_of
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST
@@ -34,6 +35,7 @@ _ATTEMPTS: Final = {
 }
 _PLAIN: Final = r"^(?P<run>[0-9a-f]{15,43}):(?P<partition>[0-9]{1,15}):(?P<number>[0-9]{1,15})$"
 _MARK: Final = re.compile(r"([0-9a-f]{15,43}):([0-9]{1,15}):high=([0-9]{1,15})(?::void=([0-9,-]+))?(:end)?")
+_BOTH: Final = "\0"  # between a reason and an error text: the first one parts them
 _DIGITS: Final = 18  # that always fit into 64 bits
 _PLAIN_NUMBER: Final = "^[0-9]{1,15}$"
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
@@ -100,6 +102,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
         "hop": pc.coalesce(said.numbers(headers.HOP, _INT), 0).cast(pa.int32()),
         "attempts": _attempts(said),
         "reason": said.texts(headers.REASON),
+        "cause": _causes(said),
         "died_in": said.texts(headers.FROM_LEVEL),
         "parent": said.texts(headers.PARENT),
         "recall": pc.coalesce(said.texts(headers.RELEASE), said.texts(headers.RECALL)),  # the later of the two
@@ -174,6 +177,17 @@ def _each(texts: pa.Array, does: Callable[[str], Any], kind: pa.DataType) -> pa.
         return pa.nulls(len(texts), kind)
     coded = texts.dictionary_encode()
     return pa.array([does(one) for one in coded.dictionary.to_pylist()], kind).take(coded.indices)
+
+
+def _causes(said: _BatchProperties) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    reasons, errors = said.texts(headers.REASON), said.texts(headers.ERROR)
+    if reasons.null_count == errors.null_count == len(said):
+        return pa.nulls(len(said), pa.string())
+    both = pc.binary_join_element_wise(reasons, errors, _BOTH, null_handling="replace", null_replacement="")
+    return _each(both, lambda text: cause_of(*text.split(_BOTH, 1)), pa.string())
 
 
 def _tenants(keys: pa.Array, said: _BatchProperties, role: TopicRole) -> pa.Array:

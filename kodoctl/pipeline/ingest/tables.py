@@ -115,6 +115,13 @@ EVENTS: Final = Table(
             "attempts by state so far: retrying, pending, blocking, backup; only those counted",
         ),
         Column("reason", "string", "why it was moved last (kodo-reason)", null=True),
+        Column(
+            "cause",
+            "string",
+            "reason and redacted error text (kodo-error) with # for what differs between two messages; null without both, "
+            "and in what an older kodoctl landed",
+            null=True,
+        ),
         Column("died_in", "string", "level a dead letter died in (kodo-level)", null=True),
         Column("parent", "string", "`mid` of the message whose handler transferred this one (kodo-parent)", null=True),
         Column(
@@ -176,6 +183,8 @@ TRANSITIONS: Final = Table(
         Column("target_topic", "string", "moved, dead, transferred: topic it goes on at", null=True),
         Column("target_id", "string", "ledger:entry:partition:batch index of it there", null=True),
         Column("reason", "string", "in the worker's words; cut at 200 characters", null=True),
+        Column("error", "string", "redacted text of the error, where error_text has `audit: true`", null=True),
+        Column("cause", "string", "of reason and error, as in `events`", null=True),
         Column("tenant", "string", "value of `fair_by`; cut at 200 characters"),
         Column("age_ms", "bigint", "ms since the message was first stored"),
         Column("audit_topic", "string", "topic the record is stored on"),

@@ -9,12 +9,14 @@ from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.tables import AUDIT, TRANSITIONS
 from kodoctl.protocol.audit_records import COUNT_PROPERTY, FORMAT
+from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.units import LATEST
 
 _RECORDS: Final = (
     "format int, run string, subscription string, first bigint, at bigint, topics array<string>, after array<bigint>, "
     "topic array<int>, id array<string>, identity array<string>, hop array<int>, event array<string>, rule array<string>, "
-    "target array<int>, target_id array<string>, reason array<string>, tenant array<string>, age array<bigint>"
+    "target array<int>, target_id array<string>, reason array<string>, tenant array<string>, age array<bigint>, "
+    "error array<string>"
 )
 
 
@@ -40,7 +42,10 @@ def transitions(read: DataFrame) -> DataFrame:
         "reason",
         "tenant",
         "age",
+        "error",
     )
+    empty = F.transform("found.id", lambda _: F.lit(None).cast("string"))  # no record has one: the column is left out
+    read = read.withColumn("found", F.col("found").withField("error", F.coalesce("found.error", empty)))
     rows = read.where(F.col("found.format") == FORMAT).select(
         "*", F.posexplode(F.arrays_zip(*(F.col(f"found.{name}").alias(name) for name in zipped))).alias("at", "row")
     )
@@ -55,9 +60,10 @@ def transitions(read: DataFrame) -> DataFrame:
         "identity": F.coalesce("row.identity", "row.id"),
         "target_topic": F.when(F.col("row.target") >= 0, _listed("row.target")),
         "age_ms": F.col("row.age"),
+        "cause": F.expr(cause_column("row.reason", "row.error")),
         "audit_topic": F.col("msg_topic"),
         "audit_id": F.col("id"),
-    } | {name: F.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "tenant")}
+    } | {name: F.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "error", "tenant")}
     readable = rows.where(number.isNotNull() & moment.isNotNull())
     return readable.select(*(columns.get(name, F.col(name)).alias(name) for name in TRANSITIONS.names))
 

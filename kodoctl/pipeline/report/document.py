@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.rollup_document import LaneCounts, RollupDocument, TenantCounts
 
 FORMAT_VERSION: Final = 1
-FAILURES: Final = 12  # reasons told; the rest is added up
+FAILURES: Final = 24  # causes shown; the rest is added up
 MOST: Final = 60  # points of a chart
 _MINUTE: Final = 60_000
 _WIDTHS: Final = tuple(
@@ -159,7 +159,7 @@ def _waiting(rows: Iterable[Row]) -> list[WaitingLane]:
 def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
     """Those with most messages; the rest in one row with `rule` `(others)`."""
     ordered = sorted(
-        rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["reason"])
+        rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["cause"])
     )
     told = ordered[:FAILURES]
     rest = failed - sum(one["messages"] for one in told)
@@ -168,6 +168,7 @@ def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
         "subscription": "",
         "event": "",
         "rule": "(others)",
+        "cause": "",
         "reason": "",
         "messages": rest,
     }

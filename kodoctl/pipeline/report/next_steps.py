@@ -13,7 +13,6 @@ from kodoctl.recall.filter.condition import literal
 if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
-_LONGEST: Final = 120  # characters of a reason that a condition names
 _MOST: Final = 3  # letters and lanes named one by one
 
 
@@ -170,16 +169,16 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
 
 
 def _condition(document: ReportDocument, lane: WaitingLane) -> str:
-    """Letters with the reason that most died of; all of them where no condition can name it."""
-    reasons = [
-        one["reason"]
+    """Letters with the cause that most died of; all of them where no condition can name it."""
+    causes = [
+        one["cause"]
         for one in document["failures"]
         if one["event"] == "dead" and (one["topic"], one["subscription"]) == (lane["topic"], lane["subscription"])
     ]
-    best = reasons[0] if reasons else ""
-    if not best or len(best) > _LONGEST or not best.isprintable():
+    best = causes[0] if causes else ""
+    if not best.isprintable() or not best:
         return "true"
-    return f"reason = {literal(best)}"
+    return f"cause = {literal(best)}"
 
 
 def _quoted(text: str) -> str:

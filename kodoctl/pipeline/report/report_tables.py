@@ -14,13 +14,14 @@ from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import FAILED
+from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from kodoctl.documents.report_document import FailureCount, TrafficPoint
 
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
-REASONS: Final = 50  # told one by one
+CAUSES: Final = 50  # shown one by one
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
 _HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE, MessageStatus.DEAD)
 Row = dict[str, Any]
@@ -47,10 +48,12 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
 
 
 def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
-    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions
-    without audit records are counted by the messages on their retry and dead letter topics.
+    """((topic, subscription, event, rule, cause, reason, messages) of the commonest, all of them); `reason` is one of
+    those that have the cause. The cause of a record is that of the message it went on as, which has the error text
+    also where records have none. Subscriptions without audit records are counted by the messages on their retry and
+    dead letter topics.
     """
-    columns = ("topic", "subscription", "event", "rule", "reason")
+    columns = ("topic", "subscription", "event", "rule", "cause", "reason")
     stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
     silent = stored.join(
         transitions.select("topic", "subscription").distinct(), ["topic", "subscription"], how="left_anti"
@@ -61,13 +64,23 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCou
         "subscription",
         F.when(is_dead, "dead").otherwise("moved").alias("event"),
         F.col("state").alias("rule"),
+        "cause",
         "reason",
     )
+    went_on = events.where("cause IS NOT NULL").select(
+        F.col("msg_topic").alias("target_topic"), F.col("id").alias("target_id"), F.col("cause").alias("stored_cause")
+    )
     with without_duplicates(transitions.where(F.col("rule").isin(*FAILED))) as failed:
-        every = failed.select(*columns).unionByName(moved)
-        counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
-        found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
-        return [cast("FailureCount", {**row.asDict(), "reason": row["reason"] or ""}) for row in found], every.count()
+        known = failed.join(went_on, ["target_topic", "target_id"], how="left").withColumn(
+            "cause", F.coalesce("stored_cause", "cause")
+        )
+        every = known.select(*columns).unionByName(moved)
+        cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
+        reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
+        groups = every.withColumn("cause", cause).groupBy(*columns[:-1])
+        counted = groups.agg(reason, F.count("*").alias("messages"))
+        found = counted.orderBy(F.desc("messages"), *columns).limit(CAUSES).collect()
+        return [cast("FailureCount", row.asDict()) for row in found], every.count()
 
 
 def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:

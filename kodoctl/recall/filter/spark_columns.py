@@ -33,7 +33,7 @@ def fact_columns(fair_by: str | None) -> dict[str, str]:
         "reason": _text(properties.REASON),
         "error": _text(properties.ERROR),
         "error_stack": _text(properties.ERROR_STACK),
-        "cause": _cause(),
+        "cause": cause_column(_text(properties.REASON), _text(properties.ERROR)),
         "level": _text(properties.FROM_LEVEL),
         "attempts": "(" + " + ".join(map(_count, ATTEMPTS)) + ")",
         "attempts_retrying": _count(properties.ATTEMPTS_RETRYING),
@@ -62,9 +62,11 @@ def _filled(name: str) -> str:
     return f"nullif({_text(name)}, '')"
 
 
-def _cause() -> str:
-    """As kodoctl.protocol.error_causes has it; concat_ws leaves out what is NULL."""
-    text = f"concat_ws(': ', {_filled(properties.REASON)}, {_filled(properties.ERROR)})"
+def cause_column(reason: str, error: str) -> str:
+    """Expression of the cause of two expressions, as kodoctl.protocol.error_causes has it; concat_ws leaves out what is
+    NULL.
+    """
+    text = f"concat_ws(': ', nullif({reason}, ''), nullif({error}, ''))"
     for pattern, instead in REPLACEMENTS:
         text = f"regexp_replace({text}, {quoted(pattern)}, {quoted(instead)})"
     return f"nullif(left({text}, {MAX_CAUSE}), '')"

@@ -1,5 +1,7 @@
 """Causes: what differs between two messages is replaced, what tells two errors apart stays."""
 
+import time
+
 import pytest
 
 from kodoctl.protocol.error_causes import MAX_CAUSE, cause_of
@@ -21,3 +23,10 @@ from kodoctl.protocol.error_causes import MAX_CAUSE, cause_of
 )
 def test_the_cause_of_a_letter(reason: str | None, error: str | None, cause: str | None) -> None:
     assert cause_of(reason, error) == cause
+
+
+def test_a_long_word_is_searched_in_no_time() -> None:
+    began = time.perf_counter()
+    for _ in range(100):
+        cause_of("ConnectionError", "a" * 2_048)
+    assert time.perf_counter() - began < 0.5, "28 ms each, where every letter begins a search"

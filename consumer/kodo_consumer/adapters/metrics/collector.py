@@ -19,8 +19,12 @@ from kodo_consumer.adapters.metrics.tenant_fairness import label
 from kodo_consumer.core.in_flight import OTHER
 
 if TYPE_CHECKING:
+    from collections import Counter
+
+    from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
     from kodo_consumer.core.broker import LaneStats
+    from kodo_consumer.core.cause_counts import CauseCounts
     from kodo_consumer.core.duration_histogram import Histogram
     from kodo_consumer.core.policy import Lane
     from kodo_consumer.core.worker_metrics import Timings
@@ -121,6 +125,17 @@ def _tenants_waiting(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
         yield (OTHER,), waiting.total() - sum(waiting[tenant] for tenant in shown)
 
 
+def _causes(labels: Callable[[WorkerView], CauseLabels | None], counts: Callable[[CauseCounts], Counter[str]]) -> Read:
+    """Messages by cause; none where the topology keeps no error texts."""
+
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+        shown = labels(sight)
+        if shown is not None and sight.worker.policy.error_text is not None:
+            yield from (((cause,), count) for cause, count in shown.totals(counts(sight.engine.context.causes)))
+
+    return values
+
+
 def _alarms(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     return (((kind,), count) for kind, count in dict(sight.worker.alarms.counts).items())
 
@@ -171,6 +186,10 @@ EXPORTED: Final = (
              (*LANE, "reason"), _counted("failed")),
     counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
              (*LANE, "rule"), _counted("finished")),
+    counter("failed_causes", "With error_text: messages that failed and went to wait elsewhere, by cause; of many the 20 most frequent, "
+            "all others as `other`.", ("cause",), _causes(lambda sight: sight.failed_causes, lambda found: found.failed)),
+    counter("dead_causes", "With error_text: messages that went to the dead letters, by cause, as `recall plan` has it.", ("cause",),
+            _causes(lambda sight: sight.dead_causes, lambda found: found.dead)),
     counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _counted("waited")),
     counter("over_limit", "Times a message was turned back by a limit: rate, quota or concurrency.", (*LANE, "limit"),
              _counted("over")),

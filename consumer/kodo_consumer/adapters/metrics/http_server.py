@@ -116,6 +116,7 @@ def _health(
             "lanes": [lane.name for lane, _ in sight.lanes],
             "problems": ask(sight),
             "parked": sight.worker.counts.parked,
+            "slow": sight.slow_lanes,
         }
         for labels, sight in COLLECTOR.sights.items()
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -10,11 +11,13 @@ from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, g
 from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.core.override_state import paused_tenants
 from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
+from kodo_consumer.core.scheduling.slow_breakers import PHASES
 from kodoctl.protocol.overrides import OverrideKind
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
     from kodo_consumer.core.scheduling.bulkheads import BulkheadSlots
+    from kodo_consumer.core.scheduling.slow_breakers import LaneBreaker
 
 
 def _breaker(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
@@ -35,6 +38,29 @@ def _may_run(sight: WorkerView) -> float:
             return min(most, float(throttle.breaker.starts))
         case _:
             return most
+
+
+def _lane_breakers(read: Callable[[LaneBreaker], float]) -> Read:
+    """A figure of the breaker of each lane's slow tenants; none where no slot is kept."""
+
+    def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+        slots = sight.engine.scheduler.slots
+        for breaker in slots.breakers.lanes if slots is not None else ():
+            lane = breaker.lane.lane
+            yield (lane.level.value, lane.state.value), read(breaker)
+
+    return values
+
+
+def _lane_phases(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    slots = sight.engine.scheduler.slots
+    for breaker in slots.breakers.lanes if slots is not None else ():
+        lane = breaker.lane.lane
+        yield from ((((lane.level.value, lane.state.value, phase), float(phase == breaker.phase))) for phase in PHASES)
+
+
+def _slow_seconds(breaker: LaneBreaker) -> float:
+    return max(0.0, time.time() - breaker.noticed.since / 1000) if breaker.noticed is not None else 0.0
 
 
 def _slow_running(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
@@ -99,6 +125,15 @@ _KINDS: Final = (("rate", LeasedRate), ("quota", LeasedQuota), ("concurrency", L
 RESTRAINTS: Final = (
     gauge("breaker", "1 for what the circuit breaker does: closed (nothing), open, probing, resuming.", ("phase",), _breaker),
     counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
+    gauge("lane_breaker", "1 for what the breaker of a lane's slow tenants does: closed, noticed (closed, and they are slow), open, "
+          "probing, resuming.", (*LANE, "phase"), _lane_phases),
+    counter("lane_breaker_opened", "Times it opened: handlers of slow tenants of the lane fail, and none of theirs starts for a while.",
+            LANE, _lane_breakers(lambda one: float(one.breaker.opened))),
+    counter("lane_breaker_noticed", "Times it noticed slow tenants in the lane.", LANE,
+            _lane_breakers(lambda one: float(one.notices))),
+    gauge("lane_slow_tenants", "Tenants of the lane most of whose handlers are slow, by what it noticed.", LANE,
+          _lane_breakers(lambda one: float(len(one.noticed.tenants) if one.noticed is not None else 0))),
+    gauge("lane_slow_seconds", "For how long it has noticed them; 0 while it notices none.", LANE, _lane_breakers(_slow_seconds)),
     gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
           plain(_may_run)),
     gauge("slow_running", "Handlers at work of slow tenants: they take no slot that quick messages need.", LANE, _slow_running),

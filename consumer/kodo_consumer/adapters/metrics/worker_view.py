@@ -7,10 +7,13 @@ import time
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
 from kodo_consumer.adapters.metrics.heartbeat import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.core.worker_metrics import Meter
+from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import LaneState
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.supervisor import WorkerSupervisor
     from kodo_consumer.runtime.worker import Worker
 
+MOST_CAUSES: Final = 20  # with a label of their own
+_MOST_TENANTS: Final = 20  # by name, of a lane
 _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
 
 
@@ -38,10 +43,13 @@ class WorkerView:
         self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
         self.meter: Meter | None = None
         self.tenants: TenantWatch | None = None
+        self.failed_causes: CauseLabels | None = None
+        self.dead_causes: CauseLabels | None = None
         if measured:
             clock = SystemClock()
             self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
             self.engine.runs.measure(self.meter)
+            self.failed_causes, self.dead_causes = (CauseLabels(clock, MOST_CAUSES) for _ in range(2))
             self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
         self.pulse = StallProbe(worker, loop, self.tenants)
         service.background_tasks.append(self.pulse.run)
@@ -55,6 +63,26 @@ class WorkerView:
     def held_bytes(self) -> int:
         """Payload bytes of all messages in flight."""
         return self.engine.lookahead.bytes
+
+    @property
+    def slow_lanes(self) -> list[dict[str, object]]:
+        """Lanes in which the breaker noticed slow tenants, or that it restrains; of the tenants the slowest 20."""
+        slots = self.engine.scheduler.slots
+        return [
+            {
+                "lane": one.lane.lane.name,
+                "phase": one.phase,
+                "since": time_text(found.since, seconds=True) if found else None,
+                "slow_tenants": len(found.tenants) if found else 0,
+                "tenants": list(found.tenants[:_MOST_TENANTS]) if found else [],
+                "running": found.running if found else 0,
+                "waiting_tenants": found.waiting if found else 0,
+                "cause": one.breaker.cause if one.breaker.state is not BreakerState.CLOSED else "",
+            }
+            for one in (slots.breakers.lanes if slots is not None else ())
+            for found in (one.noticed,)
+            if one.phase != BreakerState.CLOSED
+        ]
 
     @property
     def publishing(self) -> int:

@@ -1,6 +1,7 @@
 """Circuit breaker of a worker: pause, probe, resume, when so much fails that further tries do harm. No I/O, the clock
 is passed in.
 
+Slow tenants have breakers of their own (kodo_consumer.core.scheduling.slow_breakers): others go on beside them.
 Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure,
 so that it costs nothing while all is well. The breaker opens, at the earliest half a second later, when more than
 half of the tenants that had a handler end since then mostly failed: at least ten of them; or at least two, when they
@@ -49,7 +50,7 @@ class _Tally:
 
 
 class Breaker:
-    """One for all handlers of a worker. Times in seconds."""
+    """Breaker of all handlers of a worker, or of those of slow tenants in a lane. Times in seconds."""
 
     __slots__ = (
         "_began", "_ended", "_pause", "_probes", "_since", "_slots", "_tallies", "_well", "cause", "opened", "starts",

@@ -1,4 +1,4 @@
-"""Concurrency control of all handlers, whichever is next: the circuit breaker, and a limit that adapts itself."""
+"""Concurrency control: the circuit breaker of all handlers, those of slow tenants, and a limit that adapts itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine_context import EngineContext
+    from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
+    from kodo_consumer.core.scheduling.slow_breakers import SlowBreakers
 
 
 class ConcurrencyControl:
@@ -41,26 +43,49 @@ class ConcurrencyControl:
         """A handler starts."""
         self.breaker.started()
 
-    def ended(self, tenant: str, outcome: Outcome, started: float, running: int, now: float) -> None:
-        """A handler ended; `running` were at work with it."""
-        breaker = self.breaker
-        before, opened = breaker.state, breaker.opened
-        more = breaker.ended(tenant, outcome, started, now)
-        if breaker.opened != opened:
-            self._context.counts.paused += 1
-            self._context.effects.alarm("breaker", f"{breaker.cause}: no handler starts for {breaker.until - now:g} s")
-            self._set_timer(breaker.until, self.wake)
-        elif breaker.state is BreakerState.CLOSED is not before:
-            self._context.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
+    def ended(self, held: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool) -> None:
+        """A handler ended; `running` were at work with it. `slow`: its tenant is slow, or it was: others go on, whatever
+        becomes of it, unless the breaker stopped all of them.
+        """
+        before, more = self.breaker.state, False
+        if slow and self._slots is not None:
+            more = self._slow_ended(self._slots.breakers, held, outcome, started, now)
+        if not slow or before is not BreakerState.CLOSED:
+            opened = self.breaker.opened
+            more = self.breaker.ended(held.tenant, outcome, started, now) or more
+            self._say(self.breaker, before, opened, now, "", "handler")
+            self._context.counts.paused += self.breaker.opened - opened
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = is_systemic(outcome)
             if self._slots is not None and self._slots.slow_wait:
                 running = self.adaptive.limit  # the slots that are kept free are needed as well
             if self.adaptive.ended(now - started, running, now, bad=bad):
                 more = True
-        self.wants_all_outcomes = self.adaptive is not None or breaker.wants_all_outcomes
+        self._set_wants()
         if more:
             self.wake(now)
+
+    def look(self, now: float, wall: int) -> None:
+        """Says what is slow. To be called each second; `wall` in ms since the epoch."""
+        found = self._slots.look_at_slow(now, wall) if self._slots is not None else None
+        if found is not None:
+            self._context.effects.alarm("outage", found[0], severe=False, good=found[1])
+
+    def _slow_ended(self, breakers: SlowBreakers, held: InFlight, outcome: Outcome, started: float, now: float) -> bool:
+        breaker = breakers.lanes[held.lane.lane.index].breaker
+        before, opened = breaker.state, breaker.opened
+        more = breakers.ended(held, outcome, started, now)
+        self._say(breaker, before, opened, now, f"{held.lane.lane.name}: ", "handler of a slow tenant")
+        return more
+
+    def _say(self, breaker: Breaker, before: BreakerState, opened: int, now: float, where: str, which: str) -> None:
+        if breaker.opened != opened:
+            text = f"{where}{breaker.cause}: no {which} starts for {breaker.until - now:g} s"
+            self._context.effects.alarm("breaker", text)
+            self._set_timer(breaker.until, self.wake)
+        elif breaker.state is BreakerState.CLOSED is not before:
+            text = f"{where}handlers work again, after this: {breaker.cause}"
+            self._context.effects.alarm("resumed", text, good=True)
 
     def wake(self, _now: float) -> None:
         """There may be more to start."""
@@ -69,6 +94,10 @@ class ConcurrencyControl:
 
     def _settle(self) -> None:
         self.must_ask = self.adaptive is not None or self.breaker.state is not BreakerState.CLOSED
-        self.wants_all_outcomes = self.adaptive is not None or self.breaker.wants_all_outcomes
+        self._set_wants()
         if self.adaptive is not None and self._slots is not None:
             self._slots.resize(self.adaptive.limit)
+
+    def _set_wants(self) -> None:
+        slow = self._slots is not None and self._slots.breakers.wants_all_outcomes
+        self.wants_all_outcomes = self.adaptive is not None or self.breaker.wants_all_outcomes or slow

@@ -13,7 +13,6 @@ from kodo_consumer.core.limit_policy import Quota, Rate
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, Reservation
 from kodo_consumer.core.limits.limiters import EMPTY, ConcurrencyLimiter, Limiter, QuotaLimiter, queued
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.scheduling.outage_report import OutageReport
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
@@ -46,7 +45,6 @@ class Scheduler:
     ) -> None:
         self.limits = LimiterSet(policy.limits, policy.expected_workers)
         self.slots, self.throttle = slots, throttle
-        self.outage = OutageReport(slots) if slots is not None else None
         self.recent_starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_RECENT_STARTS)
         self.over_limit: list[tuple[InFlight, Reservation]] = []
         self.running = 0
@@ -152,8 +150,8 @@ class Scheduler:
             self.recent_starts.append(held.tenant)
         return held
 
-    def freed(self, held: InFlight, now: float) -> None:
-        """A message that was taken has ended."""
+    def freed(self, held: InFlight, now: float) -> bool:
+        """A message that was taken has ended. True: its tenant is slow, or it was."""
         self.running -= 1
         if self.bulkheads.groups:
             self.queues.version += self.bulkheads.ended(held.lane.lane.index)
@@ -163,8 +161,7 @@ class Scheduler:
                 limiter.finish()
                 if limiter.waiters and isinstance(limiter, ConcurrencyLimiter):
                     self.let_through(limiter, now)
-        if self.slots is not None:
-            self.slots.ended(held, now)
+        return self.slots is not None and self.slots.ended(held, now)
 
     # ---- limiters
 

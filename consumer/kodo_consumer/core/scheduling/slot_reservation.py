@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.scheduling.fairness import START_COST
 from kodo_consumer.core.scheduling.newcomers import Newcomers
 from kodo_consumer.core.scheduling.quick_load import QuickBacklog, QuickLoad
+from kodo_consumer.core.scheduling.slow_breakers import SlowBreakers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,12 +53,13 @@ class SlotReservation:
     """The slots of one worker. Times in seconds.
 
     `headroom`: of the `total` slots, those that are kept for quick messages. `slow_after`: a handler is slow from then
-    on. `slow_running`: messages whose handlers are, or whose tenants' were.
+    on. `slow_running`: messages whose handlers are, or whose tenants' were. `breakers`: of the slow tenants, one a
+    lane.
     """
 
     __slots__ = (
         "_alone_since", "_backlog", "_charged", "_kept_back", "_last", "_load", "_newcomers", "_next_look", "_queues",
-        "_running", "headroom", "slow_after", "slow_running", "total",
+        "_running", "breakers", "headroom", "slow_after", "slow_running", "total",
     )  # fmt: skip
 
     def __init__(self, total: int, queues: TurnQueues) -> None:
@@ -72,6 +74,7 @@ class SlotReservation:
         self._load = QuickLoad()
         self._kept_back = False  # the last time that nobody might start, messages waited
         self._next_look = float("-inf")
+        self.breakers = SlowBreakers(queues.lanes, total)
         self.headroom = 0
         self.resize(total)
 
@@ -134,11 +137,15 @@ class SlotReservation:
     def _take_slow(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
+        stops = self._breaker_stops if self.breakers.not_closed else None
         if self._may_start_slow(passing_over, now):
-            return self._queues.next(passing_over, now, passes, slow=True)
+            return self._queues.next(passing_over, now, passes, slow=True, stops=stops)
         if not self._queues.bulkheads.groups:
             return None
-        return self._queues.next(passing_over, now, passes, slow=True, kept=True)
+        return self._queues.next(passing_over, now, passes, slow=True, kept=True, stops=stops)
+
+    def _breaker_stops(self, index: int, now: float) -> bool:
+        return self.breakers.stops(index, self.slow_running, now)
 
     def _may_start_slow(self, passing_over: AbstractSet[str], now: float) -> bool:
         if self._queues.quick.waiting:
@@ -190,6 +197,7 @@ class SlotReservation:
         queue = held.queue
         if slow:
             self.slow_running.add(held)
+            self.breakers.started(held.lane.lane.index)
         elif queue.slow is None:
             self._newcomers.started(held)
         if self._queues.slow.waiting:
@@ -197,15 +205,15 @@ class SlotReservation:
         if queue is not self._last:
             self._last, self._alone_since = queue, now
 
-    def ended(self, held: InFlight, now: float) -> None:
-        """It ended."""
+    def ended(self, held: InFlight, now: float) -> bool:
+        """It ended. True: it was of a slow tenant, or slow itself."""
         lasted = now - self._running.pop(held)
         queue = held.queue
         if lasted > _COST:
             self._charge(held, int(lasted * 1000))
             self._charged.pop(held, None)
-        tried, counts = False, True
-        if held in self.slow_running:
+        tried, counts, slow = False, True, held in self.slow_running
+        if slow:
             self.slow_running.discard(held)
             counts = queue.slow is None and lasted < self.slow_after
         elif held in self._newcomers.running:
@@ -214,10 +222,20 @@ class SlotReservation:
             self._load.ended(lasted)
             if queue.slow is None:
                 self._newcomers.ended_quickly(lasted)
-        if lasted >= self.slow_after:
+        too_long = lasted >= self.slow_after
+        if too_long:
             self._becomes_slow(held, tried=tried)
         elif queue.slow is not False or queue.relapses:
             self._ended_quickly(held)
+        else:
+            return slow
+        self.breakers.lanes[held.lane.lane.index].rate.ended(held.tenant, slow=too_long)
+        return slow or too_long
+
+    def look_at_slow(self, now: float, wall: int) -> tuple[str, bool] | None:
+        """What the breakers of slow tenants have to say: see SlowBreakers.look."""
+        overdue = [held for held, started in self._running.items() if now - started >= self.slow_after]
+        return self.breakers.look(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 
     def _look(self, now: float, passing_over: AbstractSet[str]) -> None:
         self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)

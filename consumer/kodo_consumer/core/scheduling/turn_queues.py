@@ -83,10 +83,12 @@ class TurnQueues:
         slow: bool = False,
         kept: bool = False,
         may_start_newcomer: Callable[[DeficitRoundRobin[InFlight], float], bool] | None = None,
+        stops: Callable[[int, float], bool] | None = None,
     ) -> InFlight | None:
         """Takes out the next message of a quick (`slow`: of a slow) tenant that is not passed over. `passes`: whether the
         message may start, else it is somewhere else by then; None: every message may. `kept`: only of
-        lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take.
+        lanes for which a bulkhead has a slot free. `may_start_newcomer`: see DeficitRoundRobin.take. `stops`: True for
+        lanes (indices) of which nothing may start.
         """
         tries = _MAX_TRIES
         skipped: list[int] = []
@@ -98,6 +100,7 @@ class TurnQueues:
             rounds = ring.slow if slow else ring.quick
             keeps = bulkheads is not None and bulkheads.keeps(index)
             may_run = bulkheads is None or (bulkheads.may_start(index) and (keeps or not kept))
+            may_run = may_run and (stops is None or not stops(index, now))
             if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue

@@ -10,6 +10,7 @@ import pytest
 
 from kodoctl.pipeline.ingest.events import NOBODY, TopicRole, events, of_text, roles, to_text
 from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
+from kodoctl.protocol.error_causes import cause_of
 from tests.unit.topology.making import expanded
 
 READY = TopicRole("orders", "B2", "ready", None, "uid")
@@ -63,6 +64,21 @@ def test_a_moved_message_says_where_it_came_from() -> None:
     assert (row["recall"], row["for_subscription"]) == ("r:1:2", "billing")
     assert [one["attempts"] for one in (row, other, none)] == [[("retrying", 2), ("backup", 1)], [("pending", 7)], []]
     assert (none["mid"], none["hop"], none["origin_publish_ts"]) == ("7:2:2:-1", 0, NOW)
+
+
+def test_the_cause_is_that_of_reason_and_error_text() -> None:
+    said = [
+        {"kodo-reason": "ConnectionError", "kodo-error": "bank 7 answered 503"},
+        {"kodo-reason": "ConnectionError", "kodo-error": "bank 8 answered 504"},
+        {"kodo-reason": "KeyError"},
+        {"kodo-error": "at 7:\0:x"},
+        {"kodo-reason": "", "kodo-error": ""},
+        {},
+    ]
+    bank = "ConnectionError: bank # answered #"
+    assert column("cause", *said) == [bank, bank, "KeyError", "at #:\0:x", None, None]
+    assert column("cause", *said) == [cause_of(one.get("kodo-reason"), one.get("kodo-error")) for one in said]
+    assert column("cause", {}, {}) == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ def test_only_lanes_where_something_was_done_have_latencies():
 
 def test_the_commonest_failures_are_told_and_the_rest_is_added_up():
     rows = [failure("retrying", f"reason {number:02}", 100 - number) for number in range(FAILURES + 3)]
-    found = made(busy(failures=rows, failed=2_000))["failures"]
+    found = made(busy(failures=rows, failed=5_000))["failures"]
     assert [one["reason"] for one in found[:2]] == ["reason 00", "reason 01"]
     assert len(found) == FAILURES + 1
-    assert (found[-1]["rule"], sum(one["messages"] for one in found)) == ("(others)", 2_000)
+    assert (found[-1]["rule"], sum(one["messages"] for one in found)) == ("(others)", 5_000)
 
 
 def test_noisy_tenants_stand_beside_quiet_ones():

@@ -19,13 +19,16 @@ from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, TokenRange
-from kodo_consumer.core.policy import AuditTo, IsolationPolicy
+from kodo_consumer.core.policy import AuditTo, ErrorTextPolicy, IsolationPolicy
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
+from kodo_consumer.core.scheduling.slow_breakers import SlowTenants
+from kodo_consumer.runtime.supervisor import summary
 from kodo_consumer.testing.memory_topics import MemoryLane
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from kodoctl.errors import UsageError
+from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import Override, OverrideKind
 from tests.support import eventually
 from tests.unit.consumer.making import L1, L2, lane_of, policy
@@ -247,6 +250,60 @@ def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> N
 def _phase(place: Watched) -> str:
     found = series(place.get("/metrics")[1], "kodo_consumer_breaker", {})
     return next(labels["phase"] for labels, value in found if value)
+
+
+def test_what_failed_is_counted_by_cause_where_error_texts_are_kept() -> None:
+    with watched(policy((L1,), in_place=(), states=(), error_text=ErrorTextPolicy(500, 500))) as place:
+        for _ in range(3):
+            place.send(b"fail", uid="u0")
+        eventually(lambda: place.value("kodo_consumer_dead_causes_total", cause="ValueError") == 3)
+        assert place.value("kodo_consumer_dead_causes_total", cause="other") == 0
+        causes = place.worker.engine.context.causes
+        causes.failed.update({f"cause {letter}": ord(letter) for letter in "abcdefghijklmnopqrstuvwxyz"})
+        found = {
+            labels["cause"]: value
+            for labels, value in series(place.get("/metrics")[1], "kodo_consumer_failed_causes_total", {})
+        }
+        assert len(found) == 21
+        assert "cause z" in found, "the most frequent ones have labels"
+        assert sum(found.values()) == causes.failed.total()
+    with watched(policy(in_place=())) as place:
+        place.send(b"fail", uid="u0")
+        eventually(lambda: place.value("kodo_consumer_failed_total"))
+        assert place.value("kodo_consumer_failed_causes_total") is None, "nobody asked for error texts"
+        assert place.worker.engine.context.causes.failed.total() == 0
+
+
+def test_breakers_of_lanes_are_shown_with_what_they_noticed_of_slow_tenants() -> None:
+    with watched(policy(levels=(L1,), in_place=(), fair_by="uid", concurrency=4)) as place:
+        ready, retrying = ({"level": "L1", "state": state} for state in ("ready", "retrying"))
+        slots = place.worker.engine.scheduler.slots
+        assert slots is not None
+        lane, other = slots.breakers.lanes[:2]
+        assert place.value("kodo_consumer_lane_breaker", phase="closed", **ready) == 1
+        assert place.value("kodo_consumer_lane_slow_seconds", **ready) == 0
+        assert json.loads(place.get("/readyz")[1])["workers"][0]["slow"] == []
+        since = int(time.time() * 1000) - 60_000
+        lane.noticed = SlowTenants(tuple(f"u{number}" for number in range(30)), since, 3, 28)
+        other.breaker.state, other.breaker.cause = BreakerState.OPEN, "bank is unavailable"
+        lane.notices = other.breaker.opened = 2
+        assert place.value("kodo_consumer_lane_breaker", phase="noticed", **ready) == 1
+        assert place.value("kodo_consumer_lane_breaker", phase="open", **retrying) == 1
+        assert place.value("kodo_consumer_lane_breaker_noticed_total", **ready) == 2
+        assert place.value("kodo_consumer_lane_breaker_opened_total", **retrying) == 2
+        assert place.value("kodo_consumer_lane_slow_tenants", **ready) == 30
+        assert 60 <= (place.value("kodo_consumer_lane_slow_seconds", **ready) or 0) < 90
+        noticed, opened = json.loads(place.get("/readyz")[1])["workers"][0]["slow"]
+        assert noticed["tenants"] == [f"u{number}" for number in range(20)]
+        assert {**noticed, "tenants": []} == {
+            "lane": "L1/ready", "phase": "noticed", "since": time_text(since, seconds=True), "slow_tenants": 30,
+            "tenants": [], "running": 3, "waiting_tenants": 28, "cause": "",
+        }  # fmt: skip
+        assert (opened["lane"], opened["phase"], opened["since"]) == ("L1/retrying", "open", None)
+        assert opened["cause"] == "bank is unavailable"
+        assert summary(place.worker)[-1] == (
+            "breaker of slow tenants: L1/ready noticed 2, opened 0; L1/retrying noticed 0, opened 2"
+        )
 
 
 def test_the_breaker_and_what_it_leaves_of_the_slots_are_shown() -> None:

@@ -1,0 +1,36 @@
+"""Counts of messages that failed and left their lane, by cause. Written under the worker's lock; readers copy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.state_machine import Rule
+from kodoctl.protocol import properties as names
+from kodoctl.protocol.error_causes import cause_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_CAUSES: Final = 1_000  # further ones are counted as OTHER_CAUSES: memory stays bounded
+OTHER_CAUSES: Final = "other"
+_WAITING: Final = frozenset({Rule.RETRYING, Rule.ESCALATED, Rule.BACKUP})
+
+
+class CauseCounts:
+    """Messages since the start, by the cause of what is stored with them (kodoctl.protocol.error_causes). `failed`: those
+    that wait for another try elsewhere; `dead`: dead letters.
+    """
+
+    __slots__ = ("dead", "failed")
+
+    def __init__(self) -> None:
+        self.failed, self.dead = Counter[str](), Counter[str]()
+
+    def count(self, rule: Rule, properties: Mapping[str, str]) -> None:
+        """A message was stored elsewhere, with these properties; by another rule than a failure's it does not count."""
+        counts = self.dead if rule is Rule.DEAD else self.failed if rule in _WAITING else None
+        if counts is None:
+            return
+        cause = cause_of(properties.get(names.REASON), properties.get(names.ERROR)) or OTHER_CAUSES
+        counts[cause if cause in counts or len(counts) < MAX_CAUSES else OTHER_CAUSES] += 1

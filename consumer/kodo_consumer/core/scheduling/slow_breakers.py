@@ -1,0 +1,164 @@
+"""Circuit breakers of slow tenants, one a lane: what is slow there, and a stop for it where it fails. No I/O.
+
+The breaker of all handlers leaves slow tenants out: others go on, and must not be stopped for them. So each lane has a
+breaker of its own for its slow tenants.
+- It *notices* them when for 10 s handlers of some tenants were mostly slow and more of their messages waited. It stops
+  nobody for that: handlers that take long and end well have a right to their fair share of the slots, and a pause of
+  seconds would take nearly all of it from them (benchmarks/consumer/outage.py).
+- It *opens* when handlers of most of the slow tenants fail, such as by `handler_timeout`, by the rules of Breaker:
+  slow tenants of that lane then start as its probes allow. Quick ones, and other lanes, go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.limit_policy import NOBODY
+from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
+from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
+from kodoctl.formatting import many, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from kodo_consumer.core.in_flight import InFlight, LaneState
+    from kodo_consumer.core.outcomes import Outcome
+
+_PERSISTS: Final = 10.0  # seconds until it is noticed, and until it is over
+_AGAIN: Final = 60.0  # seconds between two times that it is said
+_NAMED: Final = 3  # tenants in a text
+PHASES: Final = (
+    BreakerState.CLOSED.value,
+    "noticed",
+    *(state.value for state in BreakerState if state is not BreakerState.CLOSED),
+)
+"""What a breaker of a lane does: `noticed` is closed, with slow tenants."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTenants:
+    """What the breaker of a lane noticed: the tenants, those with the most slow handlers first; since when (ms since the
+    epoch); how many handlers of the lane run for too long, and how many slow tenants have messages that wait.
+    """
+
+    tenants: tuple[str, ...]
+    since: int
+    running: int
+    waiting: int
+
+
+class LaneBreaker:
+    """Breaker of the slow tenants of one lane. `noticed`: None while nothing is. `notices`: times. Seconds; `wall` in ms
+    since the epoch.
+    """
+
+    __slots__ = ("_calm_since", "_since", "breaker", "lane", "noticed", "notices", "rate")
+
+    def __init__(self, lane: LaneState, slots: int) -> None:
+        self.lane = lane
+        self.breaker = Breaker(slots)
+        self.rate = SlowCallRate()
+        self.noticed: SlowTenants | None = None
+        self.notices = 0
+        self._since: tuple[float, int] | None = None  # by both clocks
+        self._calm_since: float | None = None
+
+    def look(self, overdue: Counter[str], now: float, wall: int) -> None:
+        """Notices what is slow, or that it is over. `overdue`: handlers that run for too long, by tenant."""
+        tenants = self.rate.slow_tenants(overdue, now)
+        ring = self.lane.ring
+        waiting = (
+            ring.count(slow=True) or ring.quick.count
+        )  # nobody is sorted where all slots hang or a bulkhead is full
+        if not (tenants and waiting):
+            self._since = None
+            if self.noticed is not None:
+                self._calm_since = now if self._calm_since is None else self._calm_since
+                if now - self._calm_since >= _PERSISTS:
+                    self.noticed = self._calm_since = None
+            return
+        self._calm_since = None
+        self._since = (now, wall) if self._since is None else self._since
+        if self.noticed is not None or now - self._since[0] >= _PERSISTS:
+            self.notices += self.noticed is None
+            since = self._since[1] if self.noticed is None else self.noticed.since
+            self.noticed = SlowTenants(tuple(tenants), since, overdue.total(), waiting)
+
+    @property
+    def phase(self) -> str:
+        """One of PHASES."""
+        state = self.breaker.state
+        return "noticed" if state is BreakerState.CLOSED and self.noticed is not None else state.value
+
+    def text(self) -> str:
+        """What was noticed, for people."""
+        found = self.noticed
+        assert found is not None
+        names = ", ".join(found.tenants[:_NAMED])
+        if len(found.tenants) > _NAMED:
+            names += f" and {len(found.tenants) - _NAMED:,} more"
+        who = "" if found.tenants == (NOBODY,) else f"{many(len(found.tenants), 'tenant')}: {names}; "
+        state = "" if self.breaker.state is BreakerState.CLOSED else f", {self.breaker.state}: {self.breaker.cause}"
+        return (
+            f"{self.lane.lane.name} since {time_text(found.since, seconds=True)} ({who}"
+            f"{many(found.running, 'handler')} at work{state})"
+        )
+
+
+class SlowBreakers:
+    """Breakers of the slow tenants of all lanes. `not_closed`: lanes (indices) whose breaker restrains starts.
+    `wants_all_outcomes`: every end of a handler of a slow tenant is to be reported, not failures alone.
+    """
+
+    __slots__ = ("_said", "lanes", "not_closed", "wants_all_outcomes")
+
+    def __init__(self, lanes: Sequence[LaneState], slots: int) -> None:
+        self.lanes = [LaneBreaker(lane, slots) for lane in lanes]
+        self.not_closed: set[int] = set()
+        self.wants_all_outcomes = False
+        self._said: float | None = None
+
+    def stops(self, index: int, running: Collection[InFlight], now: float) -> bool:
+        """True if no handler of a slow tenant of the lane may start beside those that run of slow tenants."""
+        if index not in self.not_closed:
+            return False
+        lane = self.lanes[index]
+        return not lane.breaker.may_start(sum(held.lane is lane.lane for held in running), now)
+
+    def started(self, index: int) -> None:
+        """A handler of a slow tenant starts."""
+        if index in self.not_closed:
+            self.lanes[index].breaker.started()
+
+    def ended(self, held: InFlight, outcome: Outcome, started: float, now: float) -> bool:
+        """A handler of a slow tenant ended. True: the breaker of its lane opened or closed, or more may start."""
+        index = held.lane.lane.index
+        breaker = self.lanes[index].breaker
+        more = breaker.ended(held.tenant, outcome, started, now)
+        if breaker.state is BreakerState.CLOSED:
+            self.not_closed.discard(index)
+        else:
+            self.not_closed.add(index)
+        self.wants_all_outcomes = any(one.breaker.wants_all_outcomes for one in self.lanes)
+        return more
+
+    def look(self, overdue: Collection[InFlight], kept: str, now: float, wall: int) -> tuple[str, bool] | None:
+        """Text for the log and True if it is that all is over; None: nothing. To be asked each second. `overdue`: messages
+        whose handlers run for too long; `kept`: the slots that others have for certain, in words.
+        """
+        new = False
+        for lane in self.lanes:
+            before = lane.noticed
+            lane.look(Counter(held.tenant for held in overdue if held.lane is lane.lane), now, wall)
+            new = new or (before is None and lane.noticed is not None)
+        noticed = [lane for lane in self.lanes if lane.noticed is not None]
+        if not noticed:
+            over, self._said = self._said is not None, None
+            return ("the tenants whose handlers were slow are so no more, or have no messages", True) if over else None
+        if not new and self._said is not None and now - self._said < _AGAIN:
+            return None
+        self._said = now
+        what = ", ".join(lane.text() for lane in noticed)
+        return f"the breaker noticed slow handlers in {what}. Others go on, {kept}; it stops only what fails", False
