@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def test_slow_tenants_are_noticed_said_once_a_minute_and_when_it_is_over() -> No
     [(text, over)] = _alarms(shop)
     assert not over
     assert text.startswith("the breaker noticed slow handlers in L1/retrying since 2027-01-15 08:00:0")
-    assert "tenants: ill0, ill1, ill10 and " in text
+    assert re.search(r"\(\d+ tenants: ill\d+, ill\d+, ill\d+ and \d+ more; ", text)
     assert "15 handlers at work). Others go on, 1 of 16 slots are kept for them; it stops only what fails" in text
     noticed = _lane(shop).noticed
     assert noticed is not None
@@ -120,7 +121,7 @@ def test_one_more_lane_is_said_at_once() -> None:
     texts = [text for text, _ in _alarms(shop)]
     assert len(texts) == 2
     assert "slow handlers in L1/ready since" in texts[1]
-    assert "(2 tenants: " in texts[1]
+    assert "(1 tenant: ill0; " in texts[1], "the other one waits until the first newcomer of that lane ends"
     assert "), L1/retrying since" in texts[1]
 
 
@@ -142,7 +143,7 @@ def test_retries_that_time_out_open_the_breaker_of_their_lane_and_delay_nobody_e
     assert lane.phase in ("open", "probing")
     assert shop.engine.counts.paused == 0, "the breaker of all handlers stays closed"
     ill = [one for one in shop.started if one.tenant.startswith("ill")]
-    assert len(ill) < 70, "15 slots would have started 195"
+    assert len(ill) < 90, "15 slots would have started 195; a tenant of whom nothing is known is tried, one at a time"
     text, _ = _alarms(shop, "breaker")[0]
     assert text.startswith("L1/retrying: ")
     assert text.endswith(": no handler of a slow tenant starts for 1 s")
@@ -227,7 +228,7 @@ def test_tenants_that_hang_in_every_slot_at_once_are_said_before_one_of_them_end
     """All of them were quick until then, and while every slot is taken nobody asks for the next message."""
     shop = _shop(lambda _: 0.01 if shop.clock.now() < 5 else 100.0)
     shop.trickle([f"one{number}" for number in range(40)], each=1.0, until=30)
-    shop.run(20)
+    shop.run(35)
     [(text, over)] = _alarms(shop)
     assert not over
     assert "16 handlers at work" in text
