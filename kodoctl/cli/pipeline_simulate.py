@@ -26,10 +26,11 @@ from kodoctl.errors import UsageError, error
 from kodoctl.formatting import many
 
 Candidate = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--candidate",
         help="The topology file as it would be, or a patch of TOPOLOGY as `recommend` prints it; - is standard input.",
+        show_default="none: TOPOLOGY alone is replayed",
         metavar="FILE",
     ),
 ]
@@ -59,20 +60,43 @@ Slots = Annotated[
         metavar="N",
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Workers that share the lanes, each with an engine of its own.",
+        show_default="`expected_workers`",
+        min=1,
+        max=64,
+        metavar="N",
+    ),
+]
+Outages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outage",
+        help="Put in an outage: so many of the busiest tenants (or tenant=NAME, also several times), whose handlers take"
+        " DURATION in STATE and fail. Further parts: outcome=done, begin=TIME, length=TIME. May be there several times.",
+        metavar="tenants=N,state=STATE,duration=TIME",
+    ),
+]
 
 
 @command
 @bundles("asked", LandedFlags)
 def lab(
     asked: LandedFlags,
-    candidate: Candidate,
+    candidate: Candidate = None,
+    outage: Outages = None,
     messages: Newest = 100_000,
     handler_time: HandlerTime = None,
     slots: Slots = None,
+    workers: Workers = None,
     png: Pictures = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Replay landed traffic with other weights, limits or routes: how long each tenant would wait. Changes nothing.
+    """Replay landed traffic with other weights, limits or routes, or in an outage: how long each tenant would wait. Changes
+    nothing.
 
     Example: kodoctl pipeline recommend topologies/trade.yaml | kodoctl pipeline lab topologies/trade.yaml --candidate -
     """
@@ -86,19 +110,26 @@ def lab(
     from kodoctl.pipeline.command_hint import duration
     from kodoctl.pipeline.simulate import job
     from kodoctl.pipeline.simulate.comparison import document
+    from kodoctl.pipeline.simulate.outage_request import outage_of
     from kodoctl.render.simulation_charts import for_chat
     from kodoctl.render.simulation_text import lines
 
     request = job.SimulationRequest(
-        messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
+        messages,
+        None if handler_time is None else float(duration("--handler-time", handler_time)),
+        slots,
+        workers,
+        tuple(outage_of(one) for one in outage or ()),
     )
     today = job.Side.of(one_expansion(asked.topology, asked.env))
-    then = job.candidate(today, *_read(candidate))
-    job.changed(today, then)
+    then = None if candidate is None else job.candidate(today, *_read(candidate))
+    if then is not None:
+        job.changed(today, then)
     place = asked.place(today.expansion, messages=True)
     with bar.session(lightly(settings, place)) as spark:
         found, notes = job.build_simulations(spark, place, today, then, request)
-    tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
+    total = many(sum(len(one.arrivals) for one in found), "message")
+    tell(f"Replaying {total} under {'both files' if then is not None else Path(today.path).name}.")
     made: SimulationDocument = {"run": run, **document(list(job.run_simulations(found, today, then)), notes)}
     pictures = list(for_chat(made)) if png else []
     write_pictures(png or "", pictures)

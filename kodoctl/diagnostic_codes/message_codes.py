@@ -163,6 +163,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Give --candidate another version of the topology file, or a patch made of the file as it is."),
         "K806": Code("the simulation cannot replay this", "Say with --slots or --handler-time what the tables do not know."),
         "K807": Code("the replay failed", "Its last words are in the detail; report them, with both files."),
+        "K808": Code("not an outage",
+                     "Name tenants, state and duration, such as --outage tenants=60,state=retrying,duration=8s."),
         "K811": Code("charts cannot be drawn", "Install the extra `spark`: matplotlib comes with it."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),

@@ -22,13 +22,50 @@ class SimulatedTenant(SimulatedFigures):
     tenants: NotRequired[int]
 
 
+SimulatedRunRow = TypedDict(
+    "SimulatedRunRow",
+    {"state": str, "class": str, "runs": int, "wait_ms": dict[str, float] | None, "slot_ms": float},
+)
+"""Handler runs in lanes of one `state` (ready, retrying, pending, blocking, backup), of tenants that the worker took for
+slow or quick (`class`) when they began. `wait_ms`: percentiles of how long messages waited for a slot once they were
+due; `slot_ms`: how long the runs had slots.
+"""
+
+
+class WaitingFigures(TypedDict):
+    """Messages that waited in a state already when the replay began."""
+
+    messages: int
+    done: int
+    dead: int
+
+
 class SimulatedRun(TypedDict):
-    """One file's replay. `moved`: messages by the rule that moved them; `slots`: handlers at once."""
+    """One file's replay. `all`, `tenants`: of what arrived; `states`: runs of all messages. `moved`: messages by the rule that
+    moved them; `slots`: handlers at once, in all `workers`; `breaker_opened`: times.
+    """
 
     all: SimulatedFigures
     tenants: list[SimulatedTenant]
+    states: list[SimulatedRunRow]
+    waiting: WaitingFigures
     moved: dict[str, int]
+    breaker_opened: int
     slots: int
+    workers: int
+
+
+class SimulatedOutageRow(TypedDict):
+    """An outage that was put in: of so many `tenants`, whose handlers took `duration_ms` in `state` and ended as `outcome`
+    (failed, done), from `begin_ms` after the first arrival on for `length_ms`; null: until the last arrival.
+    """
+
+    tenants: int
+    state: str
+    duration_ms: int
+    begin_ms: int
+    length_ms: int | None
+    outcome: str
 
 
 class RecordedFigures(TypedDict):
@@ -39,7 +76,9 @@ class RecordedFigures(TypedDict):
 
 
 class SimulationTrial(TypedDict):
-    """One subscription under both files. `handler_ms`: the median of all tenants."""
+    """One subscription under both files; `candidate` is null where there is none. `handler_ms`: the median of all tenants on
+    ready lanes. `waiting`: messages that waited in a state when the first one arrived.
+    """
 
     topic: str
     subscription: str
@@ -47,9 +86,11 @@ class SimulationTrial(TypedDict):
     since: int
     until: int
     handler_ms: float
+    waiting: int
+    outages: list[SimulatedOutageRow]
     recorded: RecordedFigures
     today: SimulatedRun
-    candidate: SimulatedRun
+    candidate: SimulatedRun | None
 
 
 class SimulationDocument(TypedDict):

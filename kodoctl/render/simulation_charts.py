@@ -15,44 +15,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Pair = tuple[str, SimulatedTenant, SimulatedTenant]
+TenantRow = tuple[str, tuple[SimulatedTenant, ...]]
 _NAME: Final = 20  # characters shown of a tenant
 _APART: Final = 0.19  # of a row, between its middle and each of its two lines
 
 
-def pairs(trial: SimulationTrial) -> list[Pair]:
-    """(tenant, its figures today, its figures then) of a trial, in today's order; a tenant
-    that has a row of its own in only one of them is left out.
+def tenant_rows(trial: SimulationTrial) -> list[TenantRow]:
+    """(tenant, its figures today and, where there is one, with the candidate) of a trial, in today's order; a tenant that has
+    a row of its own in only one of them is left out.
     """
-    then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
-    return [
-        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({many(one['tenants'], 'other')})", one, then[one["tenant"]])
-        for one in trial["today"]["tenants"]
-        if one["tenant"] in then
-    ]  # fmt: skip
+    candidate = trial["candidate"]
+    found: list[TenantRow] = []
+    then = {} if candidate is None else {one["tenant"]: one for one in candidate["tenants"]}
+    for one in trial["today"]["tenants"]:
+        name = one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({many(one['tenants'], 'other')})"
+        if candidate is None:
+            found.append((name, (one,)))
+        elif one["tenant"] in then:
+            found.append((name, (one, then[one["tenant"]])))
+    return found
 
 
 def waits(trial: SimulationTrial, style: Style, title: str = "") -> Figure | None:
-    """Two lines for each tenant, from how long half of its messages waited until a handler starts to how long 95 of
+    """A line for each tenant and file, from how long half of its messages waited until a handler starts to how long 95 of
     100 did.
     """
-    found = pairs(trial)
-    if not any(one["wait_ms"] for _, *both in found for one in both):
+    found = tenant_rows(trial)
+    if not any(one["wait_ms"] for _, sides in found for one in sides):
         return None
     figure = new_figure(style, height_of(2 * len(found), style, 1.15), title)
     axes = figure.subplots()
     at = [len(found) - 1 - number for number in range(len(found))]
-    sides = (
-        ("today", _APART, "--", "o", style.marks[1], [today for _, today, _ in found]),
-        ("with the candidate", -_APART, "-", "s", style.marks[0], [then for *_, then in found]),
+    kinds = (
+        ("today", _APART, "--", "o", style.marks[1]),
+        ("with the candidate", -_APART, "-", "s", style.marks[0]),
     )
-    for name, shift, dash, shape, colour, figures in sides:
-        places = [place + shift for place in at]
-        _lines(axes, list(zip(places, figures, strict=True)), (name, dash, shape, colour))
+    for side, (name, shift, dash, shape, colour) in enumerate(kinds[: len(found[0][1])]):
+        rows = [(place + shift, sides[side]) for place, (_, sides) in zip(at, found, strict=True)]
+        _lines(axes, rows, (name, dash, shape, colour))
     scale_times(axes)
     low, high = axes.get_xlim()
     axes.set_xlim(low, high * (high / low) ** 0.16)  # room for what stands behind the marks
-    axes.set_yticks(at, [f"{name}\n{many(today['messages'], 'message')}" for name, today, _ in found])
+    axes.set_yticks(at, [f"{name}\n{many(sides[0]['messages'], 'message')}" for name, sides in found])
     axes.set_ylim(-0.6, len(found) - 0.4)
     axes.set_title("hollow: half of them, filled: 95 of 100", loc="right", fontsize=9.5, color=style.quiet)
     bare(axes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -27,6 +29,7 @@ topics:
   payments:
     subscriptions: {ledger: {}}
 """
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "simulation.v1.json").read_text(encoding="utf-8"))
 BEGIN = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
 
@@ -71,6 +74,7 @@ def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch)
 
     found = run("more.patch", "--format", "json", "--png", "pictures")
     assert found.code == 0, found.text
+    jsonschema.validate(json.loads(found.out), SCHEMA)
     (trial,) = json.loads(found.out)["trials"]
     assert [one.name for one in (tmp_path / "pictures").iterdir()] == ["lab-orders-billing.png"]
     assert (trial["messages"], trial["today"]["slots"], trial["candidate"]["slots"]) == (105, 1, 4)
@@ -101,3 +105,95 @@ def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch)
         refused = run(candidate)
         assert refused.code == code, refused.text
         assert all(word in refused.err for word in told.split()), refused.err
+
+
+def states():
+    """200 messages of 20 tenants, ten a second, done in 50 ms each; every twentieth fails, waits 2 s and takes 3 s again. One waits in
+    RETRYING when the first arrives, and another one left it before.
+    """
+    events, records = [], []
+
+    def retried(number, tenant, stored, place, took):
+        moved = f"2:{number}:0:-1"
+        due = stored + timedelta(seconds=2)
+        more = {"id": moved, "mid": place, "hop": 1, "attempts": [("retrying", 1)], "ledger": 2, "entry": number}
+        properties = [("uid", tenant), ("kodo-due", str(round(due.timestamp() * 1000)))]
+        events.append(event("orders-billing-RETRYING", "retrying", stored, tenant, properties=properties, **more))
+        done = due + timedelta(milliseconds=took)
+        told = {"identity": place, "id": moved, "hop": 1}
+        records.append(record("orders-billing-RETRYING", "done", done, tenant, 5_000 + took, **told))
+
+    for number in range(200):
+        tenant, at, place = f"u{number % 20}", BEGIN + timedelta(seconds=number / 10), f"1:{number}:0:-1"
+        more = {"id": place, "mid": place, "hop": 0, "ledger": 1, "entry": number, "properties": [("uid", tenant)]}
+        events.append(event("orders", "ready", at, tenant, **more))
+        end = at + timedelta(milliseconds=50)
+        if number % 20 == 7:
+            over = number == 107  # a limit moved it: no handler failed
+            reason = "over its limit" if over else "ConnectionError"
+            records.append(
+                record("orders", "retrying", end, tenant, 50, identity=place, id=place, reason=reason, hop=0)
+            )
+            retried(number, tenant, end, place, 3_000)
+        else:
+            records.append(record("orders", "done", end, tenant, 50, identity=place, id=place, hop=0))
+    retried(900, "u3", BEGIN - timedelta(seconds=1), "1:900:0:-1", 40)
+    retried(901, "u3", BEGIN - timedelta(seconds=30), "1:901:0:-1", 40)
+    return events, records
+
+
+def test_states_and_an_outage_are_replayed_by_several_workers(spark, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = FILE.replace("concurrency: 1", "concurrency: 8, expected_workers: 2, in_place: [], retrying: {delays: [2s]}")
+    (tmp_path / "trade.yaml").write_text(text, encoding="utf-8")
+    land(Landing(str(tmp_path / "landed"), "trade", None), 0, *states())
+
+    def run(*arguments):
+        return run_main("pipeline", "lab", "trade.yaml", "--landing", "landed", *arguments)
+
+    found = run("--format", "json", "--png", "pictures")
+    assert found.code == 0, found.text
+    document = json.loads(found.out)
+    jsonschema.validate(document, SCHEMA)
+    (trial,) = document["trials"]
+    assert (trial["messages"], trial["waiting"], trial["outages"], trial["candidate"]) == (200, 1, [], None)
+    today = trial["today"]
+    assert (today["workers"], today["slots"], today["all"]["done"]) == (2, 16, 200)
+    assert (today["waiting"], today["moved"]) == ({"messages": 1, "done": 1, "dead": 0}, {"retrying": 9})
+    rows = {row["state"]: row for row in today["states"] if row["class"] == "quick"}
+    assert rows["ready"]["runs"] == 200
+    assert rows["ready"]["wait_ms"]["p99"] <= 5
+    retrying = [row for row in today["states"] if row["state"] == "retrying"]
+    assert sum(row["runs"] for row in retrying) == 10
+    assert sum(row["slot_ms"] for row in retrying) == pytest.approx(9 * 3_000 + 40, abs=1), (
+        "u7 takes 3 s there, u3 40 ms"
+    )
+    assert "payments / ledger: nothing arrived" in document["notes"]
+
+    slow = run(
+        "--outage",
+        "tenants=15,state=retrying,duration=8s,outcome=done",
+        "--workers",
+        "1",
+        "--slots",
+        "16",
+        "--format",
+        "json",
+    )
+    (trial,) = json.loads(slow.out)["trials"]
+    assert trial["outages"] == [
+        {"tenants": 15, "state": "retrying", "duration_ms": 8_000, "begin_ms": 0, "length_ms": None, "outcome": "done"}
+    ]
+    rows = {(row["state"], row["class"]): row for row in trial["today"]["states"]}
+    assert trial["today"]["workers"] == 1
+    assert rows["ready", "quick"]["wait_ms"]["p99"] <= 100, "slots are free for them"
+    assert rows["retrying", "slow"]["wait_ms"]["p50"] > 8_000
+
+    text = run("--outage", "tenant=u3,state=retrying,duration=8s,outcome=done").out.splitlines()
+    assert "  outage: of 1 tenant, handlers take 8 s in retrying and end well" in text
+    assert any(line.split()[:2] == ["retrying,", "quick"] for line in text)
+    assert max(map(len, text)) <= 80
+    refused = run("--outage", "tenants=60,state=retrying,duration=8s")
+    assert refused.code == 64
+    assert "[K808]" in refused.err
+    assert "60 tenants are asked for, messages of 20 arrived" in refused.err

@@ -35,13 +35,18 @@ class LeaseRefresher:
         while not over.is_set():
             nap = self._leases.due - self._worker.clock.now()
             self._bell.wait(max(0.0, min(nap, _LONGEST_NAP)))
-            self._bell.clear()
             self.step()
             over.wait(_PROBE_EVERY if self._leases.down else _BREATH)
         self.leave()
 
+    @property
+    def due(self) -> float:
+        """Time of the next exchange, by the worker's clock: at once where a limiter asks for one."""
+        return self._worker.clock.now() if self._bell.is_set() else self._leases.due
+
     def step(self) -> None:
         """One exchange with the store, if anything is to be asked. While it is down, one probe."""
+        self._bell.clear()
         if self._leases.down and not self._is_back():
             return
         asked = self._worker.clock.now()

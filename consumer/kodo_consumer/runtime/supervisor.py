@@ -170,7 +170,7 @@ class WorkerSupervisor:
 
     def _keep_time(self) -> None:
         watched = time.monotonic()
-        nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
+        nap = longest_nap(self._worker.policy)
         while not self._over.is_set():
             self.last_tick = time.monotonic()
             self._worker.tick()
@@ -241,6 +241,11 @@ class WorkerSupervisor:
                 reader.add_consumers()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarms.write(Alarm("blocked", text))
+
+
+def longest_nap(policy: Policy) -> float:
+    """Seconds between two ticks at most: nobody rings for a handler that hangs."""
+    return min(_LONGEST_NAP, policy.handler_timeout / 4000)
 
 
 def _warn(findings: Iterable[Diagnostic]) -> None:

@@ -25,9 +25,12 @@ _ANY_SIZE: Final = 1 << 62
 
 
 class MemoryBroker:
-    """One broker for any number of workers. `ignore_delays`: delivers delayed messages at once, as a broker without it."""
+    """One broker for any number of workers. `ignore_delays`: delivers delayed messages at once, as a broker without it.
+    `prefetch`: lanes have receiver queues.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, prefetch: bool = False) -> None:
+        self._prefetch = prefetch
         self.ignore_delays = False
         self.hold_receipts = False
         self._clock = clock
@@ -109,6 +112,7 @@ class MemoryBroker:
                 return
             if stored.number in subscription.acknowledged:
                 subscription.again.add(stored.number)
+                subscription.changed = True
                 heappush(subscription.ready, stored.number)
 
     # ---- the port
@@ -124,8 +128,9 @@ class MemoryBroker:
         subscription = topic.subscriptions.setdefault(request.subscription, MemorySubscription())
         if request.type == "exclusive" and subscription.lanes:
             raise ClusterError(error("K712", "subscription is taken", f"{request.subscription} on {request.topic}"))
-        lane = MemoryLane(subscription, request, sink)
+        lane = MemoryLane(subscription, request, sink, prefetch=self._prefetch)
         subscription.lanes.append(lane)
+        subscription.changed = True
         return lane
 
     def publisher(
@@ -158,25 +163,46 @@ class MemoryBroker:
         for publisher, ticket, receipt in receipts:
             if not publisher.closed:
                 publisher.on_receipts([(ticket, receipt)])
-        delivered = [self.deliver(topic) for topic in self._topics]
+        now = self._now
+        delivered = [self._deliver(topic, now) for topic in self._topics.values()]
         return bool(receipts) or any(delivered)
 
     def deliver(self, topic: str) -> bool:
         """Hands over messages of one topic, at most a bundle to each lane. False: there was nothing to hand over, or no room."""
-        found = self._topics[topic]
-        return sum(hand_over(found, sub, self._now) for sub in found.subscriptions.values()) > 0
+        return self._deliver(self._topics[topic], self._now)
+
+    @staticmethod
+    def _deliver(topic: Topic, now: float) -> bool:
+        busy = False
+        for subscription in topic.subscriptions.values():
+            if not subscription.is_idle(topic.messages, now):
+                subscription.changed = False
+                if hand_over(topic, subscription, now):
+                    subscription.changed = busy = True
+        return busy
 
     @property
     def next_due(self) -> int | None:
         """When the first delayed message may be delivered (ms since the epoch), None without any."""
-        return min((due for topic in self._topics if (due := self.next_due_of(topic)) is not None), default=None)
+        now = self._now
+        return min(
+            (due for topic in self._topics.values() if (due := self._next_due(topic, now)) is not None), default=None
+        )
 
     def next_due_of(self, topic: str) -> int | None:
         """When the first delayed message of a topic may be delivered (ms since the epoch), None without any."""
-        found, now = self._topics[topic], self._now
-        for subscription in found.subscriptions.values():
-            subscription.offer(found.messages, now)
-        return min((sub.later[0][0] for sub in found.subscriptions.values() if sub.later), default=None)
+        return self._next_due(self._topics[topic], self._now)
+
+    @staticmethod
+    def _next_due(topic: Topic, now: float) -> int | None:
+        first: int | None = None
+        for subscription in topic.subscriptions.values():
+            if not subscription.is_idle(topic.messages, now):
+                subscription.offer(topic.messages, now)
+                subscription.changed = True
+            if subscription.later and (first is None or subscription.later[0][0] < first):
+                first = subscription.later[0][0]
+        return first
 
     @property
     def _now(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -42,7 +43,7 @@ class MemorySubscription:
     """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was
     looked at. `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their
     `owners` (lanes, with the number of messages they hold), where lanes share by key: a key stays with its lane while
-    that holds any of it.
+    that holds any of it. `changed`: something may be handed over, though nothing came and nothing has become due.
     """
 
     acknowledged: set[int] = field(default_factory=set)
@@ -55,6 +56,12 @@ class MemorySubscription:
     again: set[int] = field(default_factory=set)
     keys: dict[int, str] = field(default_factory=dict)
     owners: dict[str, tuple[MemoryLane, int]] = field(default_factory=dict)
+    changed: bool = True
+
+    def is_idle(self, messages: Sequence[StoredMessage], wall: float) -> bool:
+        """True if there is nothing to hand over: nothing came or is due, and no lane has changed, since there was nothing."""
+        later = self.later
+        return not self.changed and self.offered == len(messages) and not (later and later[0][0] <= wall)
 
     def offer(self, messages: Sequence[StoredMessage], wall: float) -> None:
         """Sorts what came since the last time, and what has become due."""
@@ -69,6 +76,7 @@ class MemorySubscription:
 
     def take_back(self, numbers: Iterable[int]) -> None:
         """To be delivered once more."""
+        self.changed = True
         for number in numbers:
             self.release(number)
             heappush(self.ready, number)
@@ -85,6 +93,7 @@ class MemorySubscription:
         self.held.pop(number, None)
         key = self.keys.pop(number, None)
         if key is not None:
+            self.changed = True
             lane, count = self.owners.pop(key)
             if count > 1:
                 self.owners[key] = lane, count - 1
@@ -126,13 +135,19 @@ class Topic:
 
 
 class MemoryLane:
-    """kodo_consumer.core.broker.LaneReader in memory: messages come when the broker hands them over."""
+    """kodo_consumer.core.broker.LaneReader in memory: messages come when the broker hands them over. With `prefetch` it has a
+    receiver queue, as the client of a real broker: the broker hands over as many messages as that has permits for,
+    and no other lane of the subscription can get them while they wait there.
+    """
 
-    def __init__(self, subscription: MemorySubscription, request: LaneRequest, sink: LaneSink) -> None:
+    def __init__(
+        self, subscription: MemorySubscription, request: LaneRequest, sink: LaneSink, *, prefetch: bool = False
+    ) -> None:
         self.request, self.sink = request, sink
         self._subscription = subscription
         self._stopped = False
         self._full = False  # there was no room: not asked again until told
+        self._received: deque[Delivery] | None = deque() if prefetch else None
 
     @property
     def connected(self) -> bool:
@@ -150,11 +165,31 @@ class MemoryLane:
 
     def room(self) -> int:
         """Number of messages that it may be given."""
+        if self._received is None:
+            return self._sink_room()
+        return 0 if self._stopped else max(0, self.request.queue - len(self._received))
+
+    def _sink_room(self) -> int:
         if self._stopped or self._full:
             return 0
         room = min(self.sink.room(), self.request.batch)
         self._full = not room
         return room
+
+    def deliver(self, bundle: list[Delivery]) -> None:
+        """Messages that the broker hands over."""
+        if self._received is None:
+            self.sink.deliver(bundle)
+        else:
+            self._received += bundle
+            self.read()
+
+    def read(self) -> bool:
+        """Gives the worker a batch of what the receiver queue holds, if there is room for any. False: nothing was given."""
+        if not self._received or not (room := self._sink_room()):
+            return False
+        self.sink.deliver([self._received.popleft() for _ in range(min(room, len(self._received)))])
+        return True
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Acknowledges at once; a token may come again."""
@@ -168,6 +203,7 @@ class MemoryLane:
     def resume(self) -> None:
         """Lets the broker hand messages over again, after `LaneSink.room` was 0."""
         self._full = False
+        self._subscription.changed = True
 
     def add_consumers(self) -> None:
         """Does nothing: topics in memory have no limit."""
@@ -183,6 +219,7 @@ class MemoryLane:
         """Is back at once."""
         if self not in self._subscription.lanes:
             self._subscription.lanes.append(self)
+            self._subscription.changed = True
             self._full = False
 
     def stop(self) -> None:
@@ -195,6 +232,8 @@ class MemoryLane:
 
     def _take_back(self) -> None:
         subscription = self._subscription
+        if self._received is not None:
+            self._received.clear()
         subscription.take_back([number for number, lane in subscription.held.items() if lane is self])
         if self in subscription.lanes:
             subscription.lanes.remove(self)
@@ -206,11 +245,12 @@ def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bo
     """
     if not subscription.lanes:
         return False
+    read = sum(lane.read() for lane in subscription.lanes) > 0
     kind = subscription.lanes[0].request.type
     in_order, by_key = kind in ("failover", "exclusive"), kind == "key_shared"
     subscription.offer(topic.messages, float("inf") if in_order else wall)
     if not subscription.ready:
-        return False
+        return read
     room = [lane.room() for lane in subscription.lanes]
     bundles: list[list[Delivery]] = [[] for _ in room]
     passed_over: list[int] = []
@@ -240,8 +280,8 @@ def hand_over(topic: Topic, subscription: MemorySubscription, wall: float) -> bo
         heappush(subscription.ready, number)
     for lane, bundle in zip(list(subscription.lanes), bundles, strict=True):
         if bundle:
-            lane.sink.deliver(bundle)
-    return any(bundles)
+            lane.deliver(bundle)
+    return read or any(bundles)
 
 
 def _receiver(subscription: MemorySubscription, stored: StoredMessage, room: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
@@ -18,9 +18,11 @@ from kodoctl.topology.slot_ranges import total_slots
 
 if TYPE_CHECKING:
     from kodoctl.documents.simulation_document import RecordedFigures, SimulatedRun, SimulationDocument
+    from kodoctl.pipeline.simulate.outage_request import OutageRequest
 
 FORMAT_VERSION: Final = 1
 WINDOW: Final = 10_000  # ms in which ends are counted
+WAITING_STATES: Final = ("retrying", "pending", "blocking", "backup")
 QUICK: Final = 0.1  # of a tenant's messages: these are taken to have waited for nobody
 
 Row = Mapping[str, Any]
@@ -28,37 +30,69 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One subscription's recorded arrivals: rows of kodoctl.pipeline.simulate.arrivals. `slots`: handlers at once in
-    all workers, where the files are not to say that; `span`: ms of the first arrival and of the last.
+    """One subscription's recorded arrivals: rows of kodoctl.pipeline.simulate.arrivals. `waiting`: messages that waited
+    before. `slots`: handlers at once in all workers, and `workers`: how many of these, where the files are not to say
+    that. `handler_ms`: by tenant and state; a state that is not named takes as long as ready.
     """
 
     topic: str
     subscription: str
     slots: int | None
+    workers: int | None
     arrivals: Sequence[Row]
-    handler_ms: Mapping[str, float]
+    handler_ms: Mapping[str, Mapping[str, float]]
+    waiting: Sequence[Row] = ()
+    outages: Sequence[OutageRequest] = ()
 
     @property
     def span(self) -> tuple[int, int]:
         """Ms since the epoch of the first arrival and of the last."""
         return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
 
+    @property
+    def struck(self) -> list[list[str]]:
+        """The tenants of each outage, those with most messages first. Raises UsageError where there are not as many."""
+        counts = Counter(one["tenant"] for one in self.arrivals)
+        ordered = sorted(counts, key=lambda name: (-counts[name], name))
+        return [one.tenants_of(ordered, f"{self.topic} / {self.subscription}") for one in self.outages]
+
+    def check(self) -> None:
+        """Raises UsageError where an outage is of tenants that are not there."""
+        _ = self.struck
+
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
-        """Input of kodo_consumer.simulator: a request, then one arrival a line."""
-        names = {"topic": self.topic, "subscription": self.subscription, "slots": self.slots}
-        yield json.dumps({"text": text, "path": path, "environment": environment, **names})
-        since = self.span[0]
+        """Input of kodo_consumer.simulator: a request, then one arrival a line, in the order of their time."""
+        since, until = self.span
+        request = {
+            "text": text,
+            "path": path,
+            "environment": environment,
+            "topic": self.topic,
+            "subscription": self.subscription,
+            "slots": self.slots,
+            "workers": self.workers,
+            "seconds": {tenant: _seconds(times) for tenant, times in self.handler_ms.items()},
+            "outages": [
+                one.asked(tenants, (until - since) / 1000)
+                for one, tenants in zip(self.outages, self.struck, strict=True)
+            ],
+        }
+        yield json.dumps(request)
+        for one in self.waiting:
+            due = None if one["due_ms"] is None else (one["due_ms"] - since) / 1000
+            attempts = [one["hop"], *(one["attempts"].get(state, 0) for state in WAITING_STATES)]
+            yield json.dumps([*_row(one, since), one["state"], due, attempts])
         for one in self.arrivals:
-            seconds = self.handler_ms[one["tenant"]] / 1000
-            row = [
-                (one["at_ms"] - since) / 1000,
-                one["level"],
-                one["key"] or "",
-                one["properties"],
-                one["size"],
-                seconds,
-            ]
-            yield json.dumps([*row, one["fails"]])
+            yield json.dumps(_row(one, since))
+
+
+def _row(one: Row, since: int) -> list[Any]:
+    at = (one["at_ms"] - since) / 1000
+    return [at, one["level"], one["key"] or "", one["properties"], one["size"], one["tenant"], one["outcomes"]]
+
+
+def _seconds(times: Mapping[str, float]) -> dict[str, float]:
+    return {state: times.get(state, times["ready"]) / 1000 for state in ("ready", *WAITING_STATES)}
 
 
 def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[str]:
@@ -70,15 +104,19 @@ def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[
     return sorted(name for name in names if name and name != KEY)
 
 
-def slots_of(spec: Subscription, asked: int | None, name: str) -> int:
-    """Handlers at once, of all workers. Raises UsageError where only the workers know."""
+def slots_of(spec: Subscription, asked: int | None, workers: int | None, name: str) -> int:
+    """Handlers at once, of all workers. Raises UsageError where only the workers know, or there is none for each."""
+    number = workers or spec.expected_workers
     if asked is not None:
+        if asked < number:
+            detail = f"{name}: {asked} slots are less than one for each of {number} workers: say fewer with --workers"
+            raise UsageError(error("K806", "the simulation cannot replay this", detail))
         return asked
     slots = total_slots(spec)
     if slots is None:
         detail = f"{name} finds its concurrency out (`adaptive`): say with --slots how many handlers run at once, in all workers"
         raise UsageError(error("K806", "the simulation cannot replay this", detail))
-    return slots * spec.expected_workers
+    return slots * number
 
 
 def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
@@ -101,6 +139,20 @@ def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
     return {name: round(min(max(quick.get(name, usual), 1.0), most), 3) for name in tenants}
 
 
+def times_by_state(
+    ready: Mapping[str, float], waiting: Iterable[Row], names: Iterable[str]
+) -> dict[str, dict[str, float]]:
+    """Run times in ms by tenant and state. `waiting`: rows of kodoctl.pipeline.simulate.arrivals.run_times; `names`: all
+    tenants. One of whom only waiting messages are known takes on ready lanes as long as the middle one.
+    """
+    usual = _share(sorted(ready.values()), 0.5)
+    found = {name: {"ready": ready.get(name, usual)} for name in names}
+    for row in waiting:
+        if row["tenant"] in found:
+            found[row["tenant"]][row["state"]] = float(row["quick_ms"])
+    return found
+
+
 def _share(ordered: Sequence[float], share: float) -> float:
     return ordered[ceil(share * len(ordered)) - 1]
 
@@ -115,8 +167,10 @@ def recorded(arrivals: Sequence[Row]) -> RecordedFigures:
     }
 
 
-def document(trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun]], notes: Sequence[str]) -> SimulationDocument:
-    """For machines. `trials`: with what the replay of today's file, and of the candidate, gave. Times are ms."""
+def document(
+    trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun | None]], notes: Sequence[str]
+) -> SimulationDocument:
+    """For machines. `trials`: with what the replay of today's file, and of the candidate if there is one, gave. Times are ms."""
     return {
         "format_version": FORMAT_VERSION,
         "trials": [
@@ -126,7 +180,9 @@ def document(trials: Sequence[tuple[Trial, SimulatedRun, SimulatedRun]], notes: 
                 "messages": len(trial.arrivals),
                 "since": trial.span[0],
                 "until": trial.span[1],
-                "handler_ms": _share(sorted(trial.handler_ms.values()), 0.5),
+                "handler_ms": _share(sorted(times["ready"] for times in trial.handler_ms.values()), 0.5),
+                "waiting": len(trial.waiting),
+                "outages": [one.row(len(tenants)) for one, tenants in zip(trial.outages, trial.struck, strict=True)],
                 "recorded": recorded(trial.arrivals),
                 "today": today,
                 "candidate": candidate,

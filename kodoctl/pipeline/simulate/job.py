@@ -20,17 +20,19 @@ from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError,
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
-from kodoctl.pipeline.simulate.arrivals import arrivals
-from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of
+from kodoctl.pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
+from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from kodoctl.documents.simulation_document import SimulatedRun
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.simulate.outage_request import OutageRequest
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import GroundTopic
 
 _COMMAND: Final = (
     sys.executable,
@@ -57,11 +59,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """`newest`: arrivals of each subscription; `handler_ms`, `slots`: instead of what records and the file say."""
+    """`newest`: arrivals of each subscription; `handler_ms`, `slots`, `workers`: instead of what records and the file say.
+    `outages`: put into what is replayed.
+    """
 
     newest: int
     handler_ms: float | None = None
     slots: int | None = None
+    workers: int | None = None
+    outages: tuple[OutageRequest, ...] = ()
 
 
 def candidate(today: Side, data: bytes, name: str) -> Side:
@@ -102,43 +108,84 @@ def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
     return pairs, notes
 
 
+def every_subscription(today: Side) -> list[tuple[str, str]]:
+    """(topic, subscription) of all subscriptions of the file."""
+    topics = today.expansion.topology.spec.topics
+    return [(topic, name) for topic, ground in topics.items() for name in ground.subscriptions]
+
+
 def build_simulations(
-    spark: SparkSession, landing: Landing, today: Side, then: Side, asked: SimulationRequest
+    spark: SparkSession, landing: Landing, today: Side, then: Side | None, asked: SimulationRequest
 ) -> tuple[list[Trial], list[str]]:
-    """Subscriptions to replay, and the reasons for those that are left out. Raises UsageError if none can be
-    replayed.
+    """Subscriptions to replay, and the reasons for those that are left out: those that a candidate changes, without one all.
+    Raises UsageError if none can be replayed.
     """
-    pairs, notes = changed(today, then)
+    pairs, notes = changed(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
     events = landing.read(spark, EVENTS)
     with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
         for topic, name in pairs:
-            grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then)]
-            slots, _ = (slots_of(one.subscriptions[name], asked.slots, f"{topic} / {name}") for one in grounds)
-            names = asked_properties(grounds, name)
-            rows = arrivals(events, transitions, topic=topic, subscription=name, properties=names, newest=asked.newest)
-            made = [row.asDict() for row in rows.collect()]
-            times = handler_times(made, slots)
-            if asked.handler_ms is not None:
-                times = dict.fromkeys((one["tenant"] for one in made), asked.handler_ms)
-            if made and times:
-                found.append(Trial(topic, name, asked.slots, made, times))
+            grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then) if side is not None]
+            trial = _trial(events, transitions, (topic, name), grounds, asked)
+            if isinstance(trial, Trial):
+                trial.check()
+                found.append(trial)
             else:
-                why = "no record says how long a handler takes: give --handler-time" if made else "nothing arrived"
-                notes.append(f"{topic} / {name}: {why}")
+                notes.append(f"{topic} / {name}: {trial}")
     if not found:
         raise UsageError(error("K806", "the simulation cannot replay this", "\n".join(notes)))
     return found, notes
 
 
+def _trial(
+    events: DataFrame,
+    transitions: DataFrame,
+    lane: tuple[str, str],
+    grounds: Sequence[GroundTopic],
+    asked: SimulationRequest,
+) -> Trial | str:
+    """The trial of a (topic, subscription), or the reason why there is none. `grounds`: the topic in each file."""
+    topic, name = lane
+    specs = [ground.subscriptions[name] for ground in grounds]
+    slots, *_ = [slots_of(spec, asked.slots, asked.workers, f"{topic} / {name}") for spec in specs]  # today's
+    properties = asked_properties(grounds, name)
+    rows = arrivals(
+        events, transitions, topic=topic, subscription=name, properties=properties, newest=asked.newest
+    ).collect()
+    made = [row.asDict() for row in rows]
+    if not made:
+        return "nothing arrived"
+    times = handler_times(made, slots)
+    if not times and asked.handler_ms is None:
+        return "no record says how long a handler takes: give --handler-time"
+    rows = waiting_messages(
+        events,
+        transitions,
+        topic=topic,
+        subscription=name,
+        properties=properties,
+        newest=asked.newest,
+        since=made[0]["at_ms"],
+    ).collect()
+    waiting = [row.asDict() for row in rows]
+    names = sorted({one["tenant"] for one in (*made, *waiting)})
+    if asked.handler_ms is not None:
+        by_state = times_by_state(dict.fromkeys(names, asked.handler_ms), (), names)
+    else:
+        runs = run_times(events, transitions, topic=topic, subscription=name).collect()
+        by_state = times_by_state(times, [row.asDict() for row in runs], names)
+    return Trial(topic, name, asked.slots, asked.workers, made, by_state, waiting, asked.outages)
+
+
 def run_simulations(
-    found: Sequence[Trial], today: Side, then: Side
-) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun]]:
-    """Each under both files, two at a time. Raises KodoctlError."""
+    found: Sequence[Trial], today: Side, then: Side | None
+) -> Iterator[tuple[Trial, SimulatedRun, SimulatedRun | None]]:
+    """Each under both files, two at a time; under the first alone where there is no other. Raises KodoctlError."""
     with ThreadPoolExecutor(2) as pool:
         for trial in found:
-            ends = [pool.submit(_replay, trial, side) for side in (today, then)]
-            yield trial, ends[0].result(), ends[1].result()
+            first = pool.submit(_replay, trial, today)
+            second = None if then is None else pool.submit(_replay, trial, then)
+            yield trial, first.result(), None if second is None else second.result()
 
 
 def _replay(trial: Trial, side: Side) -> SimulatedRun:

@@ -6,58 +6,19 @@ import io
 import json
 
 import pytest
-from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.policy_builder import policy_of
-from kodo_consumer.simulator import SimulatedArrival, Simulation, answer, figures, main, one_worker
+from kodo_consumer.simulated_worker import worker_policies
+from kodo_consumer.simulation import SimulatedArrival, Simulation
+from kodo_consumer.simulator import STATES, figures, main
 
 from kodoctl.topology.load import load_set, source_of
+from tests.unit.consumer.replays import FILE, asked, flood, of, sent
 
-FILE = """\
-version: 1
-name: trade
-tenant: kodo
-namespace: trade
-topics:
-  orders:
-    fair_by: uid
-    message_properties: {uid: required}
-    levels: double
-    backup: true
-    subscriptions:
-      billing:
-        audit: true
-        concurrency: 1
-"""
 PLAIN = FILE.replace("    fair_by: uid\n", "")
 
 
 def limited(*limits, text=FILE):
     return text + "        limits:\n" + "".join(f"          - {{{one}}}\n" for one in limits)
-
-
-def sent(at, tenant="u1", *, seconds=0.1, fails=0, level="L1", size=100, key=""):
-    return [at, level, key, {"uid": tenant}, size, seconds, fails]
-
-
-def flood(many, tenant="noisy", at=0.0, **more):
-    return [sent(at, tenant, **more) for _ in range(many)]
-
-
-def asked(text, arrivals, **other):
-    request = {
-        "text": text,
-        "path": "t.yaml",
-        "environment": None,
-        "topic": "orders",
-        "subscription": "billing",
-        "slots": None,
-    }
-    lines = [json.dumps(one) for one in (request | other, *sorted(arrivals, key=lambda one: one[0]))]
-    return answer(iter(lines))
-
-
-def of(found, tenant):
-    return next(one for one in found["tenants"] if one["tenant"] == tenant)
 
 
 def test_who_is_alone_waits_for_nobody():
@@ -80,7 +41,10 @@ def test_with_turns_a_flood_delays_others_by_a_turn_and_without_by_all_of_it():
 def test_more_handlers_and_all_workers_at_once():
     many = asked(FILE.replace("concurrency: 1", "concurrency: 5\n        expected_workers: 2"), flood(100))
     assert many["slots"] == 10
-    assert many["all"]["wait_ms"]["p99"] == pytest.approx(950, abs=60)
+    assert many["workers"] == 2
+    assert many["all"]["wait_ms"]["p99"] == pytest.approx(1_250, abs=60), "each of the two keeps a slot for others"
+    one = asked(FILE, flood(100), slots=10)
+    assert one["all"]["wait_ms"]["p99"] == pytest.approx(1_400, abs=60), "a newcomer begins with half of the slots"
     assert asked(FILE, flood(100), slots=100)["all"]["wait_ms"]["p99"] == 100  # a quarter is kept for others
 
 
@@ -101,7 +65,7 @@ def test_a_route_takes_a_tenant_to_its_level():
 
 
 def test_what_failed_fails_again_and_what_died_dies():
-    found = asked(FILE, [sent(0, fails=1), sent(1), sent(2, "bad", fails=10_000)])
+    found = asked(FILE, [sent(0, outcomes="f"), sent(1), sent(2, "bad", outcomes="fffffffk")])
     assert (of(found, "u1")["done"], of(found, "u1")["wait_ms"]["p99"]) == (2, 0)
     assert of(found, "u1")["latency_ms"]["p99"] > 5_000
     assert (of(found, "bad")["dead"], of(found, "bad")["latency_ms"]) == (1, None)
@@ -109,7 +73,7 @@ def test_what_failed_fails_again_and_what_died_dies():
 
 
 def test_waits_in_memory_do_not_count_as_leaving():
-    found = asked(FILE + "        in_place: [1s, 1s]\n", [sent(0, fails=1)])
+    found = asked(FILE + "        in_place: [1s, 1s]\n", [sent(0, outcomes="f")])
     assert found["moved"]["retrying"] == 1
     assert found["all"]["latency_ms"]["p50"] > 2_000
 
@@ -119,7 +83,7 @@ def test_what_cannot_end_within_a_day_is_told():
     assert (found["all"]["messages"], found["all"]["done"]) == (3, 1)
     assert found["all"]["wait_ms"]["p50"] == 0
     no_letters = FILE + "        dead_letter: false\n"
-    assert asked(no_letters, [sent(0, fails=10**9)])["all"]["done"] == 0
+    assert asked(no_letters, [sent(0, outcomes="k")])["all"]["done"] == 0
 
 
 def test_a_handler_is_never_taken_to_hang():
@@ -142,39 +106,34 @@ def policy(text):
     return policy_of(load_set([source_of(text.encode(), "t.yaml")], None).topologies[0], "orders", "billing")
 
 
-def test_limits_of_each_worker_are_those_of_all():
-    text = limited(
-        "kind: rate, by: uid, limit: 5/s, scope: worker, overrides: {vip: 7/s}",
-        "kind: concurrency, limit: 2, by: uid, scope: worker, overrides: {vip: 3}",
-        "kind: quota, limit: 100/h, by: uid, scope: worker, overrides: {vip: 200/h}",
-        "kind: rate, limit: 30/s, burst: 30",
-        text=FILE.replace("concurrency: 1", "concurrency: 8\n        expected_workers: 3"),
-    )
-    made = one_worker(policy(text))
-    assert made.limits == (
-        Rate("uid", Pace(15, 1000, 15), shared=False, overrides={"vip": Pace(21, 1000, 21)}),
-        Concurrency("uid", 6, shared=False, overrides={"vip": 9}),
-        Quota("uid", 300, 3_600_000, shared=False, overrides={"vip": (600, 3_600_000)}),
-        Rate(None, Pace(30, 1000, 30), shared=True),
-    )
-    assert (made.concurrency, made.expected_workers, made.lookahead_messages) == (24, 1, 150_000)
+def test_each_worker_has_the_policy_of_the_file_and_its_part_of_the_slots_asked_for():
+    text = FILE.replace("concurrency: 1", "concurrency: 8\n        expected_workers: 3")
+    assert [one.concurrency for one in worker_policies(policy(text), 3, None)] == [8, 8, 8]
+    assert [one.concurrency for one in worker_policies(policy(text), 3, 10)] == [4, 3, 3]
+    (first, *_) = made = worker_policies(policy(text), 2, None)
+    assert (len(made), first.expected_workers, first.lookahead_messages) == (2, 2, 50_000)
 
 
-def test_bulkheads_of_each_worker_are_those_of_all():
+def test_bulkheads_are_in_proportion_to_the_slots_of_a_worker():
     slots = "{total: %s, states: {retrying: {max: 4, min: 1}}}\n        expected_workers: 3"
-    (fixed,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8))).bulkheads
-    assert (fixed.most, fixed.least) == (12, 3)
-    (asked_for,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8)), 16).bulkheads
+    (fixed,) = worker_policies(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8)), 3, None)[
+        0
+    ].bulkheads
+    assert (fixed.most, fixed.least) == (4, 1)
+    (asked_for,) = worker_policies(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % 8)), 1, 16)[
+        0
+    ].bulkheads
     assert (asked_for.most, asked_for.least) == (8, 2), "in proportion to the slots that were asked for"
-    (adaptive,) = one_worker(policy(FILE.replace("concurrency: 1", "concurrency: " + slots % "adaptive")), 16).bulkheads
-    assert (adaptive.most, adaptive.least) == (12, 3)
+    text = FILE.replace("concurrency: 1", "concurrency: " + slots % "adaptive")
+    (adaptive,) = worker_policies(policy(text), 2, 16)[0].bulkheads
+    assert (adaptive.most, adaptive.least) == (4, 1)
 
 
 def test_what_speaks_against_it_is_told_and_a_broken_engine_ends():
     assert [code for code, *_ in asked(FILE, [], subscription="shipping")["findings"]] == ["K703"]
     assert "K001" in [code for code, *_ in asked("a: [", [])["findings"]]
-    replay = Simulation(one_worker(policy(FILE)), [SimulatedArrival(0, "L1", "", {}, 1, 0.1, 0)])
-    replay._worker.fail(ValueError("out of its mind"))
+    replay = Simulation(worker_policies(policy(FILE), 1, None), [SimulatedArrival(0, "L1", "", {}, 1, "u1")], {})
+    replay._workers[0].worker.fail(ValueError("out of its mind"))
     with pytest.raises(ValueError, match="mind"):
         replay.run()
 
@@ -187,7 +146,10 @@ def test_a_stream_of_lines_becomes_a_document():
         "topic": "orders",
         "subscription": "billing",
         "slots": 2,
+        "workers": None,
+        "seconds": {"u1": dict.fromkeys(STATES, 0.1)},
+        "outages": [],
     }
     out = io.StringIO()
-    main(io.StringIO("\n".join(map(json.dumps, (request, sent(0))))), out)
+    main(io.StringIO("\n".join(map(json.dumps, (request, sent(0)[0])))), out)
     assert json.loads(out.getvalue())["all"]["done"] == 1

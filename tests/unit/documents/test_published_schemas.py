@@ -11,10 +11,12 @@ import pytest
 from kodoctl.documents import fleet_document as fleet
 from kodoctl.documents import plan_document as plan
 from kodoctl.documents import recall_document as recall
+from kodoctl.documents import simulation_document as simulation
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))
 FLEET = json.loads((SCHEMAS / "fleet-plan.v1.json").read_text(encoding="utf-8"))
+SIMULATION = json.loads((SCHEMAS / "simulation.v1.json").read_text(encoding="utf-8"))
 RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"))
 DIFFERENCE = FLEET["properties"]["differences"]["items"]
 
@@ -40,6 +42,15 @@ DIFFERENCE = FLEET["properties"]["differences"]["items"]
         (recall.RecallSummary, RECALL["properties"]["summary"]),
         (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
         (recall.PlannedLetterRow, RECALL["properties"]["letters"]["items"]),
+        (simulation.SimulationDocument, SIMULATION),
+        (simulation.SimulationTrial, SIMULATION["$defs"]["trial"]),
+        (simulation.SimulatedRun, SIMULATION["$defs"]["run"]),
+        (simulation.SimulatedRunRow, SIMULATION["$defs"]["state"]),
+        (simulation.SimulatedFigures, SIMULATION["$defs"]["figures"]),
+        (simulation.SimulatedTenant, SIMULATION["$defs"]["tenant"]),
+        (simulation.SimulatedOutageRow, SIMULATION["$defs"]["outage"]),
+        (simulation.RecordedFigures, SIMULATION["$defs"]["recorded"]),
+        (simulation.WaitingFigures, SIMULATION["$defs"]["waiting"]),
         (recall.SettledLetter, RECALL["properties"]["settle"]["items"]),
     ],
 )

@@ -22,6 +22,15 @@ def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
     assert "stroke-dasharray" in drawn
 
 
+def test_without_a_candidate_a_tenant_has_one_line():
+    (trial,) = tried()["trials"]
+    trial["candidate"] = None
+    drawn = svg(waits, trial, LIGHT)
+    assert "today" in drawn
+    assert "with the candidate" not in drawn
+    assert "29.9 s" in drawn or "30 s" in drawn
+
+
 def test_what_never_started_is_told_and_names_are_harmless():
     (trial,) = tried()["trials"]
     for side in ("today", "candidate"):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from kodo_consumer.core.envelope import Outgoing
+from collections.abc import Sequence
+
+from kodo_consumer.core.broker import LaneRequest
+from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodo_consumer.testing.manual_clock import ManualClock
+from kodo_consumer.testing.memory_broker import MemoryBroker
 from kodo_consumer.testing.memory_topics import Topic
 
 
@@ -19,3 +24,55 @@ def test_messages_of_one_batch_are_in_one_partition_the_first_batch_too() -> Non
 def test_messages_without_key_and_batch_go_over_the_partitions_in_turns() -> None:
     topic = Topic("persistent://p/n/t", ledger=1, partitions=3)
     assert [topic.store(_message(), 0).partition for _ in range(4)] == [0, 1, 2, 0]
+
+
+class _Sink:
+    """Takes as many messages as it is said to have room for."""
+
+    def __init__(self, room: int) -> None:
+        self.free, self.received = room, list[int]()
+
+    def room(self) -> int:
+        return self.free
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self.free -= len(deliveries)
+        self.received += [int(str(one.entry)) for one in deliveries]
+
+    def disconnected(self, partition: str | None = None) -> None:
+        raise AssertionError(partition)
+
+    def fail(self, problem: BaseException) -> None:
+        raise problem
+
+
+def _settle(broker: MemoryBroker) -> None:
+    while broker.step():
+        pass
+
+
+def test_a_receiver_queue_keeps_messages_from_other_lanes_until_its_lane_leaves() -> None:
+    broker, busy, free = MemoryBroker(ManualClock(), prefetch=True), _Sink(1), _Sink(100)
+    broker.create("t", ["s"])
+    request = LaneRequest(
+        topic="t", subscription="s", type="shared", consumer_name="c", queue=3, batch=2, batch_bytes=1
+    )
+    lanes = [broker.open(request, sink) for sink in (busy, free)]
+    for _ in range(12):
+        broker.send(_message()._replace(topic="t"))
+    _settle(broker)
+    assert len(busy.received) == 1, "it has room for one, and three wait in its queue"
+    assert len(free.received) == 8
+    assert [broker.step(), broker.next_due] == [False, None]
+
+    busy.free = 1
+    lanes[0].resume()
+    _settle(broker)
+    assert len(busy.received) == 2
+    lanes[1].stop()
+    assert lanes[1].room() == 0
+    lanes[0].leave(0)
+    lanes[0].join()
+    busy.free = 100
+    _settle(broker)
+    assert sorted(set(busy.received + free.received)) == list(range(12)), "what was not acknowledged came again"
