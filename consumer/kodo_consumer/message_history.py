@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodoctl.formatting import time_text
 from kodoctl.protocol import properties as names
 from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Record, decode
+from kodoctl.protocol.overrides import Override, OverrideKind
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Policy
 
 FORMAT_VERSION: Final = 1
 DEAD_LETTERS: Final = "dead letters"
@@ -36,6 +41,7 @@ class FoundMessage(NamedTuple):
     properties: Mapping[str, str]
     publish_time: int
     acknowledged: bool
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,11 @@ class Search:
             if not known.isdisjoint(self.names):
                 self._records[record.run, record.number] = record
                 self._learn(known)
+
+    def tenants(self, tenant_of: Callable[[Mapping[str, str], str], str]) -> list[str]:
+        """Tenants of the message, mostly one, as far as they are known."""
+        stored = {tenant_of(seen.properties, seen.key) for seen in self._found.values()}
+        return sorted(stored | {record.tenant for record in self._records.values()})
 
     def _learn(self, known: set[str]) -> None:
         self.grew = self.grew or not known <= self.names
@@ -202,6 +213,32 @@ def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[
                 yield f"    {hop['ended_error']}"
         elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
             yield "  acknowledged; no audit record says by which rule"
+
+
+def level_lines(levels: Mapping[str, Any]) -> Iterator[str]:
+    """For people: which level its tenant has now, by whom and until when. `levels`: see `tenant_levels`."""
+    if levels["unknown"]:
+        yield f"live orders cannot be read: {levels['unknown']}"
+    for tenant, level in levels["exclusive"].items():
+        yield f"tenant {tenant} has level {level} by exclusive_levels of the file, before its routes"
+    for move in levels["moves"]:
+        why = f": {move['why']}" if move["why"] else ""
+        until = f"until {time_text(move['until'])}, by {move['who']}{why}"
+        stays = "; what waits stays" if move["waiting"] else ""
+        yield f"tenant {move['tenant']} moved to {move['to']} {until}; this counts before routes of the file{stays}"
+
+
+def tenant_levels(
+    policy: Policy, tenants: Iterable[str], orders: Iterable[Override], unknown: str = ""
+) -> dict[str, Any]:
+    """Levels that tenants have now: by exclusive levels of the file, and by moves in force. `unknown`: why the orders
+    cannot be read.
+    """
+    names = list(tenants)
+    own = {tenant: level.value for tenant in names if (level := policy.exclusive.own_level(tenant)) is not None}
+    moves = [asdict(order) for order in orders if order.what is OverrideKind.MOVE and order.tenant in names]
+    kept = ("tenant", "to", "since", "until", "who", "why", "waiting")
+    return {"exclusive": own, "moves": [{name: move[name] for name in kept} for move in moves], "unknown": unknown}
 
 
 def _in_brackets(texts: list[str]) -> str:

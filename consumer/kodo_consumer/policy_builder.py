@@ -9,6 +9,7 @@ from math import gcd, lcm
 from typing import TYPE_CHECKING, Any, Final, Literal, assert_never
 
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.exclusive_levels import ExclusiveLevels
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
 from kodo_consumer.core.outlet import Outlet
@@ -99,6 +100,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         bulkheads=tuple(_bulkheads(ground, spec)),
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
+        exclusive_levels=_exclusive(ground),
         fair_by=ground.fair_by,
         isolate=_isolate(ground, spec),
         tenant_weights=spec.tenant_weights,
@@ -297,11 +299,17 @@ def _dispatch(ground: GroundTopic) -> DispatchTable | None:
     """
     subscriptions = ground.subscriptions.values()
     closed = frozenset(Level) - {*defaults.active_levels(ground)}
-    tables = tuple(RouteTable(tuple(_routes(ground, spec)), closed) for spec in subscriptions)
+    exclusive = ExclusiveLevels(_exclusive(ground))
+    tables = tuple(RouteTable(tuple(_routes(ground, spec)), closed, exclusive) for spec in subscriptions)
     ordered = any(spec.type != "shared" for spec in subscriptions)
-    return (
-        None if ordered or not any(RouteMoment.DISPATCH in table.moments for table in tables) else DispatchTable(tables)
-    )
+    some = bool(exclusive.tenants) or any(RouteMoment.DISPATCH in table.moments for table in tables)
+    return DispatchTable(tables) if some and not ordered else None
+
+
+def _exclusive(ground: GroundTopic) -> dict[Level, frozenset[str]]:
+    """Exclusive levels that take messages: nobody can be sent to another one."""
+    active = defaults.active_levels(ground)
+    return {level: frozenset(tenants) for level, tenants in ground.exclusive_levels.items() if level in active}
 
 
 def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] | None:

@@ -68,6 +68,7 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Fix it where the caret points; `docs/how-to/routes.md` has the language."),
         "K107": Code("routes that lead in a circle", "Take out one of the routes it names, or narrow its condition."),
         "K108": Code("routes that overlap", "Take the value out of one of the two routes: the first one wins."),
+        "K109": Code("exclusive levels that cannot be", "As the detail says; `docs/how-to/move-tenants.md` has the rules."),
     },
     "Keeping messages": {
         "K201": Code("dead letters that would not be kept", "Take out the expiry, or make it at least 7 days."),

@@ -14,12 +14,14 @@ from enum import StrEnum
 from typing import Any, Final, assert_never
 
 from kodoctl.formatting import time_text
+from kodoctl.topology.names import Level
 from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
 MAX_OVERRIDES: Final = 200
 MAX_TEXT: Final = 200  # characters of any text in an order
 MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
+STAY: Final = "stay"  # of a move: what waits already stays on its level
 
 
 class OverrideKind(StrEnum):
@@ -28,6 +30,7 @@ class OverrideKind(StrEnum):
     PAUSE = "pause"
     WEIGHT = "weight"
     LIMIT = "limit"
+    MOVE = "move"
 
 
 class InvalidOverridesError(ValueError):
@@ -41,6 +44,7 @@ class Override:
     pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
     limit: the limit of this kind (`limit`: rate, concurrency, quota), property (`by`, "": one limit for all) and lanes
     (`within`, such as `L2/retrying`; "": of all lanes) is `to` for one `value`, or ("") for all that have no other.
+    move: messages of a `tenant` go to the level `to`; those that wait already do (`waiting` "") or stay (STAY).
     """
 
     what: OverrideKind
@@ -55,6 +59,7 @@ class Override:
     value: str = ""
     to: str = ""
     within: str = ""
+    waiting: str = ""
 
     @property
     def concerns(self) -> tuple[str, ...]:
@@ -71,6 +76,8 @@ class Override:
                 of = f" of {self.by} {self.value}".rstrip() if self.by else ""
                 where = f" in {self.within}" if self.within else ""
                 return f"{self.limit} limit{of}{where} {self.to}"
+            case OverrideKind.MOVE:
+                return f"tenant {self.tenant} moved to {self.to}{', what waits stays' if self.waiting else ''}"
             case _:
                 assert_never(self.what)
 
@@ -153,6 +160,9 @@ def why_invalid(order: Override) -> str:
             return "" if fits else "name a tenant and a weight from 1 to 1000"
         case OverrideKind.LIMIT:
             return _problem_of_limit(order)
+        case OverrideKind.MOVE:
+            fits = order.tenant and not order.lane and order.to in set(Level) and order.waiting in ("", STAY)
+            return "" if fits else f"name a tenant and a level: {', '.join(Level)}"
         case _:
             assert_never(order.what)
 

@@ -15,6 +15,7 @@ UUID_PROPERTY: Final = "kodoctl.uuid"
 INDEX_PREFIX: Final = "kodoctl.index/"  # on the control namespace: topology name -> its namespaces, as first written
 PLACE_PREFIX: Final = "kodoctl.place/"  # on the control namespace: topology name/namespace, one property each
 STEER_PROPERTY: Final = "kodo-steer"  # on subscriptions: live orders for workers, kept by plan
+STEER_HISTORY_PROPERTY: Final = "kodo-steer-history"  # on subscriptions: the last orders that people gave and took back
 
 # --- on messages
 PREFIX: Final = "kodo-"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final
 
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.protocol.override_history import OverrideChange, changes, parse_history, printed_history
 from kodoctl.protocol.overrides import MAX_OVERRIDES, InvalidOverridesError, Override, active_overrides, parse, printed
-from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.protocol.properties import STEER_HISTORY_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, LostReplyError, must, subscription_path
 from kodoctl.topology.names import TopicName
 
@@ -19,16 +21,25 @@ Change = Callable[[tuple[Override, ...]], tuple[Override, ...]]
 
 
 class OverrideStore:
-    """The orders of one subscription on its ground topic."""
+    """The orders of one subscription on its ground topic. `who`: the person who changes them, for the history; "": no
+    person does, and nothing is added to it.
+    """
 
-    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random) -> None:
-        self._admin, self._rng = admin, rng
+    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random, who: str = "") -> None:
+        self._admin, self._rng, self._who = admin, rng, who
         self._path = f"{subscription_path(TopicName.parse(topic), subscription)}/properties"
         self._of = f"{subscription} on {topic}"
 
     def read(self, now: int) -> tuple[Override, ...]:
         """Orders in force. Raises ClusterError where there is no such subscription, or the orders cannot be read."""
         return self._orders(self._properties(), now)
+
+    def history(self) -> tuple[OverrideChange, ...]:
+        """The last changes by people, oldest first. Raises ClusterError as `read`."""
+        try:
+            return _history(self._properties())
+        except InvalidOverridesError as problem:
+            raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: history: {problem}")) from None
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Override, ...]:
         """Applies `change`, which must make no difference a second time, until it is found applied; returns the
@@ -46,7 +57,7 @@ class OverrideStore:
                 raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_OVERRIDES} already"))
             if properties != self._properties():
                 continue
-            written = self._write(properties, wanted)
+            written = self._write(self._with_history(properties, wanted, now), wanted)
             time.sleep(_SETTLE * self._rng.uniform(1.0, 1.5))
             if not written:
                 continue
@@ -54,6 +65,19 @@ class OverrideStore:
             if set(change(found)) == set(found):
                 return found
         raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
+
+    def _with_history(self, properties: Mapping[str, str], wanted: tuple[Override, ...], now: int) -> Mapping[str, str]:
+        """The properties with what this change adds to the history. One that cannot be read begins anew."""
+        if not self._who:
+            return properties
+        known: tuple[OverrideChange, ...] = ()
+        before: tuple[Override, ...] = ()
+        with suppress(InvalidOverridesError):
+            known = _history(properties)
+        with suppress(InvalidOverridesError):
+            before = active_overrides(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
+        more = changes(before, wanted, self._who, now)
+        return {**properties, STEER_HISTORY_PROPERTY: printed_history(known, more)} if more else properties
 
     def _write(self, properties: Mapping[str, str], orders: tuple[Override, ...]) -> bool:
         """Writes all properties. False: another client wrote at the same moment (the broker answers 500 then), or the
@@ -81,3 +105,8 @@ class OverrideStore:
             return active_overrides(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
         except InvalidOverridesError as problem:
             raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: {problem}")) from None
+
+
+def _history(properties: Mapping[str, str]) -> tuple[OverrideChange, ...]:
+    text = properties.get(STEER_HISTORY_PROPERTY)
+    return () if text is None else parse_history(text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from kodoctl.expressions.filter_errors import ConditionError
+from kodoctl.formatting import many
 from kodoctl.topology import defaults
 from kodoctl.topology.model.subscription import Limit, QuotaLimit, RateLimit
 from kodoctl.topology.names import WAITING_STATES, Level, RouteMoment, State, TopicName, produced_topic
@@ -24,6 +25,9 @@ from kodoctl.topology.slot_ranges import limited_lanes
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
     from kodoctl.topology.model.topology import GroundTopic, Subscription
+
+
+_NAMED = 3  # tenants of an exclusive level that an arrow names
 
 
 class MoveReason(StrEnum):
@@ -131,6 +135,7 @@ class _Family:
         if not keeps_order:
             for level in self.levels:
                 yield from self.limits(level)
+            yield from self.exclusive_levels()
             yield from self.routes()
         for level in self.levels:
             yield from self.exhausted(level)
@@ -198,6 +203,15 @@ class _Family:
                 for point in points(self.ground, self.subscription):
                     if point.moment is not RouteMoment.DISPATCH and may_take(route, point):
                         yield from self.move(self.lanes[point.level, point.state], target, MoveReason.ROUTE, label)
+
+    def exclusive_levels(self) -> Iterator[Edge]:
+        """From L1, where producers send, to the levels that some tenants have to themselves."""
+        for level, tenants in self.ground.exclusive_levels.items():
+            more = f" and {many(len(tenants) - _NAMED, 'tenant')} more" if len(tenants) > _NAMED else ""
+            label = f"only {', '.join(tenants[:_NAMED])}{more}"
+            yield from self.move(
+                self.lanes[Level.L1, State.READY], self.open(level, State.READY), MoveReason.ROUTE, label
+            )
 
     def recalls(self) -> Iterator[Edge]:
         """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import getpass
 import json
 import socket
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +20,7 @@ from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
-from kodoctl.protocol.overrides import Override, OverrideKind, until_text, why_invalid, with_override
+from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text, why_invalid, with_override
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
@@ -31,6 +33,14 @@ For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", me
 Reason = Annotated[str, typer.Option("--why", help="Reason, shown to others.", metavar="TEXT")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
 
+
+class WaitingChoice(StrEnum):
+    """What becomes of a tenant's messages that wait when it is moved."""
+
+    MOVE = "move"
+    STAY = "stay"
+
+
 _FILLS = (
     "Note: this subscription moves nobody aside (isolate). Once messages of paused tenants fill the look-ahead of a"
     " worker, it reads nothing more, of anybody, until they resume."
@@ -39,7 +49,7 @@ _FILLS = (
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
-    for function in (pause, resume, weight, limit, steer):
+    for function in (pause, resume, weight, limit, move, steer):
         app.command()(function)
 
 
@@ -107,17 +117,56 @@ def limit(
 
 @command
 @connects
+def move(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    tenant: Annotated[str, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")],
+    to: Annotated[str | None, typer.Option("--to", help="Such as L2, or S1 above it.", metavar="LEVEL")] = None,
+    waiting: Annotated[
+        WaitingChoice, typer.Option("--waiting", help="What waits already moves as well, or stays where it is.")
+    ] = WaitingChoice.MOVE,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
+) -> None:  # fmt: skip
+    """Send a tenant's messages to another level for a while, up or down, before any route of the file."""
+    from kodo_consumer.core.move_orders import share_lines
+
+    with _book(topology, topic, subscription, place) as (policy, book):
+        wanted = _wanted(to, policy.ground_lane.level, back=back)
+        stays = STAY if waiting is WaitingChoice.STAY else ""
+        order = _order(OverrideKind.MOVE, lasting, why, tenant=tenant, to=wanted, waiting=stays)
+        if back:
+            _take_back(book, order)
+            return
+        _give(policy, book, order)
+        for line in share_lines(policy, order):
+            tell(line)
+
+
+@command
+@connects
 def steer(
     topology: Topology, topic: Topic, subscription: Subscription,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False, *, place: ConnectionOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Also the last 20 given and taken back.")] = False,
+    *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Show the live orders in force, who gave them and until when."""
     with _book(topology, topic, subscription, place) as (_, book):
         orders = book.read(_now())
+        changes = book.history() if history else ()
     if as_json:
-        say(json.dumps({"format_version": 1, "orders": [asdict(order) for order in orders]}, indent=2))
-    else:
-        _show(orders)
+        document: dict[str, Any] = {"format_version": 1, "orders": [asdict(order) for order in orders]}
+        if history:
+            document["history"] = [asdict(change) for change in changes]
+        say(json.dumps(document, indent=2))
+        return
+    _show(orders)
+    if history:
+        say("History, the oldest first:" if changes else "No order was given or taken back so far.")
+    for change in changes:
+        for line in textwrap.wrap(
+            _plain(f"{change}"), max(20, columns()), initial_indent="  ", subsequent_indent="    "
+        ):
+            say(line)
 
 
 @contextmanager
@@ -132,7 +181,7 @@ def _book(
     surroundings = Environment.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     with closing(HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))) as admin:
-        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
+        yield policy, OverrideStore(admin, policy.ground_lane.topic, subscription, Random(), _who())  # noqa: S311  # spreads tries
 
 
 def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Override:
@@ -141,10 +190,14 @@ def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Overri
     except UnitError as problem:
         raise _cannot(str(problem)) from None
     now = _now()
-    order = Override(what, now, now + span, f"{getpass.getuser()}@{socket.gethostname()}"[:200], why[:200], **details)
+    order = Override(what, now, now + span, _who(), why[:200], **details)
     if problem_text := why_invalid(order) or ("" if span else "it would be over at once"):
         raise _cannot(problem_text)
     return order
+
+
+def _who() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
 
 
 def _wanted(to: object, any_value: str, *, back: bool) -> str:
@@ -183,8 +236,6 @@ def _show(orders: tuple[Override, ...]) -> None:
 
 
 def _folded(order: Override) -> list[str]:
-    import textwrap
-
     by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
     return [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
 

@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from kodo_consumer.cli.options import Subscription, Topic, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodoctl.console import columns, reading, say, tell_wait
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.topology.units import Duration, UnitError
 
@@ -52,7 +53,7 @@ def why(
     place: ConnectionOptions,
 ) -> None:
     """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
-    from kodo_consumer.message_history import Search, lines, to_json
+    from kodo_consumer.message_history import Search, level_lines, lines, to_json
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
@@ -77,13 +78,14 @@ def why(
             _pass(policy, places, search, admin, client, moment, unread)
             if not search.grew:
                 break
-    document = {**to_json(message, search, places), "unread": unread.lines()}
+        levels = _levels(policy, search, admin)
+    document = {**to_json(message, search, places), "levels": levels, "unread": unread.lines()}
     if not document["hops"]:
         raise _not_found(document, since)
     if as_json:
         say(json.dumps(document, indent=2))
     else:
-        for line in lines(document, _clock):
+        for line in (*lines(document, _clock), *level_lines(levels)):
             for part in _folded(line):
                 say(part)
     unread.check()
@@ -133,7 +135,23 @@ def _seen(
         for found in read_all(client, facts, unread, since=moment):
             position = f"{found.ledger}:{found.entry}:{number}:{found.batch}"
             gone = cursor is not None and cursor.has((found.ledger, found.entry))
-            yield FoundMessage(searched.topic, position, found.payload, found.properties, found.publish_time, gone)
+            yield FoundMessage(
+                searched.topic, position, found.payload, found.properties, found.publish_time, gone, found.key
+            )
+
+
+def _levels(policy: Policy, search: Search, admin: Admin) -> dict[str, Any]:
+    """Levels that the message's tenant has now."""
+    from kodo_consumer.message_history import tenant_levels
+    from kodoctl.pulsar.override_store import OverrideStore
+
+    tenants = search.tenants(policy.tenant) if policy.fair_by else []
+    store = OverrideStore(admin, policy.ground_lane.topic, policy.subscription, Random())  # noqa: S311  # it only reads
+    try:
+        orders = store.read(time.time_ns() // 1_000_000) if tenants else ()
+    except ClusterError as problem:
+        return tenant_levels(policy, tenants, (), problem.diagnostics[0].detail)
+    return tenant_levels(policy, tenants, orders)
 
 
 def _moment(since: str | None) -> int | None:

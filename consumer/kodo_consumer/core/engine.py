@@ -21,6 +21,7 @@ from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.lookahead import LookaheadBudget
 from kodo_consumer.core.message_flow import MessageFlow, TimerTarget
 from kodo_consumer.core.publishing import PendingPublish
+from kodo_consumer.core.queued_moves import QueuedMoves
 from kodo_consumer.core.redelivery import HandOver
 from kodo_consumer.core.scheduling.concurrency_control import ConcurrencyControl
 from kodo_consumer.core.scheduling.scheduler import Scheduler
@@ -69,6 +70,7 @@ class Engine:
         self.isolation = TenantIsolation(
             self.context, self.lanes, self.lookahead, self.flow, self.scheduler, self.timers.set, rng
         )
+        self.queued_moves = QueuedMoves(self.lanes, self.flow, self.scheduler)
         self.handover = HandOver(self.context, self.flow, self.scheduler, self.gap_monitor, clock, self.timers.set)
         self.presence = LanePresence(self.context, self.lanes, self.handover)
         self.runs = HandlerRuns(self.context, self.scheduler, self.flow, check)
@@ -127,6 +129,7 @@ class Engine:
         """The broker's word on a send."""
         self.flow.receipt(ticket, receipt, now := self._clock.now())
         self.isolation.publish_pending(now)
+        self.queued_moves.publish_pending(now)
 
     # ---- handlers
 
@@ -237,11 +240,12 @@ class Engine:
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
         """Goes by a policy with the same lanes from now on. `resting`: indices of paused lanes. `paused`: paused tenants."""
-        self.context.policy = policy
+        before, self.context.policy = self.context.policy, policy
         self.runs.apply_policy()
         for lane in self.lanes:
             lane.paused_by_override = lane.lane.index in resting
-        self.scheduler.apply_policy(policy, resting, paused, self._clock.now())
+        self.scheduler.apply_policy(policy, resting, paused, now := self._clock.now())
+        self.queued_moves.begin(policy, before, self._clock.wall(), now)
         self.presence.update()
         self.resume_lanes()
 
@@ -266,7 +270,7 @@ class Engine:
             Stage.RUNNING: len(self.runs.running),
             Stage.PUBLISHING: self.flow.publishes.waiting,
             Stage.LIMITED: self.scheduler.limited,
-            Stage.EVACUATING: len(self.isolation),
+            Stage.EVACUATING: len(self.isolation) + len(self.queued_moves),
             Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
             Stage.UNDELIVERABLE: self.lookahead.parked,
         }

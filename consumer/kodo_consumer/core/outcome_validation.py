@@ -29,6 +29,9 @@ class OutcomeValidator:
         """As asked, or failed."""
         if isinstance(asked, MoveAsked):
             problem = why_not_level(held.envelope(may_wait=True), asked.level, self._policy)
+            exclusive = self._policy.exclusive
+            if not problem and exclusive.level_of(held.tenant, asked.level) is not asked.level:
+                problem = exclusive.rule_for(held.tenant, asked.level)
             return Failed(f"MoveTo: {problem}") if problem else asked
         if isinstance(asked, TransferAsked):
             problem = self._problem(held, asked)

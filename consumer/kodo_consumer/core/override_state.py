@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, kind_of, title_of
+from kodo_consumer.core.move_orders import tenant_moves, why_not_moved
 from kodoctl.protocol.overrides import InvalidOverridesError, Override, OverrideKind, active_overrides, parse
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
@@ -28,6 +29,8 @@ def why_not_followed(order: Override, policy: Policy) -> str:
     if order.lane:
         names = [lane.name for lane in policy.every_lane]
         return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
+    if order.what is OverrideKind.MOVE:
+        return why_not_moved(order, policy)
     if order.what is not OverrideKind.LIMIT:
         return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
     count = sum(_meant(limit, order) for limit in policy.limits)
@@ -38,10 +41,11 @@ def why_not_followed(order: Override, policy: Policy) -> str:
 
 
 def steered(policy: Policy, orders: Sequence[Override]) -> Policy:
-    """The policy with weights and limits as ordered."""
+    """The policy with weights, limits and moves of tenants as ordered."""
     weights = {order.tenant: int(order.to) for order in orders if order.what is OverrideKind.WEIGHT}
     limits = tuple(_ordered(limit, orders) for limit in policy.limits)
-    return replace(policy, tenant_weights={**policy.tenant_weights, **weights}, limits=limits)
+    moves = tenant_moves(policy, orders)
+    return replace(policy, tenant_weights={**policy.tenant_weights, **weights}, limits=limits, moves=moves)
 
 
 def paused_lanes(policy: Policy, orders: Sequence[Override]) -> frozenset[int]:

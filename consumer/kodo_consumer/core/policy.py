@@ -14,12 +14,14 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.exclusive_levels import EVERYBODY, ExclusiveLevels
 from kodo_consumer.core.limit_policy import NOBODY, WAITS_OF, Limit, value_of
 from kodo_consumer.core.route_table import MAX_ROUTES, RouteRule, RouteTable
 
 if TYPE_CHECKING:
     from kodo_consumer.core.lane_set import Bulkhead
     from kodo_consumer.core.outlet import Outlet
+    from kodo_consumer.core.tenant_moves import TenantMove
     from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
@@ -145,6 +147,8 @@ class Policy:
     bulkheads: tuple[Bulkhead, ...] = ()
     limits: tuple[Limit, ...] = ()
     routes: tuple[RouteRule, ...] = ()
+    exclusive_levels: Mapping[Level, frozenset[str]] = field(default_factory=dict)
+    moves: Mapping[str, TenantMove] = field(default_factory=dict)  # by tenant, as ordered by hand
     fair_by: str | None = None
     isolate: IsolationPolicy | None = None
     tenant_weights: Mapping[str, int] = field(default_factory=dict)
@@ -174,7 +178,11 @@ class Policy:
     @cached_property
     def max_hops(self) -> int:
         """Hops after which a message is running in circles."""
-        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + MAX_ROUTES * bool(self.routes)
+        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE + self._route_hops
+
+    @property
+    def _route_hops(self) -> int:
+        return MAX_ROUTES if self.routes or self.exclusive_levels or self.moves else 0
 
     def target(self, level: Level, state: State) -> Target | None:
         """Topic to which a message of `level` goes for `state`; None: nowhere.
@@ -193,14 +201,20 @@ class Policy:
     @cached_property
     def is_plain(self) -> bool:
         """True if nothing can stand between a message without headers and the queue of its tenant."""
-        special = self.routes or self.limits or self.signer or self.compat
+        special = self.routes or self.limits or self.signer or self.compat or self.moves or self.exclusive.tenants
         return not (special or any(lane.ordered for lane in self.lanes))
 
     @cached_property
     def route_table(self) -> RouteTable:
         """The routes; none where a lane keeps an order, because a message on another level would overtake."""
         rules = () if any(lane.ordered for lane in self.lanes) else self.routes
-        return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)))
+        return RouteTable(rules, frozenset(level for level in Level if self.is_draining(level)), self.exclusive)
+
+    @cached_property
+    def exclusive(self) -> ExclusiveLevels:
+        """The exclusive levels; none where a lane keeps an order, as of routes."""
+        ordered = any(lane.ordered for lane in self.every_lane)
+        return EVERYBODY if ordered else ExclusiveLevels(self.exclusive_levels)
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready

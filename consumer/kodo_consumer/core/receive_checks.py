@@ -1,33 +1,16 @@
-"""Receive checks: the checks of a message before its handler, in order: recipient, integrity, due time, route."""
+"""Receive checks: the checks of a message before its handler, in order: recipient, integrity, due time, level."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core import soften_headers
-from kodo_consumer.core.envelope import (
-    FRESH,
-    BrokenHeadersError,
-    Delivery,
-    Headers,
-    State,
-    meant_for,
-    message_identity,
-    read_headers,
-)
-from kodo_consumer.core.outcomes import (
-    CorruptHeaders,
-    OtherSubscription,
-    Outcome,
-    Routed,
-    TakenOverFromSoften,
-    TooEarly,
-)
-from kodo_consumer.core.route_table import MAX_ROUTES
+from kodo_consumer.core.envelope import BrokenHeadersError, Delivery, Headers, State, meant_for, read_headers
+from kodo_consumer.core.level_choice import choose_level
+from kodo_consumer.core.outcomes import CorruptHeaders, OtherSubscription, Outcome, TakenOverFromSoften, TooEarly
 from kodoctl.protocol.properties import FOR
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer, stripped, unmarked
-from kodoctl.topology.route_facts import RouteFacts
 
 if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
@@ -109,41 +92,4 @@ def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome 
     due = held.headers.due
     if due is not None and due > wall:  # asked only then: it is rare
         return TakenOverFromSoften(due) if _is_adopted(held, policy) else TooEarly(due)
-    return _route(held, policy)
-
-
-def _route(held: InFlight, policy: Policy) -> Routed | None:
-    """The level that the routes choose, at the first receipt from a ready lane (its sender may have chosen it before)
-    and whenever a wait in a waiting state or a backup level is over. Of a first delivery nothing is believed but what
-    any sender may choose. After MAX_ROUTES moves, or with the last hop that it has, it stays.
-    """
-    lane, headers, table = held.lane.lane, held.headers, policy.route_table
-    first = lane.state is State.READY and headers.first_receipt and not headers.backup
-    waited = lane.state is not State.READY or (lane.level.is_backup and (headers.backup or headers.due is not None))
-    if not table.rules or not (first or waited):
-        return None
-    believed = FRESH if first else headers
-    delivery = held.delivery
-    facts = RouteFacts(
-        delivery.properties,
-        delivery.key,
-        policy.tenant(delivery.properties, delivery.key),
-        message_identity(delivery, headers),
-        len(delivery.payload or b""),
-        lane.level,
-        lane.state,
-        (believed.retrying, believed.pending, believed.blocking, believed.backup),
-        believed.reason,
-    )
-    choice = table.on_dispatch(facts) if first else table.on_leaving(facts)
-    for name in choice.unknown:
-        held.lane.count("route_unknown", name)
-    if choice.circular:
-        held.lane.count("route_stopped", "circular")
-    if choice.to is None:
-        return None
-    if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:
-        held.lane.count("route_stopped", "used up")
-        return None
-    held.lane.count("routed", choice.route)
-    return Routed(choice.to, choice.route)
+    return choose_level(held, policy, wall)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kodo_consumer.core.exclusive_levels import EVERYBODY
 from kodoctl.topology.names import RouteMoment
 
 if TYPE_CHECKING:
     from kodo_consumer.core.envelope import Level
+    from kodo_consumer.core.exclusive_levels import ExclusiveLevels
     from kodoctl.topology.route_facts import RouteFacts
 
 MAX_ROUTES: Final = 8
@@ -51,11 +53,13 @@ class RouteChoice(NamedTuple):
 @dataclass(frozen=True)
 class RouteTable:
     """The routes of one subscription in their order. `closed`: levels that take no messages; a route there, when it is
-    the first that holds, leaves the message where it is.
+    the first that holds, leaves the message where it is. `exclusive`: before a route counts, a message is on the level
+    where it belongs.
     """
 
     rules: tuple[RouteRule, ...] = ()
     closed: frozenset[Level] = frozenset()
+    exclusive: ExclusiveLevels = EVERYBODY
 
     @cached_property
     def moments(self) -> frozenset[RouteMoment]:
@@ -65,28 +69,40 @@ class RouteTable:
     def on_dispatch(self, facts: RouteFacts) -> RouteChoice:
         """Choice for a message that is sent to a level, or received there for the first time."""
         unknown: list[str] = []
-        route, seen = "", [facts.level]
+        sent_to = facts.level
+        belongs, route = self._place(facts)
+        seen = [belongs]
+        facts = replace(facts, level=belongs) if belongs is not sent_to else facts
         while (rule := self._first(facts, RouteMoment.DISPATCH, unknown)) is not None:
             if rule.to in seen:
-                return RouteChoice(None, rule.name, tuple(unknown), circular=True)
+                return RouteChoice(None if belongs is sent_to else belongs, rule.name, tuple(unknown), circular=True)
             route = route or rule.name
             seen.append(rule.to)
             facts = replace(facts, level=rule.to)
-        return RouteChoice(None if len(seen) == 1 else seen[-1], route, tuple(dict.fromkeys(unknown)))
+        return RouteChoice(None if seen[-1] is sent_to else seen[-1], route, tuple(dict.fromkeys(unknown)))
 
     def on_leaving(self, facts: RouteFacts) -> RouteChoice:
         """Choice for a message whose wait in a waiting state, or in a backup level, is over."""
         unknown: list[str] = []
         moment = RouteMoment.BACKUP if facts.level.is_backup else RouteMoment(facts.state.value)
         rule = self._first(facts, moment, unknown)
-        return RouteChoice(None if rule is None else rule.to, "" if rule is None else rule.name, tuple(unknown))
+        belongs, route = self._place(facts)
+        to, route = (belongs, route) if rule is None else (rule.to, rule.name)
+        return RouteChoice(None if to is facts.level else to, route, tuple(unknown))
+
+    def _place(self, facts: RouteFacts) -> tuple[Level, str]:
+        """Level where the message belongs before any route counts, and why, where it is another one."""
+        if not self.exclusive.tenants:
+            return facts.level, ""
+        belongs = self.exclusive.level_of(facts.tenant, facts.level)
+        return belongs, "" if belongs is facts.level else self.exclusive.rule_for(facts.tenant, facts.level)
 
     def _first(self, facts: RouteFacts, moment: RouteMoment, unknown: list[str]) -> RouteRule | None:
         """The first route that takes the message; None where it is to stay, as there is none, or as it leads there. Names
         of routes that cannot be evaluated are added to `unknown`.
         """
         for rule in self.rules:
-            if moment not in rule.at:
+            if moment not in rule.at or not self.exclusive.routes_to(facts.tenant, rule.to):
                 continue
             holds = rule.holds(facts)
             if holds is None:
@@ -109,4 +125,6 @@ class DispatchTable:
     def choose(self, facts: RouteFacts) -> Level:
         """Level that the message is sent to."""
         chosen = {table.on_dispatch(facts).to for table in self.tables}
-        return (chosen.pop() if len(chosen) == 1 else None) or facts.level
+        if len(chosen) == 1:
+            return chosen.pop() or facts.level
+        return self.tables[0].exclusive.level_of(facts.tenant, facts.level) if self.tables else facts.level

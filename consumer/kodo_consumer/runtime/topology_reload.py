@@ -19,7 +19,8 @@ log = logging.getLogger("kodo.consumer")
 _WATCHER: Final = logging.getLogger("watchfiles.main")
 LIVE: Final = frozenset(
     {
-        "bulkheads", "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
+        "bulkheads", "delays_by_code", "exclusive_levels", "horizon", "in_place", "limits", "routes", "tenant_weights",
+        "waits", "signer",
     }
 )  # fmt: skip
 """Fields that may change from one message to the next. Others are structure: a worker has to be built anew for them."""

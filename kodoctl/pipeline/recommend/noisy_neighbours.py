@@ -72,8 +72,8 @@ class SubscriptionWindows:
 @dataclass(frozen=True, slots=True)
 class LevelMove:
     """`action`: isolate, degrade, upgrade, promote or return; `source` and `target`: levels, L1 where no route moves it.
-    `windows`: beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares
-    of what others had done later than the goal, in these windows and in all others (None: nothing was done); of
+    `windows`: beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`:
+    shares of what others had done later than the goal, in these windows and in all others (None: nothing was done); of
     promote and return, of its own runs that began later than its `goal` in ms.
     """
 

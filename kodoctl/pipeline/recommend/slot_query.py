@@ -100,7 +100,8 @@ def _windows(
 
 def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: SlotQuery) -> DataFrame:
     """(topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late, timed) of each
-    audit record once. Times are ms. `first`: it waited in a ready lane since it was stored; `late`: longer than its goal.
+    audit record once. Times are ms. `first`: it waited in a ready lane since it was stored; `late`: longer than its
+    goal.
     """
     from pyspark.sql import functions as F
 

@@ -112,8 +112,8 @@ class SettingChange:
     """One setting of a subscription that figures speak for. `action`: bulkhead, limit or concurrency; `path` below the
     subscription in the file; `before`: None where the file has none. `who`: the lanes or the tenant that took the
     slots. `busy` of the `total` slots of one worker, on average; `needed`: slots that the others need. `late` and
-    `late_else`: shares of the others' runs that began later than the goal, in these windows and in all others. `by`: the property of
-    a limit.
+    `late_else`: shares of the others' runs that began later than the goal, in these windows and in all others. `by`:
+    the property of a limit.
     """
 
     topic: str

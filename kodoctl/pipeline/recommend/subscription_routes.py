@@ -71,7 +71,7 @@ def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes
 
 
 def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes:
-    levels = active_levels(ground)
+    levels = [one for one in active_levels(ground) if one not in ground.exclusive_levels]
     below = tuple(one.value for one in levels if one.rank > Level.L1.rank)
     above = tuple(one.value for one in reversed(levels) if one.rank < Level.L1.rank)
     added: dict[str, tuple[str, str, Any]] = {}
@@ -82,7 +82,8 @@ def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes
     ladder, higher = below or (Level.B1.value,), above or (Level.L2.value,)
     assert ground.fair_by is not None
     known = (ground.subscriptions[name].routes, ground.fair_by, (*ladder, *higher))
-    fixed = foreign_tenants(*known) | {NOBODY}
+    exclusive = {tenant for tenants in ground.exclusive_levels.values() for tenant in tenants}
+    fixed = foreign_tenants(*known) | exclusive | {NOBODY}
     return SubscriptionRoutes(topic, name, ground.fair_by, ladder, higher, added, tuple(managed_routes(*known)), fixed)
 
 

@@ -22,6 +22,7 @@ from pydantic import (
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
+    NotEmpty,
     PositiveDuration,
     PositiveInt,
     Text,
@@ -210,6 +211,8 @@ class GroundTopic(FileModel):
     """Adds level B1, the last stop before dead letters."""
     draining: tuple[Level, ...] = Field(default=(), examples=[["L2"]])
     """Levels on their way out, for all subscriptions: still read, no longer written."""
+    exclusive_levels: dict[Level, NotEmpty[Text]] = Field(default_factory=dict, examples=[{"L2": ["u7"]}])
+    """Levels that admit only these tenants (values of `fair_by`), who are sent there and to no other but backups."""
     payload: Payload | None = optional_like({"type": "json", "schema": "../schemas/payloads/order.schema.json"})
     """What payloads must look like."""
     message_properties: dict[Text, Literal["required", "optional"]] = Field(

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.message_history import DEAD_LETTERS, FoundMessage, Search, SearchedTopic, lines, to_json
+from kodo_consumer.core.envelope import Level
+from kodo_consumer.message_history import (
+    DEAD_LETTERS,
+    FoundMessage,
+    Search,
+    SearchedTopic,
+    level_lines,
+    lines,
+    tenant_levels,
+    to_json,
+)
 from kodo_consumer.testing import Harness
 
+from kodoctl.protocol.overrides import Override, OverrideKind
+from tests.unit.consumer.making import policy
 from tests.unit.consumer.topologies import write
 
 TOPICS = """
@@ -109,3 +122,23 @@ def test_hostile_properties_and_records_end_no_search() -> None:
     [hop] = search.hops()
     assert (hop.hop, hop.due, hop.attempts) == (0, None, {})
     assert "because: no reason given (recall again)" in "\n".join(lines(to_json("order-1", search, []), str))
+
+
+def test_the_level_of_its_tenant_is_told_with_who_gave_it_until_when_and_what_is_unknown(tmp_path: Path) -> None:
+    search, _ = followed(tmp_path, "true", "order-17")
+    assert search.tenants(lambda properties, key: f"{properties['kodo-id']}{key}") == ["(none)", "order-17"]
+    until = 1_800_003_600_000
+    move = Override(OverrideKind.MOVE, until - 1, until, "ann@desk", "their sale", tenant="u1", to="L2")
+    stays = replace(move, tenant="u2", why="", waiting="stay")
+    paused = Override(OverrideKind.PAUSE, until - 1, until, "ann@desk", tenant="u1")
+    of = policy(fair_by="uid", exclusive_levels={Level.L2: frozenset({"u1"})})
+    document = tenant_levels(of, ["u1", "u2"], [move, stays, paused, replace(move, tenant="u3")])
+    assert document["exclusive"] == {"u1": "L2"}
+    assert [found["tenant"] for found in document["moves"]] == ["u1", "u2"]
+    when = "until 2027-01-15 09:00 UTC, by ann@desk"
+    assert list(level_lines(document)) == [
+        "tenant u1 has level L2 by exclusive_levels of the file, before its routes",
+        f"tenant u1 moved to L2 {when}: their sale; this counts before routes of the file",
+        f"tenant u2 moved to L2 {when}; this counts before routes of the file; what waits stays",
+    ]
+    assert list(level_lines(tenant_levels(of, [], [], "garbage"))) == ["live orders cannot be read: garbage"]

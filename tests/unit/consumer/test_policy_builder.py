@@ -291,3 +291,17 @@ def test_senders_evaluate_the_routes_of_all_subscriptions_unless_one_keeps_an_or
     assert outlet_of(topology, "K", "L1").dispatch is None
     assert outlet_of(topology, "L", "L1").dispatch is None
     assert OutboxTopics(topology).sibling(outlet, "L2").topic.endswith("J-L2")
+
+
+def test_exclusive_levels_are_known_to_workers_and_senders(tmp_path: Path) -> None:
+    topics = """\
+  J: {levels: [L1, S1], fair_by: uid, draining: [S2], exclusive_levels: {S1: [u7], S2: [u8]}, subscriptions: {s: {}, t: {}}}
+  K: {levels: [L1, S1], fair_by: uid, exclusive_levels: {S1: [u7]}, subscriptions: {s: {type: key_shared}}}
+"""
+    topology = load(write(tmp_path, topics), None)
+    assert policy_of(topology, "J", "s").exclusive_levels == {Level.S1: frozenset({"u7"})}
+    dispatch = outlet_of(topology, "J", "L1").dispatch
+    assert dispatch is not None
+    assert dispatch.choose(RouteFacts({}, "", "u7", "m", 0, Level.L1)) is Level.S1
+    assert dispatch.choose(RouteFacts({}, "", "u1", "m", 0, Level.S1)) is Level.L1
+    assert outlet_of(topology, "K", "L1").dispatch is None

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kodoctl.protocol.overrides import (
     MAX_SPAN,
+    STAY,
     InvalidOverridesError,
     Override,
     OverrideKind,
@@ -33,11 +34,28 @@ LIMIT = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", 
 CAP = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
 WITHIN = Override(OverrideKind.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8", within="L2/retrying")
 ALL = (LANE, TENANT, WEIGHT, LIMIT, CAP)
+MOVE = Override(OverrideKind.MOVE, NOW, NOW + HOUR, "bob@desk", tenant="u1", to="L2")
 
 
 def test_orders_come_back_as_they_were() -> None:
     assert parse(printed(ALL)) == ALL
     assert all(not why_invalid(order) for order in ALL)
+
+
+def test_a_move_of_a_tenant_says_what_becomes_of_what_waits() -> None:
+    stays = replace(MOVE, to="S1", waiting=STAY)
+    assert parse(printed((MOVE, stays))) == (MOVE, stays)
+    assert [str(MOVE), str(stays)] == ["tenant u1 moved to L2", "tenant u1 moved to S1, what waits stays"]
+    assert with_override((MOVE, WEIGHT), stays) == (WEIGHT, stays), "a tenant has one level"
+    wrong: tuple[dict[str, str], ...] = (
+        {"to": "L9"},
+        {"to": ""},
+        {"tenant": ""},
+        {"lane": "L1/ready"},
+        {"waiting": "x"},
+    )
+    for change in wrong:
+        assert why_invalid(replace(MOVE, **change)).startswith("name a tenant and a level: S3, S2")  # type: ignore[arg-type]
 
 
 def test_orders_end_by_themselves_and_a_later_one_takes_the_place_of_one_about_the_same() -> None:

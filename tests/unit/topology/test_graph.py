@@ -87,6 +87,16 @@ def test_routes_go_from_the_ground_topic_and_not_in_place() -> None:
     assert {move for move in found if "is x" in move or "exists" in move} == {"J → J-L2: a is x"}
 
 
+def test_exclusive_levels_name_their_tenants() -> None:
+    found = one(
+        "levels: [L1, L2, S1], fair_by: uid, exclusive_levels: {S1: [u1, u2, u3, u4, u5], L2: [u7], L5: [u8]}, "
+    )
+    assert {move for move in found if "only" in move} == {
+        "J → J-S1: only u1, u2, u3 and 2 tenants more",
+        "J → J-L2: only u7",
+    }
+
+
 def test_routes_go_out_of_the_waiting_states_and_backup_levels_that_they_name() -> None:
     routes = (
         "{when: \"NOT (level = 'L2')\", at: [retrying, backup], to: L2}, "

@@ -177,7 +177,7 @@ EXPORTED: Final = (
     counter("routed", "Messages that a route took, by route.", (*LANE, "route"), _counted("routed")),
     counter("routes_unknown", "Times a route could not be evaluated: a value is missing, of another kind or too long.",
              (*LANE, "route"), _counted("route_unknown")),
-    counter("routes_stopped", "Times a route was not followed: it leads in a circle, or the message's moves are used up.",
+    counter("routes_stopped", "Times a route was not followed: it leads in a circle, or moves are used up (off an exclusive level: it waits).",
              (*LANE, "why"), _counted("route_stopped")),
     counter("timed_out", "Handlers that took longer than handler_timeout.", (),
              plain(lambda sight: sight.worker.counts.timed_out)),

@@ -1,0 +1,59 @@
+"""Exclusive levels: a level that the file keeps for named tenants admits nobody else, and is where these belong.
+
+Backup levels are everybody's: they are the last stop of all levels. By what a message claims of its way nothing is
+decided here, only by the tenant and the level that it is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.topology.names import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+
+@dataclass(frozen=True)
+class ExclusiveLevels:
+    """`tenants`: the only ones that a level admits; a level that is not named admits all."""
+
+    tenants: Mapping[Level, AbstractSet[str]] = field(default_factory=dict)
+
+    @cached_property
+    def _level_of(self) -> Mapping[str, Level]:
+        return {tenant: level for level, tenants in self.tenants.items() for tenant in tenants}
+
+    def own_level(self, tenant: str) -> Level | None:
+        """The exclusive level that names the tenant."""
+        return self._level_of.get(tenant)
+
+    def level_of(self, tenant: str, level: Level) -> Level:
+        """Level where a message of the tenant belongs that is on `level`, or is sent there."""
+        if level.is_backup:
+            return level
+        own = self.own_level(tenant)
+        if own is not None:
+            return own
+        return Level.L1 if level in self.tenants else level
+
+    def rule_for(self, tenant: str, level: Level) -> str:
+        """Reason of `level_of`, for people, where it is another level."""
+        own = self.own_level(tenant)
+        return f"exclusive level: {own} is this tenant's" if own else f"exclusive level: {level} is of other tenants"
+
+    def why_not_admitted(self, tenant: str, level: Level) -> str:
+        """Reason why a level does not admit the tenant; "" if it does."""
+        only = self.tenants.get(level)
+        return f"{level} admits only {', '.join(sorted(only))}" if only is not None and tenant not in only else ""
+
+    def routes_to(self, tenant: str, level: Level) -> bool:
+        """True if a route of the file counts for messages of the tenant: exclusive levels are no route's to give or take."""
+        return level.is_backup or (level not in self.tenants and tenant not in self._level_of)
+
+
+EVERYBODY: Final = ExclusiveLevels()
+"""No level is exclusive."""

@@ -1,0 +1,63 @@
+"""Orders that move tenants: the moves that follow from them, and why a subscription cannot follow one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kodo_consumer.core.envelope import MAX_REASON, Level, State
+from kodo_consumer.core.tenant_moves import TenantMove
+from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.policy import Policy
+
+
+def tenant_moves(policy: Policy, orders: Iterable[Override]) -> dict[str, TenantMove]:
+    """Moves by tenant; none to a level that takes no messages."""
+    return {
+        order.tenant: TenantMove(Level(order.to), order.since, order.waiting != STAY, _name(order))
+        for order in orders
+        if order.what is OverrideKind.MOVE and (Level(order.to), State.READY) in policy.targets
+    }
+
+
+def _name(order: Override) -> str:
+    why = f": {order.why}" if order.why else ""
+    return f"moved by hand by {order.who} until {until_text([order])}{why}"[:MAX_REASON]
+
+
+def why_not_moved(order: Override, policy: Policy) -> str:
+    """Reasons why this subscription cannot follow a move, in words; "" if it can."""
+    return "; ".join(_obstacles(order, policy))
+
+
+def _obstacles(order: Override, policy: Policy) -> Iterator[str]:
+    if not policy.fair_by:
+        yield "there are no tenants: the ground topic has no fair_by"
+    if policy.subscription_type != "shared":
+        yield (
+            f"{policy.subscription} is {policy.subscription_type}: on another level a message would overtake others of its"
+            " key; give the tenant a weight, or pause it"
+        )
+    levels = list(dict.fromkeys(lane.level for lane in policy.every_lane))
+    there = ", ".join(level for level in levels if not policy.is_draining(level))
+    level = Level(order.to)
+    if level not in levels:
+        yield f"{policy.ground} has no level {level}; there is {there}: to add one, write it into `levels` of the file"
+    elif policy.is_draining(level):
+        yield f"{level} is draining and takes no messages; there is {there}"
+    elif problem := policy.exclusive.why_not_admitted(order.tenant, level):
+        yield f"{problem}: `exclusive_levels` of the file says so"
+
+
+def share_lines(policy: Policy, order: Override) -> Iterator[str]:
+    """What a move means in slot time, for people: up or down."""
+    level = Level(order.to)
+    shares = {one: sum(lane.share for lane in policy.every_lane if lane.level is one) for one in (level, Level.L1)}
+    if level is not Level.L1:
+        way = "up" if shares[level] > shares[Level.L1] else "down"
+        yield (
+            f"That is {way}: where all lanes have messages, {level} has {shares[level]:.0%} of the slot time for its tenants,"
+            f" and L1 {shares[Level.L1]:.0%}."
+        )

@@ -1,0 +1,69 @@
+"""History of overrides: the last orders that people gave and took back, as JSON in a property beside those in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from kodoctl.formatting import time_text
+from kodoctl.protocol.overrides import FORMAT, InvalidOverridesError, Override, parse, printed, until_text
+
+MAX_CHANGES: Final = 20
+_LATEST: Final = 10**15  # ms since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideChange:
+    """An order given at `at` (ms since the epoch), or (`back`) taken back. `who`: "" where that is not known."""
+
+    at: int
+    who: str
+    order: Override
+    back: bool = False
+
+    def __str__(self) -> str:
+        by = f", by {self.who}" if self.who else ""
+        if self.back:
+            return f"{time_text(self.at)}: taken back{by}: {self.order}"
+        why = f": {self.order.why}" if self.order.why else ""
+        return f"{time_text(self.at)}: {self.order} until {until_text([self.order])}{by}{why}"
+
+
+def changes(before: Iterable[Override], after: Iterable[Override], who: str, now: int) -> tuple[OverrideChange, ...]:
+    """Changes that lead from some orders to others. One that takes the place of another is given, and nothing is taken
+    back. `who` takes back.
+    """
+    old, new = tuple(before), tuple(after)
+    subjects = {order.concerns for order in new}
+    back = [OverrideChange(now, who, order, back=True) for order in old if order.concerns not in subjects]
+    return (*back, *(OverrideChange(now, order.who, order) for order in new if order not in old))
+
+
+def parse_history(text: str) -> tuple[OverrideChange, ...]:
+    """The changes in a property's value, oldest first. Raises InvalidOverridesError."""
+    try:
+        found = json.loads(text)
+        rows, orders = found["changes"], parse(json.dumps({"format": found["format"], "orders": found["orders"]}))
+        return tuple(_change(row, order) for row, order in zip(rows, orders, strict=True))
+    except InvalidOverridesError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        raise InvalidOverridesError(f"{type(problem).__name__}: {problem}"[:200]) from None
+
+
+def _change(row: object, order: Override) -> OverrideChange:
+    match row:
+        case [int(at), str(who), bool(back)] if 0 <= at <= _LATEST and len(who) <= 200:
+            return OverrideChange(at, who, order, back)
+        case _:
+            raise InvalidOverridesError(f"{str(row)[:40]!r} is no change of an order")
+
+
+def printed_history(known: Iterable[OverrideChange], more: Iterable[OverrideChange]) -> str:
+    """As the property's value: the last ones."""
+    kept = [*known, *more][-MAX_CHANGES:]
+    orders = json.loads(printed(change.order for change in kept))["orders"]
+    rows = [[change.at, change.who, change.back] for change in kept]
+    return json.dumps({"format": FORMAT, "changes": rows, "orders": orders}, separators=(",", ":"), sort_keys=True)
