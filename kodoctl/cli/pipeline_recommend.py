@@ -29,6 +29,14 @@ Targets = Annotated[
         metavar="TENANT=TIME",
     ),
 ]
+Exclusive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclusive",
+        help="Make a level that admits this tenant alone, and recommend nothing else. May be repeated.",
+        metavar="TOPIC/TENANT",
+    ),
+]
 Goal = Annotated[
     str,
     typer.Option("--goal", help="Messages of quiet tenants should be done within this time.", metavar="TIME"),
@@ -41,6 +49,7 @@ def recommend(
     asked: LandedFlags,
     goal: Goal = "10s",
     target: Targets = None,
+    exclusive: Exclusive = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell which tenants make others wait or deserve a higher level, and which slots to bound, with a patch. Changes nothing.
@@ -53,6 +62,7 @@ def recommend(
     settings = asked.settings()
     from kodoctl.pipeline.command_hint import duration
     from kodoctl.pipeline.recommend.job import recommend as look
+    from kodoctl.pipeline.recommend.job import recommend_exclusive
     from kodoctl.pipeline.recommend.report import document
     from kodoctl.pipeline.recommend.slot_judgement import Goals, tenant_goals
     from kodoctl.pipeline.recommend.verified_patch import patch_topology
@@ -66,10 +76,13 @@ def recommend(
     check_counted(place)
     with bar.session(lightly(settings, place)) as spark:
         tables = counted(spark, place)
-        advice = look(spark, place, tables, expansion, goals)
+        if exclusive:
+            advice = recommend_exclusive(spark, place, tables.window, expansion, goals, exclusive)
+        else:
+            advice = look(spark, place, tables, expansion, goals)
     wanted = advice.wanted
     moves = [move for _, some in wanted.moves for move in some]
-    figures = document(tables.window, goals.goal, moves, wanted.settings, advice.victims, advice.notes)
+    figures = document(tables.window, goals.goal, moves, wanted.settings, wanted.levels, advice.victims, advice.notes)
     found: RecommendationDocument = {"run": run, **figures}
     if wanted:
         from kodoctl.cli.git import source_of_topology

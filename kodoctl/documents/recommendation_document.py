@@ -63,6 +63,25 @@ property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in 
 """
 
 
+class TenantShare(TypedDict):
+    """What a tenant brought for one subscription in the newest windows; shares 0 to 1, `late` null without runs."""
+
+    subscription: str
+    runs: int
+    share: float
+    slot_share: float
+    late: float | None
+
+
+class RecommendedLevel(TypedDict):
+    """An exclusive level that was asked for, with what its tenant brings."""
+
+    topic: str
+    tenant: str
+    level: str
+    figures: list[TenantShare]
+
+
 class RecommendationDocument(TypedDict):
     """`calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff, or
     empty.
@@ -74,6 +93,7 @@ class RecommendationDocument(TypedDict):
     calm_share: float
     moves: list[RecommendedMove]
     settings: list[RecommendedSetting]
+    levels: list[RecommendedLevel]
     notes: list[str]
     patch: str
     run: NotRequired[str]

@@ -13,6 +13,7 @@ from kodoctl.topology.units import Duration
 if TYPE_CHECKING:
     from kodoctl.documents.recommendation_document import (
         RecommendationDocument,
+        RecommendedLevel,
         RecommendedMove,
         RecommendedSetting,
         WaitingTenant,
@@ -33,7 +34,10 @@ def lines(document: RecommendationDocument) -> Iterator[Line]:
     for setting in document["settings"]:
         yield from _setting(setting, document)
         yield Line()
-    if not document["moves"] and not document["settings"]:
+    for level in document["levels"]:
+        yield from _level(level)
+        yield Line()
+    if not (document["moves"] or document["settings"] or document["levels"]):
         yield Line(
             f"Nothing to change: nobody kept others waiting longer than {Duration(document['goal_ms'])} in three of the newest windows."
         )
@@ -79,6 +83,18 @@ def _setting(setting: RecommendedSetting, document: RecommendationDocument) -> I
         f" {setting['others_late'] or 0:.0%} of their runs began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late_else'])}",
         hang=2,
     )
+
+
+def _level(level: RecommendedLevel) -> Iterator[Line]:
+    tenant = one_line(level["tenant"])
+    yield Line(f"{one_line(level['topic'])}: exclusive level {level['level']} for {tenant}", "bold")
+    for figures in level["figures"]:
+        late = f"; {figures['late']:.0%} of them began later than its goal" if figures["late"] is not None else ""
+        yield Line(
+            f"  {one_line(figures['subscription'])}: {many(figures['runs'], 'run')} in the newest windows,"
+            f" {figures['share']:.1%} of all runs and {figures['slot_share']:.1%} of the slot time{late}",
+            hang=2,
+        )
 
 
 def _table(victims: Sequence[WaitingTenant]) -> Iterator[Line]:

@@ -28,7 +28,7 @@ class SlotTraffic:
     ) -> None:
         """Runs of `slot` ms that begin one after the other in the window, `wait` ms after their messages were stored."""
         for number in range(many):
-            begins = BEGIN + timedelta(minutes=MINUTES * window, seconds=1 + 200 * number / many)
+            begins = BEGIN + timedelta(minutes=MINUTES * window, seconds=60 + 200 * number / many)
             ends = int(begins.timestamp() * 1000) + slot
             n = next(self.numbers)
             record = Record(f"w-{self.topic}", "s", n, ends, f"persistent://kodo/trade/{self.topic}{lane}", f"7:{n}:0:-1", f"m{n}", hop,

@@ -105,6 +105,22 @@ def parts():
     return made
 
 
+def check_exclusive(run, file):
+    """Tenants of the file as it is by then get levels of their own."""
+    own = run("--exclusive", "vips/u1", "--exclusive", "grown/small", "--target", "u1=500ms")
+    assert max(map(len, own.out.partition("--- a/")[0].splitlines())) <= 80
+    assert "vips: exclusive level S1 for u1" in own.out
+    found = json.loads(run("--exclusive", "vips/u1", "--target", "u1=500ms", "--format", "json").out)
+    (level,) = found["levels"]
+    assert (level["level"], level["figures"][0]["late"], found["moves"], found["settings"]) == ("S1", 1, [], [])
+    assert level["figures"][0]["share"] == pytest.approx(10 / 202, abs=1e-3)
+    subprocess.run(["git", "apply"], cwd=file.parents[1], input=own.out.encode(), check=True)
+    after = file.read_text(encoding="utf-8")
+    assert "    exclusive_levels: {S1: [u1]}\n" in after
+    assert "    levels: [L1, L2, S1]\n    exclusive_levels: {S1: [small]}\n" in after
+    assert "in: [small]" not in after
+
+
 def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path, monkeypatch):
     (tmp_path / "topologies").mkdir()
     file = tmp_path / "topologies" / "trade.yaml"
@@ -158,5 +174,7 @@ def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path
     again = json.loads(run("--target", "vip=2s", "--format", "json").out)
     assert (again["moves"], again["settings"], again["patch"]) == ([], [], "")
     assert diff
+
+    check_exclusive(run, file)
     wrong = run_main("pipeline", "recommend", "topologies/trade.yaml", "--landing", "landed", "--target", "2s")
     assert (wrong.code, "[K804]" in wrong.err, "TENANT=TIME" in wrong.err) == (64, True, True)

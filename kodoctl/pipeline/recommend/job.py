@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.events import NOBODY
+from kodoctl.pipeline.recommend.exclusive_tenants import exclusive_levels, released_routes, tenant_figures
 from kodoctl.pipeline.recommend.noisy_neighbours import (
     CALM,
     RECENT,
@@ -73,6 +74,25 @@ def recommend(
     every = [(place, (*some, *by_slots.moves.get((place.topic, place.subscription), ()))) for place, some in moves]
     wanted = Recommendations([(place, some) for place, some in every if some], by_slots.settings)
     return RecommendationResult(wanted, victims, (*notes, *by_slots.notes))
+
+
+def recommend_exclusive(
+    spark: SparkSession, landing: Landing, width: int, expansion: Expansion, goals: Goals, given: Sequence[str]
+) -> RecommendationResult:
+    """An exclusive level for each TOPIC/TENANT, with what the tenant brought. Raises UsageError."""
+    places, _ = movable_subscriptions(expansion)
+    levels = exclusive_levels(expansion, given, places)
+    query = slot_query(expansion, width, goals, ())
+    pairs = [key for key in query.pairs if key[0] in {one.topic for one in levels}]
+    named = [(*key, one.tenant) for one in levels for key in pairs if key[0] == one.topic]
+    found = read_slot_windows(spark, landing, expansion, replace(query, pairs=pairs, promoted=named)) if pairs else {}
+    known = [replace(one, figures=tenant_figures(one, found, width)) for one in levels]
+    notes = [
+        f"{one.topic}: no record says how long handlers of {one.tenant} ran"
+        for one in known
+        if not any(figures.runs for figures in one.figures)
+    ]
+    return RecommendationResult(Recommendations(released_routes(levels, places), (), known), {}, tuple(notes))
 
 
 def _cases(

@@ -10,10 +10,12 @@ from kodoctl.pipeline.recommend.noisy_neighbours import CALM, LevelMove
 if TYPE_CHECKING:
     from kodoctl.documents.recommendation_document import (
         RecommendationDocument,
+        RecommendedLevel,
         RecommendedMove,
         RecommendedSetting,
         WaitingTenant,
     )
+    from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel
     from kodoctl.pipeline.recommend.slot_use import SettingChange
 
 FORMAT_VERSION: Final = 1
@@ -37,6 +39,7 @@ def document(
     goal: int,
     moves: Sequence[LevelMove],
     settings: Sequence[SettingChange],
+    levels: Sequence[ExclusiveLevel],
     victims: Mapping[LevelMove, Sequence[Victim]],
     notes: Sequence[str],
 ) -> RecommendationDocument:
@@ -46,8 +49,9 @@ def document(
         "window_ms": window,
         "goal_ms": goal,
         "calm_share": CALM,
-        "moves": [_move(one, victims.get(one, ())) for one in moves],
+        "moves": [_move(one, victims.get(one, ())) for one in moves if one.action != "exclusive"],
         "settings": [_setting(one) for one in settings],
+        "levels": [_level(one) for one in levels],
         "notes": list(notes),
         "patch": "",
     }
@@ -90,6 +94,24 @@ def _setting(one: SettingChange) -> RecommendedSetting:
         "needed_slots": one.needed,
         "others_late": _rounded(one.late),
         "others_late_else": _rounded(one.late_else),
+    }
+
+
+def _level(one: ExclusiveLevel) -> RecommendedLevel:
+    return {
+        "topic": one.topic,
+        "tenant": one.tenant,
+        "level": one.level,
+        "figures": [
+            {
+                "subscription": figures.subscription,
+                "runs": figures.runs,
+                "share": round(figures.share, 4),
+                "slot_share": round(figures.slot_share, 4),
+                "late": _rounded(figures.late),
+            }
+            for figures in one.figures
+        ],
     }
 
 

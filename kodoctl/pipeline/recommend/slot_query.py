@@ -2,7 +2,8 @@
 
 A record says when its message was done with in a lane, for how long handlers ran, and how old it was. So it says when
 the run began, when its message arrived, and how long that waited for a slot. Runs are counted in the window in which
-they began; slot time in every window that a run was in.
+they began, and late ones in every window in which their message waited since it was late; slot time in every window
+that a run was in.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ def _windows(
 
 
 def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: SlotQuery) -> DataFrame:
-    """(topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late, timed) of each
-    audit record once. Times are ms. `first`: it waited in a ready lane since it was stored; `late`: longer than its
-    goal.
+    """(topic, subscription, run, level, state, tenant, begins, ends, arrived, slot_time, first, ran, late, timed, overdue)
+    of each audit record once. Times are ms. `first`: it waited in a ready lane since it was stored; `late`: longer than
+    its goal, from `overdue` on.
     """
     from pyspark.sql import functions as F
 
@@ -124,6 +125,7 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
     once = rows.dropDuplicates(["run", "number"]).join(pairs, list(_SUBSCRIPTION), how="left_semi")
     known = once.join(topics, "lane", how="inner").join(goals, "tenant", how="left")
     begins, wait = F.col("ends") - F.col("slot_time"), F.greatest(F.col("age") - F.col("slot_time"), F.lit(0))
+    goal = F.coalesce("own_goal", F.lit(query.goal))
     ran = (F.col("slot_time") > 0) | F.col("event").isin(Event.DONE.value, Event.TRANSFERRED.value)
     routed = (F.col("hop") == 1) & ~F.col("level").startswith("B")  # as it was received first
     first = (F.col("state") == "ready") & ((F.col("hop") == 0) | routed)
@@ -131,13 +133,14 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
         *_SUBSCRIPTION, "run", "level", "state", "tenant", begins.alias("begins"), "ends", "slot_time", "timed",
         F.when(first, F.col("ends") - F.col("age")).otherwise(begins).alias("arrived"),
         (first & ran).alias("first"),
-        (first & ran & (wait > F.coalesce("own_goal", F.lit(query.goal)))).alias("late"),
+        (first & ran & (wait > goal)).alias("late"),
+        F.when(wait > goal, F.col("ends") - F.col("age") + goal).otherwise(begins).alias("overdue"),
     )  # fmt: skip
 
 
 def _added(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
-    """(keys, slot_ms, offered_ms, started, late, levels): slot time in every window that a run was in, the rest in the
-    window in which it began, or in which its message arrived.
+    """(keys, slot_ms, offered_ms, started, late, levels): slot time in every window that a run was in, what was offered
+    in that in which its message arrived, runs in those in which they began or were late.
     """
     from pyspark.sql import functions as F
 
@@ -147,13 +150,12 @@ def _added(runs: DataFrame, keys: Sequence[str], width: int) -> DataFrame:
 
     nowhere = F.lit(None).cast("string")
     ran = runs.where("slot_time > 0").withColumn("window", F.explode(_from_to("begins", "ends", width)))
+    waited = runs.where("first").withColumn("window", F.explode(_from_to("overdue", "begins", width)))
     within = F.least("ends", F.col("window") + width) - F.greatest("begins", "window")
     made = (
         part(ran, F.col("window"), F.col("level"), slot_ms=within)
         .unionByName(part(runs, _window("arrived", width), nowhere, offered_ms=F.col("slot_time")))
-        .unionByName(
-            part(runs.where("first"), _window("begins", width), F.col("level"), started=F.lit(1), late=F.col("late"))
-        )
+        .unionByName(part(waited, F.col("window"), F.col("level"), started=F.lit(1), late=F.col("late")))
     )
     return made.groupBy(*keys).agg(
         *(F.sum(name).alias(name) for name in _FIGURES), F.array_compact(F.collect_set("at")).alias("levels")

@@ -21,8 +21,8 @@ Chosen = Callable[[Lane], bool]
 @dataclass(frozen=True, slots=True)
 class LaneUse:
     """One lane in one window. `slot_ms`: time that its handlers ran in the window; `offered_ms`: slot time of what
-    arrived in it. `started`: runs that began, of messages on their first hop; `late` of them waited longer than the
-    goal.
+    arrived in it. `started`: messages on their first hop whose run began in the window, or that were late in it; `late`
+    of them waited longer than the goal.
     """
 
     slot_ms: int = 0

@@ -18,6 +18,7 @@ from kodoctl.pipeline.recommend.yaml_patch import (
     key_condition,
     move_tenants,
     rewrite_routes,
+    yaml_scalar,
 )
 from kodoctl.topology.fmt.tree import CannotFormatError, Path
 from kodoctl.topology.lint.linter import check_set
@@ -28,6 +29,7 @@ from kodoctl.topology.names import Level
 from kodoctl.topology.slot_ranges import total_slots
 
 if TYPE_CHECKING:
+    from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel
     from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
     from kodoctl.pipeline.recommend.slot_use import SettingChange
     from kodoctl.pipeline.recommend.subscription_routes import SubscriptionRoutes
@@ -39,13 +41,14 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class Recommendations:
-    """What a patch writes: moves by subscription, and settings."""
+    """What a patch writes: moves by subscription, settings, and exclusive levels."""
 
     moves: Sequence[tuple[SubscriptionRoutes, Sequence[LevelMove]]]
     settings: Sequence[SettingChange]
+    levels: Sequence[ExclusiveLevel] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.moves or self.settings)
+        return bool(self.moves or self.settings or self.levels)
 
     def texts(self) -> list[str]:
         """Each in words, for an error."""
@@ -57,6 +60,7 @@ class Recommendations:
         return [
             *moved,
             *(f"{one.topic} / {one.subscription}: {'.'.join(map(str, one.path))} {one.after}" for one in self.settings),
+            *(f"{one.topic}: exclusive_levels {one.level}: {one.tenant}" for one in self.levels),
         ]
 
 
@@ -77,6 +81,8 @@ def patch_topology(expansion: Expansion, wanted: Recommendations) -> tuple[str, 
             path = _subscription(Text(after), environment, (change.topic, change.subscription), key)
             slots = total_slots(topics[change.topic].subscriptions[change.subscription])
             after = rewrite_setting(after, path, change, slots or change.total)
+        for level in wanted.levels:
+            after = _with_exclusive(after, environment, level)
     except (CannotPatchError, CannotFormatError) as problem:
         raise _refused(source.name, wanted, str(problem)) from None
     after = f"{mark}{after}"
@@ -107,6 +113,19 @@ def _moved(text: str, environment: str | None, place: SubscriptionRoutes, moves:
     topic = _topic(tree, environment, place.topic)
     adds = [(topic, key, value) for key, (value, _) in place.adds(one.target for one in moves).items()]
     return rewrite_routes(text, path, place.fair_by, place.routes, _places(moves), adds)
+
+
+def _with_exclusive(text: str, environment: str | None, one: ExclusiveLevel) -> str:
+    edited = Text(text)
+    topic = _topic(edited, environment, one.topic)
+    edited.put(topic, "levels", one.levels[0])
+    admitted = f"[{yaml_scalar(one.tenant)}]"
+    there = edited.find((*topic, "exclusive_levels"))
+    if there is not None and there.entries:
+        edited.set_key((*topic, "exclusive_levels"), one.level, [admitted])
+    else:
+        edited.put(topic, "exclusive_levels", f"{{{one.level}: {admitted}}}")
+    return edited.result()
 
 
 def _places(moves: Sequence[LevelMove]) -> dict[str, str | None]:
@@ -150,6 +169,9 @@ def _expected(expansion: Expansion, wanted: Recommendations) -> dict[str, Any]:
     for change in wanted.settings:
         subscription = spec.topics[change.topic].subscriptions[change.subscription]
         with_setting(subscription, data["topics"][change.topic]["subscriptions"][change.subscription], change)
+    for level in wanted.levels:
+        data["topics"][level.topic]["levels"] = level.levels[1]
+        data["topics"][level.topic]["exclusive_levels"][level.level] = [level.tenant]
     return data
 
 
