@@ -21,6 +21,22 @@ from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, say, tell
 from kodoctl.documents.recommendation_document import RecommendationDocument
 
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="A tenant's own goal, by which it may be promoted: its runs should begin within this time. May be repeated.",
+        metavar="TENANT=TIME",
+    ),
+]
+Exclusive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclusive",
+        help="Make a level that admits this tenant alone, and recommend nothing else. May be repeated.",
+        metavar="TOPIC/TENANT",
+    ),
+]
 Goal = Annotated[
     str,
     typer.Option("--goal", help="Messages of quiet tenants should be done within this time.", metavar="TIME"),
@@ -32,9 +48,11 @@ Goal = Annotated[
 def recommend(
     asked: LandedFlags,
     goal: Goal = "10s",
+    target: Targets = None,
+    exclusive: Exclusive = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Tell which tenants make others wait, with a patch of the topology file that moves them. Changes nothing.
+    """Tell which tenants make others wait or deserve a higher level, and which slots to bound, with a patch. Changes nothing.
 
     Example: kodoctl pipeline recommend topologies/trade.yaml | git apply
     """
@@ -44,32 +62,39 @@ def recommend(
     settings = asked.settings()
     from kodoctl.pipeline.command_hint import duration
     from kodoctl.pipeline.recommend.job import recommend as look
+    from kodoctl.pipeline.recommend.job import recommend_exclusive
     from kodoctl.pipeline.recommend.report import document
+    from kodoctl.pipeline.recommend.slot_judgement import Goals, tenant_goals
     from kodoctl.pipeline.recommend.verified_patch import patch_topology
     from kodoctl.pipeline.recommend.yaml_patch import unified_diff
     from kodoctl.pipeline.rollup.job import check_counted, counted
     from kodoctl.render.recommendation_text import lines
 
-    wanted = duration("--goal", goal)
+    goals = Goals(duration("--goal", goal), tenant_goals(target or ()))
     expansion = one_expansion(asked.topology, asked.env)
     place = asked.place(expansion, messages=True)
     check_counted(place)
     with bar.session(lightly(settings, place)) as spark:
         tables = counted(spark, place)
-        advice = look(spark, tables, expansion, wanted)
-    moves = [move for _, some in advice.moves for move in some]
-    found: RecommendationDocument = {"run": run, **document(tables.window, wanted, moves, advice.victims, advice.notes)}
-    if moves:
+        if exclusive:
+            advice = recommend_exclusive(spark, place, tables.window, expansion, goals, exclusive)
+        else:
+            advice = look(spark, place, tables, expansion, goals)
+    wanted = advice.wanted
+    moves = [move for _, some in wanted.moves for move in some]
+    figures = document(tables.window, goals.goal, moves, wanted.settings, wanted.levels, advice.victims, advice.notes)
+    found: RecommendationDocument = {"run": run, **figures}
+    if wanted:
         from kodoctl.cli.git import source_of_topology
 
         source = expansion.topology.source
         name = source_of_topology(Path(source.path)).path or Path(source.path).as_posix().lstrip("/")
-        found["patch"] = unified_diff(name, *patch_topology(expansion, advice.moves))
+        found["patch"] = unified_diff(name, *patch_topology(expansion, wanted))
     if output is Format.JSON:
         say(json.dumps(found, indent=2))
         return
     show_lines(lines(found))
-    if moves:
+    if wanted:
         tell("Nothing was changed. Pipe this into `git apply`, then look at `kodoctl plan`.")
         say()
         say(found["patch"], newline=False)

@@ -28,20 +28,72 @@ RecommendedMove = TypedDict(
         "share": float,
         "others_late": float | None,
         "others_late_else": float | None,
+        "own_late": float | None,
+        "own_late_else": float | None,
+        "own_goal_ms": int | None,
         "victims": list[WaitingTenant],
     },
 )
-"""A tenant's move to another level. `windows`: their first ms; `share`: of all messages in them, 0 to 1."""
+"""A tenant's move to another level. `action`: isolate, degrade or upgrade by the load of all; promote or return by its own
+runs, whose figures (`own_…`) the other actions do not have. `windows`: their first ms; `share`: of all messages in them, 0 to 1.
+"""
+
+RecommendedSetting = TypedDict(
+    "RecommendedSetting",
+    {
+        "topic": str,
+        "subscription": str,
+        "action": str,
+        "path": str,
+        "by": str | None,
+        "from": int | None,
+        "to": int,
+        "who": str,
+        "windows": list[int],
+        "busy_slots": float,
+        "total_slots": int,
+        "needed_slots": int,
+        "others_late": float | None,
+        "others_late_else": float | None,
+    },
+)
+"""A setting of a subscription. `action`: bulkhead, limit or concurrency; `path` in the file, below the subscription; `by`: the
+property of a limit. `who` had `busy_slots` of the `total_slots` of a worker in `windows`, on average; others needed
+`needed_slots`. `from`: null where the file has none.
+"""
+
+
+class TenantShare(TypedDict):
+    """What a tenant brought for one subscription in the newest windows; shares 0 to 1, `late` null without runs."""
+
+    subscription: str
+    runs: int
+    share: float
+    slot_share: float
+    late: float | None
+
+
+class RecommendedLevel(TypedDict):
+    """An exclusive level that was asked for, with what its tenant brings."""
+
+    topic: str
+    tenant: str
+    level: str
+    figures: list[TenantShare]
 
 
 class RecommendationDocument(TypedDict):
-    """`calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff, empty without moves."""
+    """`calm_share`: a tenant below it in every window counts as calm; `patch`: a unified diff, or
+    empty.
+    """
 
     format_version: int
     window_ms: int
     goal_ms: int
     calm_share: float
     moves: list[RecommendedMove]
+    settings: list[RecommendedSetting]
+    levels: list[RecommendedLevel]
     notes: list[str]
     patch: str
     run: NotRequired[str]

@@ -8,9 +8,11 @@ one Pulsar message: a JSON object of columns, so that a table engine reads it wi
      "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],
      "after": [0, 3], "topic": [0, 0], "id": ["7:12:0:3", "7:13:0:-1"], "identity": ["order-17", null], "hop": [0, 0],
      "event": ["done", "moved"], "rule": ["done", "retrying"], "target": [-1, 1], "target_id": [null, "9:4:0:-1"],
-     "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20], "error": [null, "invalid literal"]}
+     "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20], "error": [null, "invalid literal"],
+     "slot_time": [12, 3]}
 
-`error` is there where a record has the text of an error, which a topology asks for.
+`error` is there where a record has the text of an error, which a topology asks for. `slot_time` is there where a
+handler ran for half a millisecond or longer.
 
 Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be
 stored twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
@@ -29,6 +31,7 @@ FORMAT_PROPERTY: Final = "kodo-audit"  # number of the form: marks a message of 
 RUN_PROPERTY: Final = "kodo-audit-run"
 FIRST_PROPERTY: Final = "kodo-audit-first"  # number of the first record in the message
 COUNT_PROPERTY: Final = "kodo-audit-count"
+SLOT_TIME: Final = "slot_time"  # name of its column
 MAX_TEXT: Final = 200  # characters of an identity, a tenant or a reason
 
 
@@ -55,7 +58,8 @@ class Record(NamedTuple):
     it or its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the
     same on all its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words, `error` the
     redacted text of the error that it failed with, where records are to have it. `age`: ms
-    since it was first stored. `number`: consecutive within `run`, one life of one worker.
+    since it was first stored. `slot_time`: ms that handlers ran for it in this lane, 0 where none did. `number`:
+    consecutive within `run`, one life of one worker.
     """
 
     run: str
@@ -74,6 +78,7 @@ class Record(NamedTuple):
     tenant: str = ""
     age: int = 0
     error: str = ""
+    slot_time: int = 0
 
     @property
     def terminal(self) -> bool:
@@ -118,6 +123,8 @@ def encode(records: Sequence[Record]) -> Encoded:
     columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
     if any(record.error for record in records):
         columns["error"] = tuple(record.error or None for record in records)
+    if any(record.slot_time for record in records):
+        columns[SLOT_TIME] = tuple(record.slot_time for record in records)
     head = {
         "format": FORMAT,
         "run": first.run,
@@ -146,10 +153,10 @@ def decode(payload: bytes) -> list[Record]:
         found = json.loads(payload)
         form, topics, first = found["format"], found["topics"], found["first"]
         rows = list(zip(*(found[name] for name in _COLUMNS), strict=True)) if form == FORMAT else []
-        errors = found.get("error", [None] * len(rows))
+        errors, slot_times = found.get("error", [None] * len(rows)), found.get(SLOT_TIME, [0] * len(rows))
         records = [
-            _record(found, topics, number, row, error)
-            for number, (row, error) in enumerate(zip(rows, errors, strict=True), first)
+            _record(found, topics, number, row, error)._replace(slot_time=int(slot_time))
+            for number, (row, error, slot_time) in enumerate(zip(rows, errors, slot_times, strict=True), first)
         ]
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
         raise BrokenAuditError(f"no audit records: {type(problem).__name__}: {problem}") from None

@@ -11,13 +11,19 @@ from kodoctl.render.line import Line
 from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recommendation_document import RecommendationDocument, RecommendedMove, WaitingTenant
+    from kodoctl.documents.recommendation_document import (
+        RecommendationDocument,
+        RecommendedLevel,
+        RecommendedMove,
+        RecommendedSetting,
+        WaitingTenant,
+    )
 
 _NAME: Final = 24  # characters shown of a tenant in a table
 
 
 def lines(document: RecommendationDocument) -> Iterator[Line]:
-    """For people: each move with its evidence. The patch is not among them: it must stay as it is."""
+    """For people: each move and setting with its evidence. The patch is not among them: it must stay as it is."""
     for move in document["moves"]:
         place = f"{one_line(move['topic'])} / {one_line(move['subscription'])}"
         yield Line(f"{place}: {move['action']} {one_line(move['tenant'])}, {move['from']} -> {move['to']}", "bold")
@@ -25,24 +31,70 @@ def lines(document: RecommendationDocument) -> Iterator[Line]:
         if move["victims"]:
             yield from _table(move["victims"])
         yield Line()
-    if not document["moves"]:
+    for setting in document["settings"]:
+        yield from _setting(setting, document)
+        yield Line()
+    for level in document["levels"]:
+        yield from _level(level)
+        yield Line()
+    if not (document["moves"] or document["settings"] or document["levels"]):
         yield Line(
-            f"Nothing to move: nobody kept others waiting longer than {Duration(document['goal_ms'])} in three of the newest windows."
+            f"Nothing to change: nobody kept others waiting longer than {Duration(document['goal_ms'])} in three of the newest windows."
         )
     for note in document["notes"]:
         yield Line(f"note: {one_line(note)}", "dim")
 
 
 def _why(move: RecommendedMove, document: RecommendationDocument) -> str:
-    goal, width, count = Duration(document["goal_ms"]), document["window_ms"], len(move["windows"])
-    span = f"{many(count, 'window')} from {time_text(move['windows'][0], zone=False)} to {time_text(move['windows'][-1] + width, zone=False)} UTC"
+    goal, span = Duration(document["goal_ms"]), _span(move["windows"], document["window_ms"])
     if move["action"] == "upgrade":
         return (
             f"calm: {move['share']:.1%} of all messages in {span}, and less than {document['calm_share']:.1%} in each"
         )
-    late, other = move["others_late"], move["others_late_else"]
-    before = f", in all other windows {other:.0%}" if other is not None else ""
+    if move["action"] == "return":
+        return f"light no more: {move['share']:.1%} of all runs, or of the slot time, in {span}"
+    if move["own_goal_ms"] is not None:
+        elsewhere = _elsewhere(move["own_late_else"])
+        return (
+            f"light: {move['share']:.1%} of all runs, or of the slot time, in {span}; of its own, {move['own_late'] or 0:.0%}"
+            f" began later than {Duration(move['own_goal_ms'])}{elsewhere}"
+        )
+    late, before = move["others_late"], _elsewhere(move["others_late_else"])
     return f"{move['share']:.0%} of all messages in {span}; of what others had done, {late or 0:.0%} came later than {goal}{before}"
+
+
+def _elsewhere(share: float | None) -> str:
+    return f", in all other windows {share:.0%}" if share is not None else ""
+
+
+def _span(windows: Sequence[int], width: int) -> str:
+    first, last = time_text(windows[0], zone=False), time_text(windows[-1] + width, zone=False)
+    return f"{many(len(windows), 'window')} from {first} to {last} UTC"
+
+
+def _setting(setting: RecommendedSetting, document: RecommendationDocument) -> Iterator[Line]:
+    place = f"{one_line(setting['topic'])} / {one_line(setting['subscription'])}"
+    before = "none" if setting["from"] is None else str(setting["from"])
+    by = f" of handlers at once by {one_line(setting['by'])}" if setting["by"] is not None else ""
+    yield Line(f"{place}: {setting['action']} {setting['path']}{by}, {before} -> {setting['to']}", "bold")
+    yield Line(
+        f"  {one_line(setting['who'])} had {setting['busy_slots']:.1f} of {setting['total_slots']} slots of a worker in"
+        f" {_span(setting['windows'], document['window_ms'])}; what others had to do needs {setting['needed_slots']};"
+        f" {setting['others_late'] or 0:.0%} of their runs began later than {Duration(document['goal_ms'])}{_elsewhere(setting['others_late_else'])}",
+        hang=2,
+    )
+
+
+def _level(level: RecommendedLevel) -> Iterator[Line]:
+    tenant = one_line(level["tenant"])
+    yield Line(f"{one_line(level['topic'])}: exclusive level {level['level']} for {tenant}", "bold")
+    for figures in level["figures"]:
+        late = f"; {figures['late']:.0%} of them began later than its goal" if figures["late"] is not None else ""
+        yield Line(
+            f"  {one_line(figures['subscription'])}: {many(figures['runs'], 'run')} in the newest windows,"
+            f" {figures['share']:.1%} of all runs and {figures['slot_share']:.1%} of the slot time{late}",
+            hang=2,
+        )
 
 
 def _table(victims: Sequence[WaitingTenant]) -> Iterator[Line]:

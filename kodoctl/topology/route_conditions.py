@@ -14,6 +14,7 @@ from kodoctl.expressions import ast
 from kodoctl.expressions.ast import Node, ValueKind
 from kodoctl.expressions.evaluator import evaluate
 from kodoctl.topology.model.subscription import RouteCondition
+from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.route_facts import UnreadableFactError, parse_condition
 
 if TYPE_CHECKING:
@@ -116,6 +117,16 @@ def _as_test(condition: Condition) -> Condition:
             return RouteCondition.model_construct(property=name, in_=tuple(one.value for one in values))
         case _:
             return condition
+
+
+def key_test_of(when: str) -> RouteCondition | None:
+    """`key = 'a'` and `key IN ('a', 'b')`, or `tenant` where keys are the tenants, as the test of a property `key`; None
+    for any other condition. Raises ConditionError.
+    """
+    test = _as_test(parse_condition(when))
+    if isinstance(test, RouteCondition) and test.property in ("\0key", "\0tenant"):
+        return test.model_copy(update={"property": KEY})
+    return None
 
 
 def _name(node: Node) -> str:

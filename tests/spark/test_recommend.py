@@ -10,9 +10,9 @@ import pytest
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.recommend.job import movable_subscriptions
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
-from kodoctl.pipeline.recommend.verified_patch import patch_topology
+from kodoctl.pipeline.recommend.subscription_routes import movable_subscriptions
+from kodoctl.pipeline.recommend.verified_patch import Recommendations, patch_topology
 from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
@@ -112,7 +112,7 @@ def asked(tmp_path, text, environment=None):
     expansion = expand(load_topology(str(file), environment))
     place = movable_subscriptions(expansion)[0][0]
     move = LevelMove("orders", "billing", "noisy", "isolate", "L1", place.ladder[0], (0,), 0.9, 0.5, 0.0)
-    return patch_topology(expansion, [(place, [move])])
+    return patch_topology(expansion, Recommendations([(place, [move])], []))
 
 
 def test_routes_are_written_where_the_environment_has_them(tmp_path):
@@ -162,9 +162,8 @@ def test_who_cannot_be_judged_is_named(tmp_path):
 """
     file.write_text(head + topics, encoding="utf-8")
     places, notes = movable_subscriptions(expand(load_topology(str(file))))
-    assert places == []
+    assert [(one.topic, one.fair_by) for one in places] == [("a", "key")]
     assert [note.partition(":")[0] for note in notes] == [
-        "a goes by `key`, and routes do not",
         "b / s keeps order",
         "b / t has no `audit",
     ]

@@ -103,6 +103,7 @@ class AuditRecorder:
                 tenant=held.tenant,
                 age=max(0, wall - (headers.origin_time or delivery.publish_time)),
                 error="" if sent is None else sent.error,
+                slot_time=round(held.slot_time * 1000),
             )
         )
         self._errors += 0 if sent is None else len(sent.error)

@@ -54,6 +54,7 @@ class HandlerRuns:
         held = message._held  # noqa: SLF001  # made by take
         assert isinstance(held, InFlight)
         slow = self._scheduler.freed(held, now)
+        held.slot_time += now - started
         if self.meter is not None:
             self.meter.ended(held, started, now, done=outcome is DONE)
         outcome = outcome if outcome is DONE else self._validator.validate(held, outcome)

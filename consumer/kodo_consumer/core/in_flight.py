@@ -107,6 +107,7 @@ class InFlight:
         "queue",
         "received",
         "size",
+        "slot_time",
         "stage",
         "tenant",
         "waits",
@@ -124,6 +125,7 @@ class InFlight:
         self.headers: Headers = FRESH
         self.stage = Stage.QUEUED
         self.limiters: Limiters | None = None
+        self.slot_time = 0.0  # seconds that its handler has run since it was received
         self.has_reservation = False  # its moment at the limits has been set aside
         self.waits = _NONE  # to be read; written to by `mutable_waits`
 

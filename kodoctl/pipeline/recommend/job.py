@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.events import NOBODY
+from kodoctl.pipeline.recommend.exclusive_tenants import exclusive_levels, released_routes, tenant_figures
 from kodoctl.pipeline.recommend.noisy_neighbours import (
     CALM,
     RECENT,
@@ -22,16 +23,18 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     unmovable,
 )
 from kodoctl.pipeline.recommend.report import Victim
-from kodoctl.pipeline.recommend.yaml_patch import ManagedRoute, foreign_tenants, managed_routes
+from kodoctl.pipeline.recommend.slot_judgement import recommend_by_slots, slot_query
+from kodoctl.pipeline.recommend.slot_query import read_slot_windows
+from kodoctl.pipeline.recommend.subscription_routes import SubscriptionRoutes, movable_subscriptions
+from kodoctl.pipeline.recommend.verified_patch import Recommendations
 from kodoctl.pipeline.rollup.histogram import BASE, percentiles
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.topology.defaults import active_levels
-from kodoctl.topology.model.topology import KEY
-from kodoctl.topology.names import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.recommend.slot_judgement import Goals
     from kodoctl.pipeline.rollup.job import CountedTables
     from kodoctl.topology.expand import Expansion
 
@@ -44,79 +47,52 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionRoutes:
-    """Settings of one subscription in the file. `ladder`: levels below L1, best first; `adds`: B1 would have to be
-    added.
-    """
-
-    topic: str
-    subscription: str
-    fair_by: str
-    ladder: tuple[str, ...]
-    adds: bool
-    routes: tuple[ManagedRoute, ...]
-    fixed: frozenset[str]
-
-    @property
-    def routed(self) -> dict[str, str]:
-        """Tenants that our routes move; the first one that names them wins."""
-        found: dict[str, str] = {}
-        for one in self.routes:
-            for tenant in one.tenants:
-                found.setdefault(tenant, one.to)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
 class RecommendationResult:
-    """`moves` by subscription, `victims` of each move, and what could not be judged or moved (`notes`)."""
+    """`wanted`: what the patch writes; `victims` of each move, and what could not be judged or moved (`notes`)."""
 
-    moves: tuple[tuple[SubscriptionRoutes, tuple[LevelMove, ...]], ...]
+    wanted: Recommendations
     victims: dict[LevelMove, tuple[Victim, ...]]
     notes: tuple[str, ...]
 
 
-def movable_subscriptions(expansion: Expansion) -> tuple[list[SubscriptionRoutes], list[str]]:
-    """(subscriptions whose tenants can be distinguished and moved, the reasons for all others)."""
-    places, notes = [], []
-    for topic, ground in expansion.topology.spec.topics.items():
-        below = tuple(one.value for one in active_levels(ground) if one.rank > Level.L1.rank)
-        ladder = below or (Level.B1.value,)
-        if ground.fair_by is None or ground.fair_by == KEY:
-            why = (
-                "has no `fair_by`: everybody is one tenant"
-                if ground.fair_by is None
-                else "goes by `key`, and routes do not"
-            )
-            notes.append(f"{topic} {why}")
-            continue
-        for name, subscription in ground.subscriptions.items():
-            if subscription.type != "shared":
-                notes.append(f"{topic} / {name} keeps order: routes never move its messages")
-            elif not subscription.audit:
-                notes.append(f"{topic} / {name} has no `audit: true`: nobody knows how long its messages take")
-            else:
-                known = (subscription.routes, ground.fair_by, ladder)
-                fixed = foreign_tenants(*known) | {NOBODY}
-                place = SubscriptionRoutes(
-                    topic, name, ground.fair_by, ladder, not below, tuple(managed_routes(*known)), fixed
-                )
-                places.append(place)
-    return places, notes
-
-
-def recommend(spark: SparkSession, tables: CountedTables, expansion: Expansion, goal: int) -> RecommendationResult:
-    """Recommended moves after which the messages of quiet tenants are done within `goal` ms."""
+def recommend(
+    spark: SparkSession, landing: Landing, tables: CountedTables, expansion: Expansion, goals: Goals
+) -> RecommendationResult:
+    """Recommended moves and settings after which messages of quiet tenants are done within the goal."""
     places, notes = movable_subscriptions(expansion)
-    cases = _cases(spark, tables, places, goal) if places else []
-    moves = [(place, tuple(recommend_moves(case))) for place, case in zip(places, cases, strict=True)]
-    for case in cases:
-        for tenant in unmovable(case):
+    cases = _cases(spark, tables, places, goals.goal) if places else []
+    moves = [(place, recommend_moves(case)) for place, case in zip(places, cases, strict=True)]
+    for place, case in zip(places, cases, strict=True):
+        for tenant in [one for one in unmovable(case) if one not in place.promoted]:
             why = "has no name that a route could test" if tenant == NOBODY else "has a route of its own in the file"
             notes.append(f"{case.topic} / {case.subscription}: {tenant} harms others, but {why}")
     blaming = [move for _, some in moves for move in some if move.action != "upgrade"]
-    victims = _victims(spark, tables, blaming, goal) if blaming else {}
-    return RecommendationResult(tuple((place, some) for place, some in moves if some), victims, tuple(notes))
+    victims = _victims(spark, tables, blaming, goals.goal) if blaming else {}
+    query = slot_query(expansion, tables.window, goals, places)
+    found = read_slot_windows(spark, landing, expansion, query) if query.pairs else {}
+    by_slots = recommend_by_slots(found, query, expansion, goals, moves)
+    every = [(place, (*some, *by_slots.moves.get((place.topic, place.subscription), ()))) for place, some in moves]
+    wanted = Recommendations([(place, some) for place, some in every if some], by_slots.settings)
+    return RecommendationResult(wanted, victims, (*notes, *by_slots.notes))
+
+
+def recommend_exclusive(
+    spark: SparkSession, landing: Landing, width: int, expansion: Expansion, goals: Goals, given: Sequence[str]
+) -> RecommendationResult:
+    """An exclusive level for each TOPIC/TENANT, with what the tenant brought. Raises UsageError."""
+    places, _ = movable_subscriptions(expansion)
+    levels = exclusive_levels(expansion, given, places)
+    query = slot_query(expansion, width, goals, ())
+    pairs = [key for key in query.pairs if key[0] in {one.topic for one in levels}]
+    named = [(*key, one.tenant) for one in levels for key in pairs if key[0] == one.topic]
+    found = read_slot_windows(spark, landing, expansion, replace(query, pairs=pairs, promoted=named)) if pairs else {}
+    known = [replace(one, figures=tenant_figures(one, found, width)) for one in levels]
+    notes = [
+        f"{one.topic}: no record says how long handlers of {one.tenant} ran"
+        for one in known
+        if not any(figures.runs for figures in one.figures)
+    ]
+    return RecommendationResult(Recommendations(released_routes(levels, places), (), known), {}, tuple(notes))
 
 
 def _cases(
@@ -130,8 +106,8 @@ def _cases(
             one.topic,
             one.subscription,
             one.ladder,
-            one.routed,
-            one.fixed | _too_long(found[one.topic, one.subscription].values()),
+            {tenant: level for tenant, level in one.routed.items() if level in one.ladder},
+            one.fixed | one.promoted.keys() | _too_long(found[one.topic, one.subscription].values()),
             tables.window,
             [_slice(at, rows) for at, rows in sorted(found[one.topic, one.subscription].items())],
         )

@@ -71,9 +71,10 @@ class SubscriptionWindows:
 
 @dataclass(frozen=True, slots=True)
 class LevelMove:
-    """`action`: isolate, degrade or upgrade; `source` and `target`: levels, L1 where no route moves it. `windows`:
-    beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares
-    of what others had done later than the goal, in these windows and in all others (None: nothing was done).
+    """`action`: isolate, degrade, upgrade, promote or return; `source` and `target`: levels, L1 where no route moves it.
+    `windows`: beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`:
+    shares of what others had done later than the goal, in these windows and in all others (None: nothing was done); of
+    promote and return, of its own runs that began later than its `goal` in ms.
     """
 
     topic: str
@@ -86,6 +87,7 @@ class LevelMove:
     share: float
     late: float | None
     late_else: float | None
+    goal: int = 0
 
 
 def recommend_moves(case: SubscriptionWindows) -> list[LevelMove]:

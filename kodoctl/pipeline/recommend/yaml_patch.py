@@ -1,7 +1,8 @@
 """Editor of the routes in the text of a topology file, which keeps comments and layout. Pure.
 
 Edits are made at the positions that kodoctl.topology.fmt.tree reads, so all other text stays as it is. Only routes
-that name tenants by the topic's `fair_by` with `in` are managed; all others belong to the user.
+that name tenants by the topic's `fair_by` with `in`, or keys with `key IN (…)`, are managed; all others belong to the
+user.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import yaml
 
 from kodoctl.topology.fmt.tree import FormatEntry, Item, Path, read_tree
 from kodoctl.topology.json_schema.file_schema import topology_schema
+from kodoctl.topology.model.subscription import RouteCondition
+from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import RouteMoment
-from kodoctl.topology.route_conditions import as_property, share_of
+from kodoctl.topology.route_conditions import as_property, key_test_of, share_of
 from kodoctl.topology.yaml.schema_hints import SchemaHints
 
 if TYPE_CHECKING:
-    from kodoctl.topology.model.subscription import Route, RouteCondition
+    from kodoctl.topology.model.subscription import Route
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE_ENDS: Final = "\x85\u2028\u2029"
@@ -43,7 +46,7 @@ class ManagedRoute:
 
 
 def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[ManagedRoute]:
-    """Managed routes: those that move tenants to a level of the `ladder`, below L1."""
+    """Managed routes: those that move tenants to a level of the `ladder`."""
     return [
         ManagedRoute(at, tuple(as_property(value) for value in when.in_), route.to.value)
         for at, route in enumerate(routes)
@@ -52,10 +55,12 @@ def managed_routes(routes: Sequence[Route], fair_by: str | None, ladder: Sequenc
 
 
 def _test_of(route: Route, fair_by: str | None) -> RouteCondition | None:
-    """The test of the tenant by which every message is routed as it is sent; None: it is another kind of route."""
-    when = route.when
+    """The test of the tenant by which every message is routed as it is sent; None: it is another kind of route. Where
+    keys are the tenants, it is a text: `key IN ('a', 'b')`.
+    """
+    when = key_test_of(route.when) if fair_by == KEY and isinstance(route.when, str) else route.when
     plain = route.at == (RouteMoment.DISPATCH,) and share_of(route) == 1
-    return when if plain and not isinstance(when, str) and when.property == fair_by else None
+    return when if plain and isinstance(when, RouteCondition) and when.property == fair_by else None
 
 
 def foreign_tenants(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
@@ -134,6 +139,16 @@ class Text:
     def replace(self, item: Item, text: str) -> None:
         """Another value in the same place."""
         self.edits.append(TextEdit(self._offset(item.start), self._offset(item.end), text))
+
+    def put(self, path: Path, key: str, value: str) -> None:
+        """A key and its value on one line, whether the key is there or not."""
+        there = self.find((*path, key))
+        if there is None:
+            self.set_key(path, key, [value])
+        elif there.flow:
+            self.replace(there, value)
+        else:
+            raise CannotPatchError(f"`{key}` is written over several lines")
 
     def set_key(self, path: Path, key: str, value: Sequence[str]) -> None:
         """A key that is not there yet: one line of value, or several that stand below it, indented."""
@@ -222,17 +237,17 @@ def rewrite_routes(
     fair_by: str,
     before: Sequence[ManagedRoute],
     places: Mapping[str, str | None],
-    backup: Path | None,
+    adds: Sequence[tuple[Path, str, str]] = (),
 ) -> str:
-    """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets
-    `backup: true`. Raises CannotPatchError.
+    """The text with tenants of the subscription at `path` put to these levels; `adds`: topics with a key of theirs and
+    its value, such as `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
     kept, appended = move_tenants(before, places)
     routes: Path = (*path, "routes")
     for old, new in zip(before, kept, strict=True):
         if new.tenants and new != old:
-            _rewrite(edited, (*routes, old.index), old, new)
+            _rewrite(edited, (*routes, old.index), fair_by, old, new)
     if gone := {one.index for one in kept if not one.tenants}:
         edited.remove(routes, gone)
     if appended:
@@ -242,18 +257,17 @@ def rewrite_routes(
         else:
             for line in added:
                 edited.append(routes, line)
-    if backup is not None:
-        there = edited.find((*backup, "backup"))
-        if there is None:
-            edited.set_key(backup, "backup", ["true"])
-        else:
-            edited.replace(there, "true")
+    for topic, key, value in adds:
+        edited.put(topic, key, value)
     return edited.result()
 
 
-def _rewrite(edited: Text, path: Path, old: ManagedRoute, new: ManagedRoute) -> None:
+def _rewrite(edited: Text, path: Path, fair_by: str, old: ManagedRoute, new: ManagedRoute) -> None:
+    whom: tuple[tuple[str, ...], str] = (("when", "in"), _names(new.tenants))
+    if fair_by == KEY:
+        whom = (("when",), yaml_scalar(key_condition(new.tenants)))
     for step, changed, value in (
-        (("when", "in"), old.tenants != new.tenants, _names(new.tenants)),
+        (whom[0], old.tenants != new.tenants, whom[1]),
         (("to",), old.to != new.to, new.to),
     ):
         item = edited.find((*path, *step))
@@ -264,14 +278,22 @@ def _rewrite(edited: Text, path: Path, old: ManagedRoute, new: ManagedRoute) -> 
 
 
 def _route(fair_by: str, one: ManagedRoute) -> str:
-    return f"{{when: {{property: {_scalar(fair_by)}, in: {_names(one.tenants)}}}, to: {one.to}}}"
+    if fair_by == KEY:
+        return f"{{when: {yaml_scalar(key_condition(one.tenants))}, to: {one.to}}}"
+    return f"{{when: {{property: {yaml_scalar(fair_by)}, in: {_names(one.tenants)}}}, to: {one.to}}}"
+
+
+def key_condition(keys: Sequence[str]) -> str:
+    """The condition of a route that takes these message keys."""
+    quoted = ", ".join("'{}'".format(key.replace("\\", "\\\\").replace("'", "\\'")) for key in keys)
+    return f"key IN ({quoted})"
 
 
 def _names(tenants: Sequence[str]) -> str:
-    return f"[{', '.join(_scalar(name) for name in tenants)}]"
+    return f"[{', '.join(yaml_scalar(name) for name in tenants)}]"
 
 
-def _scalar(text: str) -> str:
+def yaml_scalar(text: str) -> str:
     """A text in YAML's flow style, on one line, quoted where it must be; what YAML takes for a line's end only as an
     escape.
     """

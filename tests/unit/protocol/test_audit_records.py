@@ -39,6 +39,7 @@ records = st.builds(
     reason=texts,
     tenant=texts,
     age=st.integers(0, 2**42),
+    slot_time=st.integers(0, 2**31),
 )
 
 
@@ -54,6 +55,13 @@ def test_records_come_back_as_they_were(found: list[Record], first: int) -> None
     assert decode(encoded.payload) == numbered
     assert encoded.properties[FIRST_PROPERTY] == str(first)
     assert encoded.properties[COUNT_PROPERTY] == str(len(numbered))
+
+
+def test_slot_time_is_written_only_where_a_handler_ran_and_records_without_it_are_read() -> None:
+    assert "slot_time" not in json.loads(encode([record()]).payload)
+    both = json.loads(encode([record(1, slot_time=7), record(2)]).payload)
+    assert both["slot_time"] == [7, 0]
+    assert [one.slot_time for one in decode(encode([record(1, slot_time=7), record(2)]).payload)] == [7, 0]
 
 
 def test_holes_can_be_looked_for_without_opening_a_message() -> None:

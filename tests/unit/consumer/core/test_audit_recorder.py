@@ -70,6 +70,21 @@ def test_a_moved_message_has_its_record_after_its_target_has_it() -> None:
     assert on.acknowledged() == [3]
 
 
+def test_a_record_says_for_how_long_handlers_had_a_slot() -> None:
+    on = bench(in_place=(2_000,))
+    on.give(delivery(0))
+    [message] = on.take_all()
+    on.later(1.5)
+    on.engine.finish(message, FAILED)
+    on.later(2)  # a wait in memory takes no slot
+    [message] = on.take_all()
+    on.later(0.25)
+    on.engine.finish(message, DONE)
+    on.later(0.05)
+    [(_, sent)] = on.published()
+    assert [record.slot_time for record in decode(sent.payload)] == [1_750]
+
+
 @pytest.mark.parametrize("problem", [Unconfirmed("Timeout"), Rejected("not authorised")])
 def test_records_are_kept_and_sent_again_until_they_are_stored(problem: Unconfirmed | Rejected) -> None:
     on = bench()

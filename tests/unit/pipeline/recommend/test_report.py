@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from kodoctl.pipeline.recommend.exclusive_tenants import ExclusiveLevel, TenantFigures
 from kodoctl.pipeline.recommend.noisy_neighbours import LevelMove
 from kodoctl.pipeline.recommend.report import Victim, document
+from kodoctl.pipeline.recommend.slot_use import SettingChange
 from kodoctl.render.recommendation_text import lines
 
 
-def text(moves, victims=(), notes=()):
-    found = document(300_000, 10_000, moves, {moves[0]: victims} if moves else {}, notes)
+def text(moves, victims=(), notes=(), settings=(), levels=()):
+    found = document(300_000, 10_000, moves, settings, levels, {moves[0]: victims} if moves else {}, notes)
     return [line.text for line in lines(found)]
 
 
@@ -31,11 +33,54 @@ def test_who_comes_back_and_that_there_is_nothing_to_do():
     assert text([move])[1] == (
         "  calm: 1.0% of all messages in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC, and less than 12.5% in each"
     )
-    assert text([]) == ["Nothing to move: nobody kept others waiting longer than 10s in three of the newest windows."]
+    assert text([]) == ["Nothing to change: nobody kept others waiting longer than 10s in three of the newest windows."]
 
 
 def test_where_there_is_nothing_to_compare_with():
     move = LevelMove("orders", "billing", "acme", "degrade", "B1", "D1", (0,), 0.5, None, None)
     assert "0% came later than 10s" in text([move])[1]
-    found = document(1, 2, [move], {}, [])
+    found = document(1, 2, [move], [], [], {}, [])
     assert (found["moves"][0]["others_late"], found["patch"]) == (None, "")
+
+
+def test_a_promotion_and_a_return_with_the_tenant_s_own_figures():
+    promoted = LevelMove("orders", "billing", "vip", "promote", "L1", "L2", (0, 600_000), 0.0312, 0.8, 0.1, 500)
+    assert text([promoted])[:2] == [
+        "orders / billing: promote vip, L1 -> L2",
+        "  light: 3.1% of all runs, or of the slot time, in 2 windows from 1970-01-01 00:00 to 1970-01-01 00:15 UTC; of its own, 80% began later than 500ms, in all other windows 10%",
+    ]
+    back = LevelMove("orders", "billing", "vip", "return", "L2", "L1", (0,), 0.3, None, None, 500)
+    assert text([back])[1] == (
+        "  light no more: 30.0% of all runs, or of the slot time, in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC"
+    )
+    (found,) = document(1, 2, [promoted], [], [], {}, [])["moves"]
+    assert (found["own_late"], found["own_goal_ms"], found["others_late"]) == (0.8, 500, None)
+
+
+def test_a_setting_with_its_figures():
+    path = ("concurrency", "states", "retrying", "max")
+    bulkhead = SettingChange("orders", "billing", "bulkhead", path, None, 13, "retrying", (0,), 14.21, 16, 3, 0.4, 0.0)
+    limit = SettingChange("orders", "billing", "limit", ("limits",), 9, 4, "acme", (0,), 7.0, 8, 4, None, None, "uid")
+    assert text([], settings=[bulkhead, limit])[:5] == [
+        "orders / billing: bulkhead concurrency.states.retrying.max, none -> 13",
+        "  retrying had 14.2 of 16 slots of a worker in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC; what others had to do needs 3; 40% of their runs began later than 10s, in all other windows 0%",
+        "",
+        "orders / billing: limit limits of handlers at once by uid, 9 -> 4",
+        "  acme had 7.0 of 8 slots of a worker in 1 window from 1970-01-01 00:00 to 1970-01-01 00:05 UTC; what others had to do needs 4; 0% of their runs began later than 10s",
+    ]
+    (found, other) = document(1, 2, [], [bulkhead, limit], [], {}, [])["settings"]
+    assert (found["path"], found["from"], found["by"]) == ("concurrency.states.retrying.max", None, None)
+    assert (other["others_late"], other["by"]) == (None, "uid")
+
+
+def test_an_exclusive_level_with_what_its_tenant_brings():
+    figures = (TenantFigures("billing", 42, 0.1234, 0.5, 0.25), TenantFigures("audit", 0, 0.0, 0.0, None))
+    level = ExclusiveLevel("orders", "u7", "S1", ("[L1, S1]", ["L1", "S1"]), figures)
+    assert text([], levels=[level])[:3] == [
+        "orders: exclusive level S1 for u7",
+        "  billing: 42 runs in the newest windows, 12.3% of all runs and 50.0% of the slot time; 25% of them began later than its goal",
+        "  audit: 0 runs in the newest windows, 0.0% of all runs and 0.0% of the slot time",
+    ]
+    released = LevelMove("orders", "billing", "u7", "exclusive", "B1", "L1", (), 0, None, None)
+    found = document(1, 2, [released], [], [level], {}, [])
+    assert (found["moves"], found["levels"][0]["figures"][1]["late"]) == ([], None)

@@ -58,7 +58,7 @@ def routes_of(text):
 
 def edited(text, places, *, backup=False, ladder=("B1", "D1")):
     before = managed_routes([Route.model_validate(one) for one in routes_of(text)], "uid", ladder)
-    return rewrite_routes(text, PATH, "uid", before, places, TOPIC if backup else None)
+    return rewrite_routes(text, PATH, "uid", before, places, [(TOPIC, "backup", "true")] if backup else [])
 
 
 def changed(before, after):
@@ -155,7 +155,7 @@ def test_line_ends_are_kept_and_a_file_may_end_without_one():
 def test_what_cannot_be_edited_is_said(text, places):
     routes = [Route.model_validate({"when": {"property": "uid", "in": ["a"]}, "to": "B1"})] if "when" in text else []
     with pytest.raises(CannotPatchError):
-        rewrite_routes(text, PATH, "uid", managed_routes(routes, "uid", ("B1",)), places, None)
+        rewrite_routes(text, PATH, "uid", managed_routes(routes, "uid", ("B1",)), places)
 
 
 def test_routes_of_ours_and_somebody_elses():
