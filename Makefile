@@ -26,21 +26,27 @@ KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
 
-.PHONY: help setup demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.* fast/src/kodo_fast/*.*p*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes --no-deps -r requirements/spark.txt & spark=$$!; \
 	$(INSTALL) --require-hashes --no-deps -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others. Locks are complete: pip, looking for an extra's newest release, would refuse it
 	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@$(MAKE) --no-print-directory native
 	@touch $@
+
+native: ## The native border (fast/), where there is a C++ compiler; without one everything works, slower
+	@if ! command -v $${CXX:-c++} >/dev/null; then echo "No C++ compiler: the consumer goes on without its native border"; \
+	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
+	else echo "The native border was not built: the consumer goes on without it"; fi
 
 test: $(READY) programs check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
