@@ -34,7 +34,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.broker import BorderStatus, Broker, Cluster
     from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.lane_selection import LaneSelection
     from kodo_consumer.core.policy import Lane, Policy
@@ -99,7 +99,8 @@ class Consumer:
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy, warnings = read()
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
-        source, connect = (Path(path), lambda: read()[0], text), lambda: reach(surroundings.connection(), policy)
+        source = Path(path), lambda: read()[0], text
+        connect = partial(_connect, surroundings, policy, settings)
         return cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
 
     @overload
@@ -265,7 +266,7 @@ class Consumer:
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
-        _log_lanes(policy)
+        _log_ready(policy, broker.border)
 
     @property
     def address(self) -> str | None:
@@ -369,11 +370,24 @@ def _slots(policy: Policy, lane: Lane) -> list[str]:
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
-def _log_lanes(policy: Policy) -> None:
-    """Where a worker reads some of the lanes: which, and which it leaves to others."""
+def _connect(surroundings: Environment, policy: Policy, settings: Settings) -> tuple[Broker, Cluster]:
+    return reach(surroundings.connection(), policy, native=settings.native)
+
+
+def _log_ready(policy: Policy, border: BorderStatus) -> None:
+    """How messages cross into the client library; and where a worker reads some of the lanes: which, and which it leaves
+    to others.
+    """
+    _inform(f"ready, {border}")
     if policy.unread:
         texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
         log.info("ready: reads %s; other workers have to read %s", *texts)
+
+
+@lru_cache(maxsize=10)
+def _inform(text: str) -> None:
+    """Once in a process, however many consumers it has."""
+    log.info("%s", text)
 
 
 @lru_cache(maxsize=1_000)

@@ -90,7 +90,15 @@ class Producer:
         settings = read_settings(surroundings.environ, surroundings.folder)
         signer, traces = settings.signing_keys, settings.traces
         siblings = partial(outlet_of, topology, topic)
-        return cls.to(outlet, surroundings.connection(), signer, siblings=siblings, numbered=numbered, traces=traces)
+        return cls.to(
+            outlet,
+            surroundings.connection(),
+            signer,
+            siblings=siblings,
+            numbered=numbered,
+            traces=traces,
+            native=settings.native,
+        )
 
     @classmethod
     def to(
@@ -102,6 +110,7 @@ class Producer:
         siblings: Callable[[str], Outlet] | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
+        native: bool = True,
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
         ground topic, for what routes send there. Raises KodoctlError.
@@ -111,13 +120,13 @@ class Producer:
 
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
-                broker, form = reach_outlet(connection, other)
+                broker, form = reach_outlet(connection, other, native=native)
                 return _opened(
                     broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
                 )
 
             routes = LevelSenders(outlet, outlet.dispatch, open_level)
-        broker, form = reach_outlet(connection, outlet)
+        broker, form = reach_outlet(connection, outlet, native=native)
         return _opened(
             broker,
             lambda: cls(

@@ -149,7 +149,7 @@ class PulsarWorld(World):
         self._broker, self._namespace = broker, namespace
         self.clock = SystemClock()
         self.port = PulsarBroker(Connection(broker.admin_url, broker.broker_url), native=native)
-        assert (self.port.native.border is not None) == native, self.port.native
+        assert self.port.border.native == native, self.port.border
 
     def topic(self, name: str) -> str:
         return f"persistent://{self._namespace}/{name}"

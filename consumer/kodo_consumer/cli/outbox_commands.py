@@ -112,6 +112,7 @@ def run(
             settings.signing_keys,
             siblings=partial(outlets.sibling, outlet),
             traces=settings.traces,
+            native=settings.native,
         ),
     )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret

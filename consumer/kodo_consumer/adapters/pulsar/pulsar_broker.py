@@ -14,7 +14,7 @@ from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
-from kodo_consumer.adapters.pulsar.native_border import native_status
+from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.effects import Alarm
@@ -28,7 +28,7 @@ from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
+    from kodo_consumer.core.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
     from kodoctl.pulsar.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
@@ -67,7 +67,7 @@ class PulsarBroker:
         largest: Mapping[str, int] | None = None,
         native: bool = True,
     ) -> None:
-        self.native = native_status(wanted=native)
+        self._native, self._border = choose_border(native=native)
         self._connection = connection
         self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
         self._client = self._new_client()
@@ -81,6 +81,11 @@ class PulsarBroker:
         self._on_broken: Callable[[BaseException], object] = log_end
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
 
+    @property
+    def border(self) -> BorderStatus:
+        """See Broker."""
+        return self._border
+
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
         """See Broker."""
         self._on_broken, self._on_alarm = on_broken, on_alarm
@@ -91,7 +96,7 @@ class PulsarBroker:
         """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
-            self._client, request, sink, self._patience, self.native.border
+            self._client, request, sink, self._patience, self._native
         )
         self._lanes.append(lane)
         self._begin_to_watch()
@@ -120,7 +125,7 @@ class PulsarBroker:
                         on_receipts,
                         options,
                         on_broken=self._broke,
-                        border=self.native.border,
+                        border=self._native,
                     )
                 except ClusterError as problem:
                     if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
