@@ -25,11 +25,12 @@ SEEDS ?= 20000
 KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
+MESSAGES ?= 10000000
 
-.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
@@ -79,6 +80,13 @@ chaos: $(READY) ## Faults on a cluster under load, for MINUTES=240 or FAULTS=300
 
 hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
+
+native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
+	$(BIN)/python -m tests.sanitized
+
+native-leaks: $(READY) ## Memory over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
+	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q tests/broker/test_native_messages_real.py
+	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .
