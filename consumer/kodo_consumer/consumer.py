@@ -18,7 +18,7 @@ from kodo_consumer.core.lane_selection import given_selection, limit_warnings, s
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.environment import ConnectionOptions, Environment, reach
+from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
 from kodo_consumer.running_worker import RunningWorker, started
@@ -34,7 +34,7 @@ from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.broker import BorderStatus, Broker, Cluster
+    from kodo_consumer.core.broker import Broker, Cluster
     from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.lane_selection import LaneSelection
     from kodo_consumer.core.policy import Lane, Policy
@@ -99,8 +99,7 @@ class Consumer:
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy, warnings = read()
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
-        source = Path(path), lambda: read()[0], text
-        connect = partial(_connect, surroundings, policy, settings)
+        source, connect = (Path(path), lambda: read()[0], text), partial(surroundings.reach, policy, settings.native)
         return cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
 
     @overload
@@ -266,7 +265,7 @@ class Consumer:
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
-        _log_ready(policy, broker.border)
+        _log_ready(policy, broker)
 
     @property
     def address(self) -> str | None:
@@ -370,15 +369,13 @@ def _slots(policy: Policy, lane: Lane) -> list[str]:
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
-def _connect(surroundings: Environment, policy: Policy, settings: Settings) -> tuple[Broker, Cluster]:
-    return reach(surroundings.connection(), policy, native=settings.native)
+def _log_ready(policy: Policy, broker: Broker) -> None:
+    _inform(f"ready, {broker.border}")
+    _log_lanes(policy)
 
 
-def _log_ready(policy: Policy, border: BorderStatus) -> None:
-    """How messages cross into the client library; and where a worker reads some of the lanes: which, and which it leaves
-    to others.
-    """
-    _inform(f"ready, {border}")
+def _log_lanes(policy: Policy) -> None:
+    """Where a worker reads some of the lanes: which, and which it leaves to others."""
     if policy.unread:
         texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
         log.info("ready: reads %s; other workers have to read %s", *texts)

@@ -130,6 +130,10 @@ class Environment:
             log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)
         return found
 
+    def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
+        """See `reach`."""
+        return reach(self.connection(), policy, native=native)
+
     def _context_env(self) -> str | None:
         contexts = read_contexts(self.environ, self.folder)
         named_by_address = self.flags.admin_url or "KODOCTL_ADMIN_URL" in self.environ

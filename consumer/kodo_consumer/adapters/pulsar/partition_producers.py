@@ -186,8 +186,10 @@ class Producers:
                 if self._openings.any_result or self._counts.any_result:
                     self._take_answers()
                 self._look()
-            self._calls.flush()
+            if not self._is_dropped:
+                self._calls.flush()
             if self._over and not (self._openings.any_message or self._counts.any_message):
+                self._calls.close()
                 return
 
     def _look(self) -> None:
