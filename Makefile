@@ -34,7 +34,7 @@ help: ## Show the targets
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.* fast/src/kodo_fast/*.*p*)
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.cpp fast/src/kodo_fast/*.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
