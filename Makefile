@@ -25,22 +25,29 @@ SEEDS ?= 20000
 KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
+MESSAGES ?= 10000000
 
-.PHONY: help setup demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.cpp fast/src/kodo_fast/*.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes --no-deps -r requirements/spark.txt & spark=$$!; \
 	$(INSTALL) --require-hashes --no-deps -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others. Locks are complete: pip, looking for an extra's newest release, would refuse it
 	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@$(MAKE) --no-print-directory native
 	@touch $@
+
+native: ## The native border (fast/), where there is a C++ compiler; without one everything works, slower
+	@if ! command -v $${CXX:-c++} >/dev/null; then echo "No C++ compiler: the consumer goes on without its native border"; \
+	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
+	else echo "The native border was not built: the consumer goes on without it"; fi
 
 test: $(READY) programs check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
@@ -73,6 +80,13 @@ chaos: $(READY) ## Faults on a cluster under load, for MINUTES=240 or FAULTS=300
 
 hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
+
+native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
+	$(BIN)/python -m tests.sanitized
+
+native-leaks: $(READY) ## Memory over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
+	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q tests/broker/test_native_messages_real.py
+	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ Each is compared with the arm it names as its base: quote ratios of one run, not
 | `reroute` | Consumer whose handler sends everything to RETRYING | `raw-reroute` |
 | `raw-route` | the same without a due time, so that the client may batch | |
 | `route` | Consumer whose handler transfers everything to another topic | `raw-route` |
+| `…-python` | each arm of Consumer without the native border, which the others use where it is installed | the same |
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
+from cluster import CLUSTER, PLACE, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
 
 BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
     "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
     "route": "raw-route",
 }  # fmt: skip
+PYTHON = "-python"  # at the end of an arm of the Consumer: without the native border
+BASES |= {f"{arm}{PYTHON}": base for arm, base in BASES.items() if base is not None and arm != "go"}
 SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
 HOUR = 3_600_000  # ms
@@ -174,10 +177,12 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
     return took
 
 
-def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tuple[float, float]:
+def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tuple[float, float]:
     import kodo_consumer.adapters.pulsar  # noqa: F401  # its cost is not that of a message
     from kodo_consumer import Message, Retry, Transfer
 
+    arm = name.removesuffix(PYTHON)
+    PLACE["environ"] = {"KODO_CONSUMER_NATIVE": str(arm == name).lower()}
     topics = TOPICS.format(
         subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
         fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
@@ -240,7 +245,9 @@ def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
 
 def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str | None) -> dict[str, Any]:
     create_topic(tenant, "flow", subscription)
-    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * arm.endswith("route")
+    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * arm.removesuffix(
+        PYTHON
+    ).endswith("route")
     for other in others:
         create_topic(tenant, other, subscription)
     command = [sys.executable, __file__, "--one", arm, tenant, subscription, str(messages)]
@@ -260,7 +267,7 @@ def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str
     answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     record: dict[str, Any] = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
     if "route" in arm:
-        target = moved_to(subscription, due=arm.endswith("reroute"))
+        target = moved_to(subscription, due=arm.removesuffix(PYTHON).endswith("reroute"))
         stats = admin("GET", f"persistent/{tenant}/ns/{target}-partition-0/internalStats").json()
         record |= {"entries": stats["entriesAddedCounter"], "stored_bytes": stats["totalSize"]}
     admin("DELETE", f"persistent/{tenant}/ns/flow/subscription/{subscription}?force=true")
@@ -291,7 +298,7 @@ def row(arm: str, records: list[dict[str, Any]], base: list[dict[str, Any]] | No
     costs = [record["cpu_us"] for record in records]
     rates = [record["messages"] / record["seconds"] for record in records]
     text = (
-        f"{arm:12} {statistics.median(costs):6.1f} µs CPU ({min(costs):.1f}–{max(costs):.1f})"
+        f"{arm:15} {statistics.median(costs):6.1f} µs CPU ({min(costs):.1f}–{max(costs):.1f})"
         f" {statistics.median(rates):8,.0f}/s ({min(rates):,.0f}–{max(rates):,.0f})"
     )
     if base:
@@ -311,7 +318,9 @@ def main() -> None:
     parser.add_argument("--go", help="binary of golang/, for the arm `go`")
     parser.add_argument("arms", nargs="*", help="default: all")
     arguments = parser.parse_args()
-    arguments.arms = arguments.arms or [arm for arm in BASES if arm != "go" or arguments.go]
+    arguments.arms = arguments.arms or [
+        arm for arm in BASES if (arm != "go" or arguments.go) and not arm.endswith(PYTHON)
+    ]
     if arguments.one:
         arm, tenant, subscription, messages = arguments.one
         run_arm(arm, tenant, subscription, int(messages))

@@ -18,7 +18,7 @@ from kodo_consumer.core.lane_selection import given_selection, limit_warnings, s
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
-from kodo_consumer.environment import ConnectionOptions, Environment, reach
+from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.multi_run import run_all
 from kodo_consumer.policy_builder import judged, policy_of
 from kodo_consumer.running_worker import RunningWorker, started
@@ -99,7 +99,7 @@ class Consumer:
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy, warnings = read()
         settings, chosen = read_settings(surroundings.environ, surroundings.folder), given_selection(lanes)
-        source, connect = (Path(path), lambda: read()[0], text), lambda: reach(surroundings.connection(), policy)
+        source, connect = (Path(path), lambda: read()[0], text), partial(surroundings.reach, policy, settings.native)
         return cls(policy, connect, settings=settings, lanes=chosen, source=source, warnings=warnings)
 
     @overload
@@ -265,7 +265,7 @@ class Consumer:
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
-        _log_lanes(policy)
+        _log_ready(policy, broker)
 
     @property
     def address(self) -> str | None:
@@ -369,11 +369,22 @@ def _slots(policy: Policy, lane: Lane) -> list[str]:
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
+def _log_ready(policy: Policy, broker: Broker) -> None:
+    _inform(f"ready, {broker.border}")
+    _log_lanes(policy)
+
+
 def _log_lanes(policy: Policy) -> None:
     """Where a worker reads some of the lanes: which, and which it leaves to others."""
     if policy.unread:
         texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
         log.info("ready: reads %s; other workers have to read %s", *texts)
+
+
+@lru_cache(maxsize=10)
+def _inform(text: str) -> None:
+    """Once in a process, however many consumers it has."""
+    log.info("%s", text)
 
 
 @lru_cache(maxsize=1_000)

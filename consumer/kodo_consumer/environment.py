@@ -45,9 +45,9 @@ class ConnectionOptions(TypedDict, total=False):
     environ: Mapping[str, str] | None
 
 
-def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCluster]:
-    """The real broker and its admin API. Raises ClusterError without an address of the binary port, or where no
-    broker answers.
+def reach(connection: Connection, policy: Policy, *, native: bool = True) -> tuple[PulsarBroker, AdminCluster]:
+    """The real broker and its admin API; `native`: see Settings. Raises ClusterError without an address of the binary
+    port, or where no broker answers.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
 
@@ -55,14 +55,20 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
     cluster = AdminCluster(connection)
     try:
         return PulsarBroker(
-            connection, by_key=policy.by_key, outlets=_outlets(policy, cluster), largest=policy.largest
+            connection,
+            by_key=policy.by_key,
+            outlets=_outlets(policy, cluster),
+            largest=policy.largest,
+            native=native,
         ), cluster
     except BaseException:
         cluster.close()
         raise
 
 
-def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, MessageValidator]:
+def reach_outlet(
+    connection: Connection, outlet: Outlet, *, native: bool = True
+) -> tuple[PulsarBroker, MessageValidator]:
     """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow.
     Raises ClusterError.
     """
@@ -78,7 +84,7 @@ def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, 
     largest = {topic: min(limits)} if limits else {}
     by_key = {topic} if outlet.by_key else ()
     form = MessageValidator(check_of(outlet), outlet.properties, int(min(limits, default=0)))
-    return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest), form
+    return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest, native=native), form
 
 
 def _outlets(policy: Policy, cluster: AdminCluster) -> SchemaTopics | None:
@@ -123,6 +129,10 @@ class Environment:
         if warning := readable(found):
             log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)
         return found
+
+    def reach(self, policy: Policy, native: bool) -> tuple[PulsarBroker, AdminCluster]:  # noqa: FBT001
+        """See `reach`."""
+        return reach(self.connection(), policy, native=native)
 
     def _context_env(self) -> str | None:
         contexts = read_contexts(self.environ, self.folder)

@@ -102,6 +102,7 @@ class Producer:
             siblings=levels.outlet,
             numbered=numbered,
             traces=traces,
+            native=settings.native,
             reloader_of=reloader_of,
         )
 
@@ -116,6 +117,7 @@ class Producer:
         numbered: bool = True,
         traces: Wanted = "auto",
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
+        native: bool = True,
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
         ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
@@ -125,13 +127,13 @@ class Producer:
 
             def open_level(level: Level) -> LevelSender:
                 other = siblings(level)
-                broker, form = reach_outlet(connection, other)
+                broker, form = reach_outlet(connection, other, native=native)
                 return _opened(
                     broker, lambda: LevelSender(other.topic, broker, form, signer, numbered=numbered, traces=traces)
                 )
 
             routes = LevelSenders(outlet, outlet.dispatch, open_level, reloader_of)
-        broker, form = reach_outlet(connection, outlet)
+        broker, form = reach_outlet(connection, outlet, native=native)
         options: dict[str, Any] = {"form": form, "signer": signer, "numbered": numbered, "traces": traces}
         return _opened(broker, lambda: cls(outlet.topic, broker, routes=routes, **options))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
-    from kodo_consumer.core.broker import Broker, Cluster
+    from kodo_consumer.core.broker import BorderStatus, Broker, Cluster
     from kodo_consumer.core.handler_executor import HandlerExecutor
     from kodo_consumer.runtime.topology_reload import Reloader
     from kodo_consumer.runtime.worker import Worker
@@ -68,7 +68,7 @@ def started(
     else:
         for limit in worker.engine.scheduler.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
-    window = _shown(worker, service, getattr(runner, "loop", None), settings)
+    window = _shown(worker, service, getattr(runner, "loop", None), settings, broker.border)
     try:
         service.start()
     except BaseException:
@@ -81,11 +81,14 @@ def started(
     return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
 
 
-def _shown(worker: Worker, service: WorkerSupervisor, loop: Loop | None, settings: Settings) -> HttpEndpoint | None:
+def _shown(
+    worker: Worker, service: WorkerSupervisor, loop: Loop | None, settings: Settings, border: BorderStatus
+) -> HttpEndpoint | None:
     """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
     from kodo_consumer.adapters.metrics.worker_view import WorkerView
 
-    sight = WorkerView(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
+    tenants, measured = settings.metrics_tenants, settings.port is not None
+    sight = WorkerView(worker, service, loop, border=border, tenants=tenants, measured=measured)
     if settings.port is None:
         return None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint

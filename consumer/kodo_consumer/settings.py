@@ -102,6 +102,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "metrics_tenants": _number(0, 1000),
     "traces": _one_of(CHOICES, ", ".join(CHOICES)),
     "traces_tenant": _flag,
+    "native": _flag,
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
 
@@ -122,6 +123,8 @@ class Settings:
     Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
     `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
     a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
+
+    `native`: false has messages cross into the client library one by one, also where the native border could be used.
     """
 
     drain_timeout: int = 30_000
@@ -141,6 +144,7 @@ class Settings:
     metrics_tenants: int = 20
     traces: Wanted = "auto"
     traces_tenant: bool = False
+    native: bool = True
 
 
 def _is_variable(finding: Diagnostic) -> bool:

@@ -11,15 +11,22 @@ from kodo_consumer.core.broker import Confirmed, LaneReader, Rejected
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from kodoctl.errors import ClusterError
-from tests.contract.worlds import MemoryWorld, PulsarWorld, Sink, World
+from tests.contract.worlds import NATIVE, MemoryWorld, PulsarWorld, Sink, World
 
 
-@pytest.fixture(params=["memory", pytest.param("pulsar", marks=pytest.mark.broker)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("pulsar", marks=pytest.mark.broker),
+        pytest.param("native", marks=[pytest.mark.broker, NATIVE]),
+    ]
+)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "memory":
         found: World = MemoryWorld()
     else:
-        found = PulsarWorld(request.getfixturevalue("broker"), request.getfixturevalue("namespace"))
+        broker, namespace = request.getfixturevalue("broker"), request.getfixturevalue("namespace")
+        found = PulsarWorld(broker, namespace, native=request.param == "native")
     yield found
     found.close()
 

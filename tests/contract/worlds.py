@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
+import pytest
 from kodo_consumer.core.broker import Broker as BrokerPort
 from kodo_consumer.core.broker import LaneReader, LaneRequest, Publisher, Receipt, Rejected, SubscriptionType
 from kodo_consumer.core.clock import Clock, SystemClock
@@ -16,6 +18,8 @@ from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodoctl.pulsar.connection import Connection
 from tests.conftest import Broker
 from tests.support import EARLIEST, unload
+
+NATIVE = pytest.mark.skipif(find_spec("kodo_fast") is None, reason="the native border is not built (make setup)")
 
 
 class Sink:
@@ -138,13 +142,14 @@ class MemoryWorld(World):
 
 
 class PulsarWorld(World):
-    def __init__(self, broker: Broker, namespace: str) -> None:
+    def __init__(self, broker: Broker, namespace: str, *, native: bool = False) -> None:
         from kodo_consumer.adapters.pulsar import PulsarBroker
 
         super().__init__()
         self._broker, self._namespace = broker, namespace
         self.clock = SystemClock()
-        self.port = PulsarBroker(Connection(broker.admin_url, broker.broker_url))
+        self.port = PulsarBroker(Connection(broker.admin_url, broker.broker_url), native=native)
+        assert self.port.border.native == native, self.port.border
 
     def topic(self, name: str) -> str:
         return f"persistent://{self._namespace}/{name}"

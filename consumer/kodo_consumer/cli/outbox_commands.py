@@ -115,6 +115,7 @@ def run(
             settings.signing_keys,
             siblings=partial(outlets.sibling, outlet),
             traces=settings.traces,
+            native=settings.native,
         ),
     )
     reloader = route_reloader(

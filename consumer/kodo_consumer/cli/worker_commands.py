@@ -15,7 +15,7 @@ import typer
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.runtime.handler_import import load_handler
-from kodoctl.console import columns, command, judging, report, say
+from kodoctl.console import columns, command, judging, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
@@ -135,9 +135,10 @@ def check(
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
 
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
-    sizes, where the role may read them.
+    sizes, where the role may read them. Says whether workers here use the native border, and why not.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
+    from kodo_consumer.adapters.pulsar.native_border import choose_border
     from kodo_consumer.core.broker_limits import limit_findings, read_broker_limits
     from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.core.lane_selection import given_selection, limit_warnings
@@ -146,7 +147,8 @@ def check(
 
     surroundings = Environment.of(**place)
     loaded = surroundings.topology(topology)
-    selection = given_selection(lanes) or read_settings(surroundings.environ, surroundings.folder).lanes
+    settings = read_settings(surroundings.environ, surroundings.folder)
+    selection = given_selection(lanes) or settings.lanes
     policies = _policies(loaded, _subscriptions(loaded, topic, subscription), selection)
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
@@ -164,6 +166,7 @@ def check(
             if selection is not None:
                 _say_lanes("reads", policy.lanes)
                 _say_lanes("leaves to other workers", policy.unread)
+    tell(f"{choose_border(native=settings.native).status}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
 

@@ -141,8 +141,26 @@ class Publisher(Protocol):
         """Sends what is queued and leaves. Receipts that are out may never come."""
 
 
+@dataclass(frozen=True, slots=True)
+class BorderStatus:
+    """How messages cross between Python and the client library: by the native border, in bundles, or one by one.
+    `detail`: what it is used with, or why it is not used.
+    """
+
+    native: bool
+    detail: str
+
+    def __str__(self) -> str:
+        """One line for logs and commands."""
+        return f"native border: {'on' if self.native else 'off'} ({self.detail})"
+
+
 class Broker(Protocol):
     """A connection to a broker."""
+
+    @property
+    def border(self) -> BorderStatus:
+        """How its messages cross into the client library."""
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
         """`on_broken`: called when a thread of the adapter has ended that should not; without it there is a log entry.

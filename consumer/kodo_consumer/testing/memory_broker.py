@@ -11,7 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import TYPE_CHECKING, Final
 
-from kodo_consumer.core.broker import Confirmed, LaneRequest, LaneSink, OnReceipts, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.broker import (
+    BorderStatus,
+    Confirmed,
+    LaneRequest,
+    LaneSink,
+    OnReceipts,
+    Receipt,
+    Rejected,
+    Unconfirmed,
+)
 from kodo_consumer.testing.memory_topics import MemoryLane, MemorySubscription, StoredMessage, Topic, hand_over
 from kodoctl.errors import ClusterError, error
 
@@ -37,6 +46,11 @@ class MemoryBroker:
         self._topics: dict[str, Topic] = {}
         self._faults: dict[str, list[Receipt]] = {}
         self._receipts: list[tuple[MemoryPublisher, int, Receipt]] = []
+
+    @property
+    def border(self) -> BorderStatus:
+        """There is none to cross."""
+        return BorderStatus(native=False, detail="the broker is in memory")
 
     # ---- what a test sets up and looks at
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
+from kodo_consumer.consumer import _inform
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.handler_executor import HandlerExecutor
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import read_files
+from tests.unit.consumer.runtime.worker_place import MemoryCluster
 from tests.unit.consumer.topologies import DOUBLE, write
 
 SMALL = "  J: {subscriptions: {s: {}}}\n"
@@ -87,6 +93,24 @@ def test_warnings_of_lint_are_told_at_the_start_and_once(tmp_path: Path, caplog:
     assert told.startswith(f"{path}:6:16 K209 warning"), "whether another file has `elsewhere` is not known"
 
 
+def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """However many workers a process has."""
+    caplog.set_level(logging.INFO, "kodo.consumer")
+    monkeypatch.setattr("kodo_consumer.consumer._inform", lru_cache(_inform.__wrapped__))
+    policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
+    for _ in range(2):
+        broker = MemoryBroker(SystemClock())
+        broker.create_for(policy)
+        consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))  # noqa: B023  # called at once
+        consumer.handler(lambda message: None)
+        consumer.start()
+        consumer.stop()
+    ready = [text for text in caplog.messages if text.startswith("ready, ")]
+    assert ready == ["ready, native border: off (the broker is in memory)"]
+
+
 def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:
     path = write(tmp_path, "  J: {draining: [L2], subscriptions: {s: {states: [retrying]}}}\n")
     assert Consumer.load(path, topic="J", subscription="s", environ={}).lanes() == [
@@ -139,6 +163,7 @@ def test_settings_are_the_variables_then_the_files_then_the_defaults(tmp_path: P
     assert read_settings({}, inner) == Settings(30_000)
     (tmp_path / "kodo-consumer.toml").write_text('drain_timeout = "5s"', encoding="utf-8")
     assert read_settings({}, inner) == Settings(5_000)
+    assert read_settings({"KODO_CONSUMER_NATIVE": "false"}, inner) == Settings(5_000, native=False)
     assert read_settings({"KODO_CONSUMER_DRAIN_TIMEOUT": "1m"}, inner) == Settings(60_000)
 
 

@@ -149,6 +149,11 @@ def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
 
+def _border(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+    if sight.border is not None:
+        yield (sight.border.detail,), float(sight.border.native)
+
+
 def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> MetricSpec:
     return MetricSpec(f"kodo_consumer_{name}", "histogram", text, ("state",), _timing(read))
 
@@ -249,6 +254,8 @@ EXPORTED: Final = (
             "`handlers`, or a busy `machine`.", ("loop", "cause"), _stall_counts),
     gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
            _stalls(lambda stalls: stalls.worst(time.monotonic()))),
+    gauge("native", "1 where messages cross into the client library by the native border, in bundles, else 0; `reason` says why, or "
+          "what it is used with.", ("reason",), _border),
     gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),
            plain(lambda sight: float(not sight.not_ready()))),
     *NUMBERS,

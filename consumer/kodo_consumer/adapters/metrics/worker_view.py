@@ -16,6 +16,7 @@ from kodo_consumer.core.worker_metrics import Meter
 from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
+    from kodo_consumer.core.broker import BorderStatus
     from kodo_consumer.core.in_flight import LaneState
     from kodo_consumer.core.policy import Lane
     from kodo_consumer.runtime.supervisor import WorkerSupervisor
@@ -35,10 +36,11 @@ class WorkerView:
         service: WorkerSupervisor,
         loop: asyncio.AbstractEventLoop | None = None,
         *,
+        border: BorderStatus | None = None,
         tenants: int = 20,
         measured: bool = True,
     ) -> None:
-        self.worker, self.service = worker, service
+        self.worker, self.service, self.border = worker, service, border
         self.policy, self.engine = worker.policy, worker.engine
         self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
         self.meter: Meter | None = None

@@ -7,21 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.partition_consumer import Arrival, PartitionConsumer
-from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
-from kodoctl.protocol.properties import SCHEMA
-from kodoctl.pulsar.message_decoding import content, schema_version, unreturned
 
 if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+
     from kodo_consumer.core.broker import LaneRequest, LaneSink
+    from kodo_consumer.core.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
@@ -54,9 +54,15 @@ class PulsarLaneReader:
     concerns no other.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: StartupWait | None = None) -> None:
-        self._client, self._request, self._sink = client, request, sink
-        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
+    def __init__(
+        self,
+        client: Any,
+        request: LaneRequest,
+        sink: LaneSink,
+        patience: StartupWait | None = None,
+        border: NativeBorder | None = None,
+    ) -> None:
+        self._subscriber, self._request, self._sink = Subscriber(client, border), request, sink
         self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
         self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
         self._stopped = threading.Event()
@@ -91,15 +97,17 @@ class PulsarLaneReader:
         return any(one is not None and one.connected for one in consumers)
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
-        """Gives each token to the consumer of its partition, which acknowledges it soon. Never raises, never waits."""
+        """Gives the tokens to the consumers of their partitions, which acknowledge them soon. Never raises, never waits."""
         consumers = self._consumers
         if len(consumers) == 1:
             (only,) = consumers.values()
-            for token in tokens:
-                only.acknowledge(token)
+            only.acknowledge(tokens)
             return
+        by_partition: dict[str, list[object]] = {}
         for token in tokens:
-            consumers[partition_of(token)].acknowledge(token)
+            by_partition.setdefault(partition_of(token), []).append(token)
+        for partition, theirs in by_partition.items():
+            consumers[partition].acknowledge(theirs)
 
     def resume(self) -> None:
         """Lets the reading thread deliver again, after `LaneSink.room` was 0."""
@@ -168,7 +176,7 @@ class PulsarLaneReader:
         tries = 3  # the client asks one broker of several, be it the one that is away
         while True:
             try:
-                names: list[str] = self._client.get_topic_partitions(self._request.topic)
+                names = self._subscriber.partitions(self._request.topic)
             except pulsar.PulsarException as problem:
                 tries -= 1
                 if not tries or isinstance(problem, pulsar.TopicNotFound | pulsar.AuthorizationError):
@@ -183,7 +191,7 @@ class PulsarLaneReader:
         batch = min(self._request.batch, max(1, share)) if len(names) > 1 else self._request.batch
         consumers = [
             PartitionConsumer(
-                self._client, replace(self._request, topic=name, queue=share, batch=batch), self._inbox, self._sink
+                self._subscriber, replace(self._request, topic=name, queue=share, batch=batch), self._inbox, self._sink
             )
             for name in names
         ]
@@ -214,7 +222,7 @@ class PulsarLaneReader:
         """A topic may get more partitions at any time."""
         try:
             known = {one.topic for one in list(self._consumers.values())}
-            if new := [name for name in self._client.get_topic_partitions(self._request.topic) if name not in known]:
+            if new := [name for name in self._subscriber.partitions(self._request.topic) if name not in known]:
                 log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
                 self._open(new, StartupWait(0.0))
         except (pulsar.PulsarException, ClusterError) as problem:
@@ -233,53 +241,13 @@ class PulsarLaneReader:
             except Empty:
                 continue
             if arrival is not None:
-                arrival.source.take(arrival, partial(self._deliver, arrival.source))
+                arrival.source.take(arrival, self._deliver)
 
-    def _deliver(self, source: PartitionConsumer, messages: list[Any]) -> None:
+    def _deliver(self, deliveries: list[Delivery]) -> None:
         if not self._stopped.is_set():
-            self._sink.deliver(self._copies(source, messages))
-
-    def _copies(self, source: PartitionConsumer, messages: list[Any]) -> list[Delivery]:
-        copied = self._copied
-        try:
-            copies = [copied(message) for message in messages]
-        except Exception:  # of one of them: the others are as good as any
-            log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
-            copies = [_in_any_case(copied, message) for message in messages]
-        source.permits.unreturned += sum(
-            unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken
-        )
-        return copies
+            self._sink.deliver(deliveries)
 
 
 def partition_of(token: Any) -> str:
     """The number of a message's partition as a text, by what it is acknowledged by."""
     return str(token.partition())
-
-
-def _copied(message: Any) -> Delivery:
-    """Everything needed, so that the client's object can go: a kept one pins its whole batch."""
-    token = message.message_id()
-    index = token.batch_index()
-    entry = (token.ledger_id(), token.entry_id(), token.partition())
-    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=index < 0)
-    return Delivery(entry, token, payload, properties, key, ordering_key, happened, published, index, broken)
-
-
-def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
-    """The copy, or what is sure of the message: its payload goes to the dead letters, and what is behind it goes on."""
-    try:
-        return copied(message)
-    except Exception as problem:  # noqa: BLE001  # told already, for all of them
-        token = message.message_id()
-        entry = (token.ledger_id(), token.entry_id(), token.partition())
-        broken = f"it cannot be read: {type(problem).__name__}"
-        return Delivery(entry, token, message.data(), {}, "", "", 0, 0, token.batch_index(), broken)
-
-
-def _copied_with_schema(level: str, message: Any) -> Delivery:
-    """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
-    delivery = _copied(message)
-    version = schema_version(message)
-    schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
-    return delivery._replace(schema=schema)

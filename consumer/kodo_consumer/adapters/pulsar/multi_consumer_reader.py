@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of
@@ -22,6 +23,8 @@ from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
 
 if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+
     from kodo_consumer.core.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
@@ -42,8 +45,16 @@ class MultiConsumerReader:
     say that they are blocked.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: StartupWait | None = None) -> None:
-        self._client, self._request, self._sink, self._patience = client, request, sink, patience
+    def __init__(
+        self,
+        client: Any,
+        request: LaneRequest,
+        sink: LaneSink,
+        patience: StartupWait | None = None,
+        border: NativeBorder | None = None,
+    ) -> None:
+        self._request, self._sink = request, sink
+        self._reader = partial(PulsarLaneReader, client, patience=patience, border=border)
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
             self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.max_unacked + _ENTRY) // request.limit)))
@@ -208,7 +219,7 @@ class MultiConsumerReader:
         queue = max(1, queue)
         request = replace(self._request, queue=queue, batch=max(1, min(self._request.batch, queue // 2)))
         sink = _PartSink(self, self._sink)
-        part = PulsarLaneReader(self._client, request, sink, self._patience)
+        part = self._reader(request, sink)
         with self._lock:
             stopped = self._stopped
             if not stopped:

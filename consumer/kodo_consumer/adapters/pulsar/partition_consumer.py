@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -19,25 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from kodo_consumer.adapters.pulsar.client_consumer import MUCH, ClientConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
 from kodo_consumer.runtime.threads import begin, leave
-from kodoctl.pulsar.message_decoding import as_they_are
 
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import LaneRequest, LaneSink
+    from kodo_consumer.core.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
-MUCH: Final = 32  # messages there at once: a backlog
-_BATCH_WAIT: Final = 5  # ms a batch waits to be full
 _GIVE_UP: Final = 7.0  # seconds: the client's own tries come 6.3 s and 12.7 s after the loss, and up to a minute apart
 _AGAIN: Final = 1.0  # seconds between two tries to subscribe, each of which goes on for the client's operation timeout
 _CLOSE_WITHIN: Final = 1.0  # seconds: a broker that is well answers within milliseconds
-_TYPES: Final = {
-    "shared": pulsar.ConsumerType.Shared,
-    "key_shared": pulsar.ConsumerType.KeyShared,
-    "failover": pulsar.ConsumerType.Failover,
-    "exclusive": pulsar.ConsumerType.Exclusive,
-}
 _FOR_GOOD: Final = (
     pulsar.AuthenticationError,
     pulsar.AuthorizationError,
@@ -59,7 +52,7 @@ class Arrival:
     """
 
     source: PartitionConsumer
-    consumer: Any
+    consumer: ClientConsumer
     message: Any = None
     problem: str = ""
     at_once: bool = False
@@ -72,18 +65,20 @@ class PartitionConsumer:
     Arrivals come to `inbox`. Never a negative acknowledgement, never the client's own dead letters: neither is safe.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink) -> None:
+    def __init__(
+        self, subscriber: Subscriber, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink
+    ) -> None:
         base, mark, number = request.topic.rpartition("-partition-")
         self.number = number if base and mark and number.isdecimal() else None
         self.permits = ConsumerPermits(request.queue)  # of this consumer
         self.refused = ""  # why it will never open
         self.first_try = threading.Event()  # it was opened, or refused
-        self._client, self._request, self._inbox, self._sink = client, request, inbox, sink
+        self._subscriber, self._request, self._inbox, self._sink = subscriber, request, inbox, sink
         self._lock = threading.Lock()  # around changes of the consumer
         self._telling = (
             threading.Lock()
         )  # nothing is delivered while a lost connection is told of: it would count as lost, and not come again
-        self._consumer: Any = None  # None while one is being opened
+        self._consumer: ClientConsumer | None = None  # None while one is being opened
         self._connection = PartitionConnection(request.topic)
         self._late: list[object] = []  # to be acknowledged once there is a consumer
         self._stopped = threading.Event()
@@ -113,17 +108,14 @@ class PartitionConsumer:
         """Begins to subscribe, until it is done; returns at once."""
         self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.fail)
 
-    def acknowledge(self, token: object) -> None:
-        """Queues an acknowledgement. One that fails is no reason to keep others back: nobody would send them again."""
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Queues acknowledgements, until there is a consumer where there is none."""
         with self._lock:
             consumer = self._consumer
             if consumer is None:
-                self._late.append(token)
+                self._late += tokens
                 return
-        try:
-            consumer.acknowledge(token)
-        except pulsar.PulsarException as problem:
-            log.debug("%s: acknowledgement lost: %s", self.topic, problem)
+        consumer.acknowledge(tokens)
 
     def check(self, now: float) -> None:
         """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
@@ -148,7 +140,7 @@ class PartitionConsumer:
     def renew(self, problem: str, away: float = 0.0) -> None:
         """Leaves, tells that everything unacknowledged comes again, and after `away` seconds subscribes, until it is done."""
         with self._lock:
-            old, self._consumer = self._consumer, None
+            old = self._take_consumer()
             self.permits.waits_since = None
             self._connection.lose(time.monotonic())
         if old is not None and not self._stopped.is_set():
@@ -172,13 +164,11 @@ class PartitionConsumer:
         """Subscribes again, if it was left."""
         self._connection.wanted.set()
 
-    def take(self, arrival: Arrival, deliver: Callable[[list[Any]], object]) -> None:
-        """Delivers what there is to read, and asks for the next. One message as soon as it comes; when it was there
-        already, what else is there; while much is, whole batches.
+    def take(self, arrival: Arrival, deliver: Callable[[list[Delivery]], object]) -> None:
+        """Delivers what there is to read, and asks for the next. One message as soon as it comes, with those that are there
+        behind it; while much is, whole batches.
 
-        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits
-        to be full, which a trickle must not. What came by a connection that is lost is not for this worker: it is
-        sent again, to anybody.
+        What came by a connection that is lost is not for this worker: it is sent again, to anybody.
         """
         consumer = arrival.consumer
         if consumer is not self._consumer:
@@ -187,15 +177,16 @@ class PartitionConsumer:
             self.renew(arrival.problem)
             return
         try:
-            messages = _messages(consumer, arrival, min(MUCH, self._request.batch))
+            deliveries, unreturned = consumer.read(arrival.message, at_once=arrival.at_once)
         except pulsar.PulsarException as problem:
             if consumer is self._consumer:
                 self.renew(str(problem))
             return
         with self._telling:
-            if messages and consumer is self._consumer and consumer.is_connected():
-                deliver(messages)
-        if len(messages) >= MUCH:
+            if deliveries and consumer is self._consumer and consumer.is_connected():
+                self.permits.unreturned += unreturned
+                deliver(deliveries)
+        if len(deliveries) >= MUCH:
             self._inbox.put(Arrival(self, consumer))
         else:
             self._listen(consumer)
@@ -208,15 +199,19 @@ class PartitionConsumer:
         """Sends what is queued and leaves; waits for what is being opened, which a process must not end in the midst of."""
         self._stopped.set()
         with self._lock:
-            consumer, self._consumer = self._consumer, None
+            consumer = self._take_consumer()
         if consumer is not None:
-            self._close(consumer)
+            consumer.close()
         if self._opening is not None:
             self._opening.join()
 
+    def _take_consumer(self) -> ClientConsumer | None:
+        taken, self._consumer = self._consumer, None
+        return taken
+
     # ---- reading
 
-    def _listen(self, consumer: Any) -> None:
+    def _listen(self, consumer: ClientConsumer) -> None:
         """Requests a call for the next message, which may be there already."""
         asking = threading.get_ident()
         self.permits.waits_since = time.monotonic()
@@ -226,11 +221,11 @@ class PartitionConsumer:
             self.permits.waits_since = None
             at_once = threading.get_ident() == asking
             if result == pulsar.Result.Ok:
-                self._inbox.put(Arrival(self, consumer, _message(raw), at_once=at_once))
+                self._inbox.put(Arrival(self, consumer, raw, at_once=at_once))
             else:
                 self._inbox.put(Arrival(self, consumer, problem=str(result)))
 
-        consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
+        consumer.listen(came)
 
     # ---- opening
 
@@ -240,7 +235,7 @@ class PartitionConsumer:
             if not self._connection.wanted.wait(_AGAIN):
                 continue
             try:
-                consumer = self._subscribe()
+                consumer = self._subscriber.subscribe(self._request)
             except _FOR_GOOD as problem:
                 if self._request.shares and isinstance(problem, pulsar.ConsumerBusy):
                     self._connection.tell_taken()
@@ -261,7 +256,7 @@ class PartitionConsumer:
                     return
             self._stopped.wait(_AGAIN)
 
-    def _opened(self, consumer: Any) -> bool:
+    def _opened(self, consumer: ClientConsumer) -> bool:
         """True if it is read from now on; False: the consumer is closed, as nothing of the partition is wanted any more."""
         with self._lock:
             over = self._stopped.is_set() or not self._connection.wanted.is_set()
@@ -270,11 +265,10 @@ class PartitionConsumer:
                 self._consumer = consumer
                 self.permits = ConsumerPermits(self._request.queue, time.monotonic())
         if over:
-            self._close(consumer)
+            consumer.close()
             return False
         self._connected(time.monotonic())
-        for token in late:
-            self.acknowledge(token)
+        self.acknowledge(late)
         self.first_try.set()
         self._listen(consumer)
         return True
@@ -282,55 +276,12 @@ class PartitionConsumer:
     def _connected(self, now: float) -> None:
         self._connection.make(now, again=self.first_try.is_set())
 
-    def _replace(self, old: Any, away: float) -> None:
+    def _replace(self, old: ClientConsumer, away: float) -> None:
         """Replaces a consumer by a new one after `away` seconds. The old one has a short time to close and is left behind
         then: where the broker is silent, closing takes as long as the client waits.
         """
-        leave({self.topic: partial(self._close, old)}, _CLOSE_WITHIN)
+        leave({self.topic: old.close}, _CLOSE_WITHIN)
         with self._telling:
             self._sink.disconnected(self.number)
         self._stopped.wait(away)
         self._keep_opening()
-
-    def _close(self, consumer: Any) -> None:
-        try:
-            consumer.close()
-        except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
-            log.debug("%s: %s", self.topic, problem)
-
-    def _subscribe(self) -> Any:
-        request = self._request
-        return self._client.subscribe(
-            request.topic,
-            request.subscription,
-            _TYPES[request.type],
-            consumer_name=request.consumer_name,
-            receiver_queue_size=request.queue,
-            max_total_receiver_queue_size_across_partitions=request.queue,
-            initial_position=pulsar.InitialPosition.Earliest,
-            batch_index_ack_enabled=True,
-            **as_they_are(),
-            batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
-        )
-
-
-def _messages(consumer: Any, arrival: Arrival, most: int) -> list[Any]:
-    """What there is to read: a whole batch where there is much, else at most so many messages."""
-    if arrival.message is None:
-        batch: list[Any] = consumer.batch_receive()
-        return batch
-    messages = [arrival.message]
-    if arrival.at_once:
-        try:
-            while len(messages) < most:
-                messages.append(consumer.receive(0))
-        except pulsar.Timeout:
-            pass
-    return messages
-
-
-def _message(raw: Any) -> Any:
-    """The client library's message, as its own `receive` wraps it."""
-    message = pulsar.Message()
-    message._message = raw  # noqa: SLF001  # public only for asyncio
-    return message

@@ -20,6 +20,7 @@ import pulsar
 from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings, close
 from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
+from kodo_consumer.adapters.pulsar.send_calls import send_calls
 from kodo_consumer.adapters.pulsar.send_queue import SendQueue
 from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing, wire_size
@@ -30,6 +31,7 @@ from kodoctl.topology.names import whole_topic
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+    from kodo_consumer.adapters.pulsar.send_calls import NativeResults
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before
@@ -48,10 +50,23 @@ class _Topic:
     asked: float
 
 
+class _OpenProducers(dict["Key", Any]):
+    """The producers that are open. `broken`: those among them that may never work again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken: set[Key] = set()
+
+    def renounce(self, key: Key, producer: Any) -> None:
+        """A producer may never work again: a new one takes its place, if it has not already."""
+        if self.get(key) is producer:
+            self.broken.add(key)
+
+
 class Producers:
     """Sends messages by one client. `before`: what the thread does before it sends anything, where this client takes
     the place of one that had no receipts: then of each producer's messages one is sent first, and the others when it
-    is stored (kodo_consumer.adapters.pulsar.send_breakers).
+    is stored (kodo_consumer.adapters.pulsar.send_breakers). `results`: of the native border, None: without it.
     """
 
     def __init__(
@@ -60,11 +75,12 @@ class Producers:
         on_receipt: Callable[[int, Receipt], None],
         on_broken: Broke,
         before: Callable[[], None] | None = None,
+        results: NativeResults | None = None,
     ) -> None:
         self._factory, self._on_receipt = factory, on_receipt
         self._topics: dict[str, _Topic] = {}
-        self._producers: dict[Key, Any] = {}
-        self._broken: set[Key] = set()
+        self._producers = _OpenProducers()
+        self._calls = send_calls(self._sent, self._failed, results, local=factory.options.local)
         self._queue = SendQueue()
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
@@ -170,7 +186,10 @@ class Producers:
                 if self._openings.any_result or self._counts.any_result:
                     self._take_answers()
                 self._look()
+            if not self._is_dropped:
+                self._calls.flush()
             if self._over and not (self._openings.any_message or self._counts.any_message):
+                self._calls.close()
                 return
 
     def _look(self) -> None:
@@ -218,22 +237,16 @@ class Producers:
             self._answer(ticket, Rejected(TOO_BIG))
             return
         producer = self._producers.get(key)
-        if producer is None or key in self._broken:
-            self._broken.discard(key)
+        if producer is None or key in self._producers.broken:
+            self._producers.broken.discard(key)
             self._producers.pop(key, None)
             self._openings.add(key, ticket, message, producer, TRY_WITHIN if tries else None)
             return
         self._pending.add(ticket, message, key)
-        producer.send_async(
-            message.payload,
-            partial(self._sent, ticket, message, key, producer),
-            properties=dict(message.properties),
-            partition_key=message.key or None,
-            ordering_key=message.ordering_key or None,
-            event_timestamp=message.event_time or None,
-            deliver_at=message.deliver_at,
-            disable_replication=options.local,
-        )
+        self._calls.send(ticket, message, key, producer)
+
+    def _failed(self, ticket: int, problem: Exception) -> None:
+        self._answer(ticket, raised(problem))
 
     def _close(self, key: Key) -> None:
         """Closes a producer, which gives back what it has."""
@@ -241,7 +254,7 @@ class Producers:
 
     # ---- receipts, on the client's thread: an exception that escaped would end the process
 
-    def _sent(self, ticket: int, message: Outgoing, key: Key, producer: Any, result: Any, position: Any) -> None:
+    def _sent(self, ticket: int, key: Key, producer: Any, result: Any, position: Any) -> None:
         """Takes a result of the client's. One of a closed producer is no evidence against the producer in its place, which
         would be closed as well, with all it has to send, and so on for ever.
         """
@@ -250,13 +263,12 @@ class Producers:
                 self._pending.stored(ticket, key)
                 self._answer(ticket, Confirmed(ReceiptPosition(key.topic, position)))
             elif result == pulsar.Result.Ok:
-                self._pending.forget(ticket)
-                self._unplaced(ticket, message, key, producer)
+                self._unplaced(ticket, self._pending.forget(ticket), key, producer)
             elif result in NEVER:
                 self._answer(ticket, Rejected(NEVER[result]))
             else:
                 if result in BROKEN:
-                    self._renounce(key, producer)
+                    self._producers.renounce(key, producer)
                 self._pending.lost(ticket, result.name)
         except BaseException:
             log.exception("receipt lost")
@@ -268,19 +280,15 @@ class Producers:
         self._queue.forget(ticket)
         self._on_receipt(ticket, receipt)
 
-    def _renounce(self, key: Key, producer: Any) -> None:
-        if self._producers.get(key) is producer:
-            self._broken.add(key)
-
-    def _unplaced(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
+    def _unplaced(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
         """The broker says Ok and names no place: it took the message for a duplicate, by its number. It may be
         stored, from before the connection broke, or may not be: behind a message that was refused, a number is taken.
         Another producer, of another name, sends it again, so that there is a place, or no receipt.
         """
         if key.again:
-            self._renounce(key, producer)
+            self._producers.renounce(key, producer)
         times = self._queue.resent.get(ticket, 0)
-        if self._over or times >= _RESENDS:
+        if message is None or self._over or times >= _RESENDS:
             self._answer(ticket, Unconfirmed("the broker calls it a duplicate and does not say where it is stored"))
             return
         if not times:

@@ -87,11 +87,12 @@ class PendingSends:
         since, tries = self._history(ticket)
         self._sent[ticket] = _Sent(message, key, since, time.monotonic(), tries)
 
-    def forget(self, ticket: int) -> None:
-        """The message has its receipt, or is sent in another way."""
-        self._sent.pop(ticket, None)
+    def forget(self, ticket: int) -> Outgoing | None:
+        """The message has its receipt, or is sent in another way. Returns it, if the client had it."""
+        sent = self._sent.pop(ticket, None)
         if self._again:
             self._again.pop(ticket, None)
+        return sent and sent.message
 
     def stored(self, ticket: int, key: Key) -> None:
         """The message is stored."""

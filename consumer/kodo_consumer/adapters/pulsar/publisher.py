@@ -12,14 +12,18 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.partition_producers import Producers
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
+from kodo_consumer.adapters.pulsar.send_calls import NativeResults
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+
     from kodo_consumer.core.broker import OnReceipts, Receipt
     from kodo_consumer.core.envelope import Outgoing
 
 _GATHER: Final = 0.003  # seconds a receipt waits for others
+_WAIT: Final = 0.5  # seconds that the native border waits for receipts in one call
 
 
 class PulsarPublisher:
@@ -35,12 +39,14 @@ class PulsarPublisher:
         options: ProducerOptions | None = None,
         *,
         on_broken: Broke = log_end,
+        border: NativeBorder | None = None,
     ) -> None:
         self._options = options or ProducerOptions()
         self._connect, self._on_receipts, self._on_broken = connect, on_receipts, on_broken
         self._receipts: deque[tuple[int, Receipt]] = deque()
         self._some = threading.Event()
         self._over = False
+        self._results = NativeResults(border) if border is not None else None
         self._producers = self._new_producers()
         try:
             for topic in topics:
@@ -67,27 +73,41 @@ class PulsarPublisher:
         """
         self._producers.close()
         self._over = True
-        self._some.set()
+        self._wake()
         self._thread.join()
 
     def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
         factory = ProducerFactory(self._connect(), self._options)
-        return Producers(factory, self._receipt, self._on_broken, before)
+        return Producers(factory, self._receipt, self._on_broken, before, self._results)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))
         if not self._some.is_set():
-            self._some.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._some.set()
+        if self._results is not None:
+            self._results.wake()
 
     def _hand_over(self) -> None:
         """Receipts come on the client's own threads, which must not be held up; and one by one where messages have a due
         time: a bundle of them costs the worker one turn of its lock.
         """
         while not self._over:
-            self._some.wait()
-            if not self._over:
-                time.sleep(_GATHER)
+            self._await()
             self._some.clear()
             count = len(self._receipts)
             if count:
                 self._on_receipts([self._receipts.popleft() for _ in range(count)])
+
+    def _await(self) -> None:
+        """Waits for receipts, and a moment for others."""
+        if self._results is not None:
+            results = self._results.wait(_WAIT, _GATHER)
+            self._some.set()  # what comes now need not wake anybody
+            self._results.take(results)
+            return
+        self._some.wait()
+        if not self._over:
+            time.sleep(_GATHER)

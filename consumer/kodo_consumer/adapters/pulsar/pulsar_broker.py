@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -13,6 +14,7 @@ from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
 from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
+from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.effects import Alarm
@@ -26,7 +28,7 @@ from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
-    from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
+    from kodo_consumer.core.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
     from kodoctl.pulsar.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
@@ -49,8 +51,8 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 class PulsarBroker:
     """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
-    each, as Key_Shared needs it. `largest`: bytes a message may have, by topic, where that is known. Raises
-    ClusterError without an address of the binary port.
+    each, as Key_Shared needs it. `largest`: bytes a message may have, by topic, where that is known. `native`: false
+    switches the native border off. Raises ClusterError without an address of the binary port.
 
     The client library's own log is read for facts that only it contains, and goes nowhere: all others are in receipts,
     disconnections and errors.
@@ -63,9 +65,11 @@ class PulsarBroker:
         by_key: Collection[str] = (),
         outlets: SchemaTopics | None = None,
         largest: Mapping[str, int] | None = None,
+        native: bool = True,
     ) -> None:
+        self._native, self._border = choose_border(native=native)
         self._connection = connection
-        self._by_key, self._outlets, self._largest = by_key, outlets, largest
+        self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
         self._client = self._new_client()
         self._told, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
@@ -77,6 +81,11 @@ class PulsarBroker:
         self._on_broken: Callable[[BaseException], object] = log_end
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
 
+    @property
+    def border(self) -> BorderStatus:
+        """See Broker."""
+        return self._border
+
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
         """See Broker."""
         self._on_broken, self._on_alarm = on_broken, on_alarm
@@ -87,7 +96,7 @@ class PulsarBroker:
         """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
-            self._client, request, sink, self._patience
+            self._client, request, sink, self._patience, self._native
         )
         self._lanes.append(lane)
         self._begin_to_watch()
@@ -105,13 +114,19 @@ class PulsarBroker:
         """A publisher with a client of its own. While brokers fail over it is tried again, for as long as waits are
         limited to. Raises ClusterError.
         """
-        known = {**(self._largest or {}), **(largest or {})}
-        options = ProducerOptions(by_key=self._by_key, outlets=self._outlets, largest=known, local=local)
+        options = replace(self._options, largest={**self._options.largest, **(largest or {})}, local=local)
         self._begin_to_watch()
         with self._waits.during(f"producers of {many(len(topics), 'topic')} are not open yet") as wait:
             while True:
                 try:
-                    return PulsarPublisher(self._new_client, topics, on_receipts, options, on_broken=self._broke)
+                    return PulsarPublisher(
+                        self._new_client,
+                        topics,
+                        on_receipts,
+                        options,
+                        on_broken=self._broke,
+                        border=self._native,
+                    )
                 except ClusterError as problem:
                     if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
                         raise

@@ -187,7 +187,7 @@ class Stand:
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_consumer._message", lambda raw: raw)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.client_consumer._message", lambda raw: raw)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_consumer._AGAIN", 0.01)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.lane_reader._NAMES_AGAIN", 0.01)
     found = Stand()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, _copied
+from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader
 from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.effects import Alarm
@@ -81,7 +82,7 @@ class Sink:
 @pytest.fixture(autouse=True)
 def messages_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins need no wrapper."""
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_consumer._message", lambda raw: raw)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.client_consumer._message", lambda raw: raw)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def lane() -> Any:
 
 def test_an_acknowledgement_that_fails_holds_up_no_other(lane: Any) -> None:
     reader, _ = lane
-    consumer = reader._client.consumer
+    consumer = reader._subscriber._client.consumer
     reader.acknowledge(["a", "bad", "b"])
     assert consumer.acked == ["a", "b"]
     reader.close()

@@ -1,0 +1,156 @@
+"""Consumers of the client library behind one interface: read, acknowledge, close; and how they subscribe.
+
+One takes a call of the library for each message. The other one, for lanes that the native border can read, takes one
+for a bundle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
+from kodoctl.pulsar.message_decoding import as_they_are
+
+if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+
+    from kodo_consumer.core.broker import LaneRequest
+
+log = logging.getLogger("kodo.consumer")
+MUCH: Final = 32  # messages there at once: a backlog
+_MOST: Final = 10_000  # messages of a native bundle
+_BATCH_WAIT: Final = 5  # ms a batch waits to be full
+_TYPES: Final = {
+    "shared": pulsar.ConsumerType.Shared,
+    "key_shared": pulsar.ConsumerType.KeyShared,
+    "failover": pulsar.ConsumerType.Failover,
+    "exclusive": pulsar.ConsumerType.Exclusive,
+}
+
+
+class ClientConsumer:
+    """A consumer of the client library, by its own calls. `read` is for one thread."""
+
+    def __init__(self, consumer: Any, request: LaneRequest) -> None:
+        self._consumer, self._request = consumer, request
+        self._decoder = DeliveryDecoder(request)
+
+    def is_connected(self) -> bool:
+        """True if messages can come now."""
+        connected: bool = self._consumer.is_connected()
+        return connected
+
+    def listen(self, came: Callable[[Any, Any], None]) -> None:
+        """Requests a call for the next message, which may come within this call: with a result and the message."""
+        self._consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
+
+    def read(self, first: Any, *, at_once: bool) -> ReadResult:
+        """A message that came (None: there is more than could be read at once), and those that are there behind it:
+        where it was there already (`at_once`) what else is there; without it a whole batch.
+
+        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits
+        to be full, which a trickle must not. Raises pulsar.PulsarException.
+        """
+        if first is None:
+            return self._decoder.decode(self._consumer.batch_receive())
+        messages = [_message(first)]
+        if at_once:
+            try:
+                while len(messages) < min(MUCH, self._request.batch):
+                    messages.append(self._consumer.receive(0))
+            except pulsar.Timeout:
+                pass
+        return self._decoder.decode(messages)
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Queues acknowledgements. One that fails is no reason to keep others back: nobody would send them again."""
+        for token in tokens:
+            try:
+                self._consumer.acknowledge(token)
+            except pulsar.PulsarException as problem:
+                log.debug("%s: acknowledgement lost: %s", self._request.topic, problem)
+
+    def close(self) -> None:
+        """Sends what is queued and leaves."""
+        try:
+            self._consumer.close()
+        except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
+            log.debug("%s: %s", self._request.topic, problem)
+
+
+class NativeConsumer(ClientConsumer):
+    """A consumer of the client library that is read and acknowledged in bundles. Messages that only the library's own
+    binding can read (encrypted ones, texts that are not UTF-8) come as its objects and are decoded as everywhere.
+    Raises RuntimeError, TypeError where the border does not know this object.
+    """
+
+    def __init__(self, consumer: Any, request: LaneRequest, border: NativeBorder) -> None:
+        super().__init__(consumer, request)
+        self._reader = border.reader(consumer._consumer)  # noqa: SLF001  # named nowhere else
+        self._most = min(max(1, request.batch), _MOST)
+
+    def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call
+        """What is there, up to the message that reaches the limit of bytes. Raises pulsar.PulsarException."""
+        deliveries, odd, result = self._reader.read(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
+        if result and not deliveries:
+            raise pulsar.PulsarException(str(pulsar.Result(result)))
+        if not odd:
+            return ReadResult(deliveries)
+        unreturned = 0
+        for index, raw in odd:
+            decoded = self._decoder.decode([_message(raw)])
+            (deliveries[index],) = decoded.deliveries
+            unreturned += decoded.unreturned
+        return ReadResult(deliveries, unreturned)
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Queues acknowledgements in one call."""
+        others = self._reader.acknowledge(tokens)
+        if lost := self._reader.failures():
+            log.debug("%s: %d acknowledgements lost", self._request.topic, lost)
+        if others:
+            super().acknowledge(others)
+
+
+class Subscriber:
+    """Subscribes by one client. `border`: None where every lane is read by the client's own binding."""
+
+    def __init__(self, client: Any, border: NativeBorder | None = None) -> None:
+        self._client, self._border = client, border
+
+    def partitions(self, topic: str) -> list[str]:
+        """Names of all partitions, or the topic's own where it has none. Raises pulsar.PulsarException."""
+        names: list[str] = self._client.get_topic_partitions(topic)
+        return names
+
+    def subscribe(self, request: LaneRequest) -> ClientConsumer:
+        """A new consumer of a partition; a lane with schemas is read by the binding. Raises pulsar.PulsarException."""
+        consumer = self._client.subscribe(
+            request.topic,
+            request.subscription,
+            _TYPES[request.type],
+            consumer_name=request.consumer_name,
+            receiver_queue_size=request.queue,
+            max_total_receiver_queue_size_across_partitions=request.queue,
+            initial_position=pulsar.InitialPosition.Earliest,
+            batch_index_ack_enabled=True,
+            **as_they_are(),
+            batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
+        )
+        if self._border is not None and not request.schemas:
+            try:
+                return NativeConsumer(consumer, request, self._border)
+            except (RuntimeError, TypeError, AttributeError) as problem:
+                log.warning("%s: read without the native border: %s", request.topic, problem)
+        return ClientConsumer(consumer, request)
+
+
+def _message(raw: Any) -> Any:
+    """The client library's message, as its own `receive` wraps it."""
+    message = pulsar.Message()
+    message._message = raw  # noqa: SLF001  # public only for asyncio
+    return message

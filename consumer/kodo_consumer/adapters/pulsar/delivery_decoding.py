@@ -1,0 +1,71 @@
+"""Decoder of the client library's messages into deliveries: everything needed, so that the client's objects can go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kodo_consumer.core.envelope import Delivery
+from kodoctl.protocol.properties import SCHEMA
+from kodoctl.pulsar.message_decoding import content, schema_version, unreturned
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.broker import LaneRequest
+
+log = logging.getLogger("kodo.consumer")
+
+
+class ReadResult(NamedTuple):
+    """What one read came to. `unreturned`: see kodoctl.pulsar.message_decoding."""
+
+    deliveries: list[Delivery]
+    unreturned: int = 0
+
+
+class DeliveryDecoder:
+    """Decoder of one lane. A message that cannot be read is delivered as far as it can, and holds up no other."""
+
+    def __init__(self, request: LaneRequest) -> None:
+        self._topic = request.topic
+        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
+
+    def decode(self, messages: Sequence[Any]) -> ReadResult:
+        """Deliveries of all messages, in their order. Never raises for what a producer chose."""
+        copied = self._copied
+        try:
+            copies = [copied(message) for message in messages]
+        except Exception:  # of one of them: the others are as good as any
+            log.exception("%s: a message cannot be read, which is a fault of ours", self._topic)
+            copies = [_in_any_case(copied, message) for message in messages]
+        lost = sum(unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken)
+        return ReadResult(copies, lost)
+
+
+def _copied(message: Any) -> Delivery:
+    """A kept object of the client's would pin its whole batch."""
+    token = message.message_id()
+    index = token.batch_index()
+    entry = (token.ledger_id(), token.entry_id(), token.partition())
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=index < 0)
+    return Delivery(entry, token, payload, properties, key, ordering_key, happened, published, index, broken)
+
+
+def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
+    """The copy, or what is sure of the message: its payload goes to the dead letters, and what is behind it goes on."""
+    try:
+        return copied(message)
+    except Exception as problem:  # noqa: BLE001  # told already, for all of them
+        token = message.message_id()
+        entry = (token.ledger_id(), token.entry_id(), token.partition())
+        broken = f"it cannot be read: {type(problem).__name__}"
+        return Delivery(entry, token, message.data(), {}, "", "", 0, 0, token.batch_index(), broken)
+
+
+def _copied_with_schema(level: str, message: Any) -> Delivery:
+    """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
+    delivery = _copied(message)
+    version = schema_version(message)
+    schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
+    return delivery._replace(schema=schema)

@@ -1,0 +1,48 @@
+"""Native border: the optional package kodo-fast, through which the consumer reads, acknowledges and publishes in bundles.
+
+Nothing depends on it: where it is switched off, not installed, or refuses the client library it finds, pulsar-client's
+own binding does the same work, and the status says why.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodo_consumer.core.broker import BorderStatus
+from kodo_consumer.core.envelope import Delivery, Outgoing
+
+if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+
+
+class BorderChoice(NamedTuple):
+    """The native border, None where it is not used, and the status that says why."""
+
+    border: NativeBorder | None
+    status: BorderStatus
+
+
+def choose_border(*, native: bool = True) -> BorderChoice:
+    """The choice of this process; `native` is the setting of that name. Never raises."""
+    return _loaded() if native else _off("switched off by the setting native")
+
+
+@cache
+def _loaded() -> BorderChoice:
+    """Once a process: what is loaded stays, and what was refused does not change."""
+    try:
+        import kodo_fast
+    except ImportError as problem:
+        missing = isinstance(problem, ModuleNotFoundError) and problem.name == "kodo_fast"
+        return _off("kodo-fast is not installed" if missing else f"kodo-fast cannot be imported: {problem}")
+    try:
+        border = kodo_fast.load(Delivery, Outgoing._fields)
+    except kodo_fast.RefusalError as problem:
+        return _off(str(problem))
+    detail = f"kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version}"
+    return BorderChoice(border, BorderStatus(native=True, detail=detail))
+
+
+def _off(why: str) -> BorderChoice:
+    return BorderChoice(None, BorderStatus(native=False, detail=why))

@@ -1,0 +1,194 @@
+"""Send calls: how messages get to a producer of the client library, one a call, or by the native border in bundles."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+if TYPE_CHECKING:
+    from kodo_fast import NativeBorder
+    from kodo_fast._native import Producer, Sender
+
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+    from kodo_consumer.core.envelope import Outgoing
+
+OnResult = Callable[[int, "Key", Any, Any, Any], None]
+"""Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
+OnFailure = Callable[[int, Exception], None]
+"""Called with the ticket of a message that could not be given to the client, and why."""
+_MOST: Final = 256  # messages that wait for others
+_RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.values()}
+
+
+class SendCalls:
+    """Sends each message by a call of its own. `local`: it stays in this cluster where its topic is replicated. For one
+    thread; results come on threads of the client's.
+    """
+
+    def __init__(self, on_result: OnResult, on_failure: OnFailure, *, local: bool) -> None:
+        self._on_result, self._on_failure, self._local = on_result, on_failure, local
+
+    def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
+        """Sends it now, or with others at `flush`."""
+        try:
+            producer.send_async(
+                message.payload,
+                partial(self._on_result, ticket, key, producer),
+                properties=dict(message.properties),
+                partition_key=message.key or None,
+                ordering_key=message.ordering_key or None,
+                event_timestamp=message.event_time or None,
+                deliver_at=message.deliver_at,
+                disable_replication=self._local,
+            )
+        except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
+            self._on_failure(ticket, problem)
+
+    def flush(self) -> None:
+        """Sends what waits for others."""
+
+    def close(self) -> None:
+        """Forgets what waits: nothing more is sent by these producers."""
+
+
+class NativeResults:
+    """Results of sends of one publisher, which gather in the native border until `take` takes them."""
+
+    def __init__(self, border: NativeBorder) -> None:
+        self.border = border
+        self.sender: Sender = border.sender()
+        self._lock = threading.Lock()  # around the three below
+        self._routes: dict[int, Callable[[int, Any, Any], None]] = {}
+        self._outstanding: Counter[int] = Counter()
+        self._retired: set[int] = set()
+        self._last = 0
+
+    def add(self, producer: Any, on_result: Callable[[int, Any, Any], None]) -> tuple[int, Producer]:
+        """A producer, and what is called with each of its results. Raises RuntimeError, TypeError where the border does
+        not know this object.
+        """
+        with self._lock:
+            self._last += 1
+            number = self._last
+        found = self.border.producer(producer._producer, number)  # noqa: SLF001  # named nowhere else
+        self._routes[number] = on_result
+        return number, found
+
+    def sent(self, number: int, count: int) -> None:
+        """So many results are to come."""
+        with self._lock:
+            self._outstanding[number] += count
+
+    def retire(self, number: int) -> None:
+        """Nothing more is sent by a producer: it is forgotten with its last result."""
+        with self._lock:
+            self._retired.add(number)
+            self._forget(number)
+
+    def wait(self, seconds: float, gather: float) -> list[tuple[int, int, int, Any]]:
+        """Results, at most so many seconds later; the first one waits `gather` seconds for others. Empty: none came, or
+        somebody called `wake`.
+        """
+        return self.sender.receipts(round(seconds * 1000), round(gather * 1000))
+
+    def take(self, results: list[tuple[int, int, int, Any]]) -> None:
+        """Passes results on. Never raises."""
+        counts: Counter[int] = Counter()
+        for number, ticket, result, token in results:
+            counts[number] += 1
+            self._routes[number](ticket, _RESULTS.get(result, pulsar.Result.UnknownError), token)
+        with self._lock:
+            self._outstanding.subtract(counts)
+            for number in counts:
+                self._forget(number)
+
+    def wake(self) -> None:
+        """Ends a `wait`."""
+        self.sender.wake()
+
+    def _forget(self, number: int) -> None:
+        if number in self._retired and self._outstanding[number] <= 0:
+            self._retired.discard(number)
+            del self._outstanding[number]
+            self._routes.pop(number, None)
+
+
+class NativeSendCalls(SendCalls):
+    """Sends messages in bundles, each producer's in their order. What the border cannot build (a NUL in a text, which C
+    would cut; what is no text, no bytes, no number) goes by a call of its own, in its turn.
+    """
+
+    def __init__(self, on_result: OnResult, on_failure: OnFailure, results: NativeResults, *, local: bool) -> None:
+        super().__init__(on_result, on_failure, local=local)
+        self._results = results
+        self._native: dict[
+            Key, tuple[Any, int, Producer | None]
+        ] = {}  # producers of the client's, as the border knows them
+        self._waiting: dict[Key, tuple[Any, list[tuple[int, Outgoing]]]] = {}
+        self._count = 0
+
+    def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
+        """Waits for others until `flush`."""
+        waiting = self._waiting.get(key)
+        if waiting is None or waiting[0] is not producer:
+            if waiting is not None:
+                self.flush()
+            waiting = self._waiting[key] = producer, []
+        waiting[1].append((ticket, message))
+        self._count += 1
+        if self._count >= _MOST:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what waits."""
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        for key, (producer, messages) in waiting.items():
+            self._flush(key, producer, messages)
+
+    def close(self) -> None:
+        """Forgets what waits, and the producers: their results still come."""
+        self._waiting, self._count = {}, 0
+        for _, number, _ in self._native.values():
+            self._results.retire(number)
+        self._native = {}
+
+    def _flush(self, key: Key, producer: Any, messages: list[tuple[int, Outgoing]]) -> None:
+        number, native = self._known(key, producer)
+        while messages:
+            count = 0
+            if native is not None:
+                self._results.sent(number, len(messages))
+                count = self._results.sender.publish(native, messages, self._local)
+                self._results.sent(number, count - len(messages))
+            for ticket, message in messages[count : count + 1]:
+                super().send(ticket, message, key, producer)
+            messages = messages[count + 1 :]
+
+    def _known(self, key: Key, producer: Any) -> tuple[int, Producer | None]:
+        """The border's object of a producer; None: it takes the calls of the binding."""
+        known = self._native.get(key)
+        if known is None or known[0] is not producer:
+            if known is not None:
+                self._results.retire(known[1])
+            try:
+                number, native = self._results.add(producer, partial(self._answered, key, producer))
+                known = producer, number, native
+            except (RuntimeError, TypeError, AttributeError):
+                known = producer, 0, None
+            self._native[key] = known
+        return known[1], known[2]
+
+    def _answered(self, key: Key, producer: Any, ticket: int, result: Any, position: Any) -> None:
+        self._on_result(ticket, key, producer, result, position)
+
+
+def send_calls(on_result: OnResult, on_failure: OnFailure, results: NativeResults | None, *, local: bool) -> SendCalls:
+    """Calls of one client's producers: by the native border where there are `results` of it."""
+    if results is None:
+        return SendCalls(on_result, on_failure, local=local)
+    return NativeSendCalls(on_result, on_failure, results, local=local)

@@ -1,0 +1,23 @@
+"""Command: loads the module as the consumer does and says whether it can be used here; exit 1 with the reason where not."""
+
+from __future__ import annotations
+
+import sys
+
+import kodo_fast
+
+
+def main() -> int:
+    """Returns the exit code."""
+    delivery = type("Delivery", (tuple,), {"__slots__": (), "_fields": kodo_fast.DELIVERY})
+    try:
+        border = kodo_fast.load(delivery, kodo_fast.OUTGOING)
+    except kodo_fast.RefusalError as problem:
+        print(f"kodo-fast {kodo_fast.__version__} is not used: {problem}", file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
