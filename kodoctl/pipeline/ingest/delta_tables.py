@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 APPLICATION: Final = "kodoctl"  # of application transactions; their version is the number of a commit
 STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the keys of its role
+_CONFIGURATION: Final = {"delta.checkpointInterval": "20"}  # commits that a reader reads one by one, at most
 TRIES: Final = 20  # of a commit that others come before
 _READER, _WRITER, _FEATURES_SINCE = 1, 2, (3, 7)
 _FEATURES: Final = frozenset({"appendOnly", "invariants", "timestampNtz"})
@@ -49,6 +50,7 @@ class LandingTable:
     def __init__(self, landing: Storage, table: Table) -> None:
         self.table = table
         self.folder = landing / table.name
+        self._loaded: DeltaTable | None = None
         self._uri = next(
             (self.folder.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.folder.uri.startswith(old)),
             self.folder.uri,
@@ -60,12 +62,15 @@ class LandingTable:
         from deltalake.exceptions import TableNotFoundError
 
         with self._reported():
-            try:
-                found = deltalake.DeltaTable(self._uri, storage_options=STORE)
-            except TableNotFoundError:
-                return None
-            self._check(found)
-            return found
+            if self._loaded is None:
+                try:
+                    self._loaded = deltalake.DeltaTable(self._uri, storage_options=STORE)
+                except TableNotFoundError:
+                    return None
+            else:
+                self._loaded.update_incremental()  # reads what is new of the log
+            self._check(self._loaded)
+            return self._loaded
 
     def create(self) -> DeltaTable:
         """An empty table where there is none."""
@@ -77,7 +82,7 @@ class LandingTable:
         with suppress(ConcurrentCommitError), self._reported():  # it has been made meanwhile
             deltalake.DeltaTable.create(
                 self._uri, self.table.delta(), mode="ignore", partition_by=list(self.table.partitions),
-                name=self.table.name, description=self.table.about, storage_options=STORE,
+                name=self.table.name, description=self.table.about, configuration=_CONFIGURATION, storage_options=STORE,
             )  # fmt: skip
         found = self.load()
         assert found is not None

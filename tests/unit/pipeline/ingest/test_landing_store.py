@@ -205,7 +205,7 @@ def test_a_table_whose_log_is_gone_is_told(landing: Landing) -> None:
         landing.commit(batch(landing, number, rows=1))
     shutil.rmtree(f"{landing.root.uri}/events/_delta_log")
     with pytest.raises(KodoctlError, match=r"K573(?s:.*)events lacks files that were committed"):
-        landing.snapshot(EVENTS, COVERAGE)
+        Landing(str(landing.root.local.parents[1]), "trade", None).snapshot(EVENTS, COVERAGE)  # type: ignore[union-attr]
 
 
 def test_a_data_file_that_is_gone_is_named(landing: Landing) -> None:
