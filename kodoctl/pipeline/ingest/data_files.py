@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from kodoctl.pipeline.ingest.tables import DATE, Table
-
 if TYPE_CHECKING:
     from deltalake.transaction import AddAction
     from pyarrow.parquet import FileMetaData
+
+    from kodoctl.pipeline.ingest.tables import Table
 
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"  # how a path says null
 _LONGEST: Final = 64  # characters of a text among statistics: a longer one would have to be cut, and tells no more
@@ -90,11 +90,6 @@ def of_add(row: Mapping[str, Any], table: Table) -> DataFile:
     }
     since, until = (_to_ms(row.get(f"{end}.{table.moment}")) for end in ("min", "max"))
     return DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, partition, since, until)
-
-
-def day_of(file: DataFile) -> str | None:
-    """Its partition of `date`."""
-    return file.partition.get(DATE)
 
 
 def _statistics(about: FileMetaData) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:

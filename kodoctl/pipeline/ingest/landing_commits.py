@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.ingest.data_files import DataFile
-from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, Table
+from kodoctl.pipeline.ingest.tables import CURSORS, DATE, EVENTS, Table
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.delta_tables import TableVersion
@@ -128,7 +128,7 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
         if added.files is None or one.facts.get(BEHIND, -1) > version.number:
             return None
         if added.replaced is not None:
-            found = [file for file in found if added.replaced and file.partition.get("date") not in added.replaced]
+            found = [file for file in found if added.replaced and file.partition.get(DATE) not in added.replaced]
         found += added.files
     return found
 
