@@ -22,7 +22,7 @@ from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
-from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
 from kodoctl.render.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 
@@ -195,6 +195,9 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+_MANY = "; null where times are spread over more days than get a folder each"
+
+
 def tables_page() -> str:
     """Every table of the pipeline, column by column."""
     lines = [
@@ -202,7 +205,7 @@ def tables_page() -> str:
         "",
         "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
-    for table in (*TABLES, *COUNTED, MESSAGES):
+    for table in (*TABLES, *COUNTED, COMMITS, MESSAGES):
         lines += [
             "",
             f"## {table.name}",
@@ -216,6 +219,11 @@ def tables_page() -> str:
             f"| `{one.name}` | `{one.kind}` | {'may be' if one.null else ''} | {_cell(one.about)} |"
             for one in table.columns
         ]
+        if table.moment:
+            lines.append(
+                f"| `{DATE}` | `date` | {'may be' if table.days else ''} | day (UTC) of `{table.moment}`{_MANY if table.days else ''} |"
+            )
+            lines += ["", f"Partitioned by {' and '.join(f'`{name}`' for name in table.partitions)}."]
     return NOTE + "\n".join(lines) + "\n"
 
 

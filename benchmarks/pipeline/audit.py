@@ -22,16 +22,18 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
-from pyarrow import parquet
 
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.job import LandedTables, audit
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.table_writer import TableWriter
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
@@ -83,7 +85,7 @@ class Arms:
         self._spark, self._folder, self._place = spark, folder, place
         self._expansion = expand(load_topology(str(folder / "bench.yaml")))
         self._landing = Landing(str(folder / "landed"), "bench", None)
-        self._python = ""
+        self._python, self._widths = "", cycle(("5m", "10m"))
         self.all: dict[str, Callable[[], dict[str, Any]]] = {
             **{name: partial(self._whole, name) for name in WHOLE},
             **{name: partial(self._peer, name) for name in PEERS},
@@ -91,13 +93,13 @@ class Arms:
         }
 
     def _whole(self, name: str) -> dict[str, Any]:
-        """A process as a user starts it. A rollup asks no cluster, and has nothing counted yet."""
+        """A process as a user starts it. A rollup asks no cluster, and counts everything."""
         what = name.split()[1]
         command = [sys.executable, "-m", "kodoctl", "pipeline", what, "bench.yaml", "--landing", "landed"]
         if what == "audit":
             command += self._place
         else:
-            (self._folder / "landed/bench/base/_manifests/run-rollup.json").unlink(missing_ok=True)
+            command += ["--window", next(self._widths)]  # another width: everything is counted anew
         took, done = timed(
             lambda: subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
         )
@@ -178,24 +180,24 @@ def _plant(folder: Path, messages: int) -> None:
             TRANSITIONS.name: _stored(landing, TRANSITIONS, batch, records),
         }
         if batch == 0:
-            parts[COVERAGE.name] = landing.write_rows(COVERAGE, "0", list(_coverage(messages)))
-        landing.commit(Manifest("r1", START // 1000, batch, parts))
+            parts[COVERAGE.name] = landing.write_rows(COVERAGE, f"{batch:09d}-r1", list(_coverage(messages)))
+        landing.commit(LandingCommit("r1", START // 1000, batch, parts))
     for run, seen in (("r0", 0), ("r1", messages)):  # the first looked before the first message
         cursors = landing.write_rows(CURSORS, run, list(_cursors(run, seen)))
         at = (START + seen * SPACING) // 1000
-        landing.commit(Manifest(run, at, None, {CURSORS.name: cursors}, {}))
-        landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
+        landing.commit(LandingCommit(run, at, None, {CURSORS.name: cursors}, {}))
+        landing.commit(LandingCommit(f"{run}-end", at, facts={"complete": True}))
 
 
 def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any]) -> TableFiles:
-    below, folder = landing.folder(table, str(batch))
     rows = len(next(iter(columns.values())))
     whole = pa.table(
         [columns.get(field.name, pa.nulls(rows, field.type)) for field in table.arrow()], schema=table.arrow()
     )
-    Path(folder).mkdir(parents=True)
-    parquet.write_table(whole, f"{folder}/part-0.parquet")
-    return TableFiles(below, rows)
+    with TableWriter(landing.root / table.name, table, f"{batch:09d}-r1") as writer:
+        for one in whole.to_batches():
+            writer.write(one)
+    return TableFiles.of(writer.files)
 
 
 def _place(row: int) -> tuple[int, int, int]:

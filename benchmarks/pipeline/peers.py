@@ -90,7 +90,9 @@ def polars(events: str, records: str) -> dict[str, Any]:
 def main() -> None:
     name, folder = sys.argv[1:]
     base = f"{folder}/landed/bench/base"
-    found = {"duckdb": duckdb, "polars": polars}[name](f"{base}/events/*/*.parquet", f"{base}/transitions/*/*.parquet")
+    found = {"duckdb": duckdb, "polars": polars}[name](
+        f"{base}/events/*/*/*.parquet", f"{base}/transitions/*/*/*.parquet"
+    )
     print(json.dumps({**found, "process": time.monotonic() - BEGAN}))
 
 

@@ -43,13 +43,13 @@ def audit(
     from kodoctl.pipeline.audit.audit_inputs import run_audit
     from kodoctl.pipeline.audit.report import EXIT_CODES
     from kodoctl.pipeline.audit.verdict import Outcome
-    from kodoctl.pipeline.ingest.landing_store import read_at
+    from kodoctl.pipeline.ingest.landing_commits import read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
     from kodoctl.render.audit_text import lines
 
     place = asked.place(expansion)
-    at = read_at(place.manifests())
+    at = read_at(place.commits())
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,

@@ -6,6 +6,7 @@ import typer
 
 from kodoctl.cli import (
     pipeline_audit,
+    pipeline_convert,
     pipeline_ingest,
     pipeline_recall,
     pipeline_recommend,
@@ -30,5 +31,6 @@ def register(parent: typer.Typer) -> None:
     app.command("lab")(pipeline_simulate.lab)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
+    app.command("convert")(pipeline_convert.convert)
     app.add_typer(pipeline_recall.app)
     parent.add_typer(app)

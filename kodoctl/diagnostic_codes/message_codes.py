@@ -54,6 +54,10 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K582": Code("the lane is still read", "Let those who read it end, or stop them; then run the command again."),
         "K583": Code("a pause that ends too soon", "Pause the lane for longer, or resume it: the command pauses it itself."),
     },
+    "Formats of the landing": {
+        "K584": Code("the landing has another format",
+                     "`kodoctl pipeline convert` takes a former one; for a newer one, use the kodoctl that wrote it."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 
 Row = dict[str, Any]
@@ -31,11 +32,8 @@ def record(place: str, what: str, at: datetime, tenant: str = "u1", age: int = 1
 
 
 def land(landing: Landing, batch: int, events: Iterable[Row], records: Iterable[Row] = (), attempt: str = "a") -> None:
-    """One batch that counts from now on; another `attempt` at it takes the place of the first."""
-    tables: dict[str, TableFiles] = {}
-    for table, rows in ((EVENTS, list(events)), (TRANSITIONS, list(records))):
-        part = landing.write_rows(table, f"{batch:09d}-{attempt}", rows)
-        moments = [int(row["publish_ts"].timestamp() * 1000) for row in rows]
-        bounds = (min(moments), max(moments)) if moments else (None, None)
-        tables[table.name] = TableFiles(part.folder, part.rows, *bounds)
-    landing.commit(Manifest(attempt, 1_700_000_000_000 + batch, batch, tables))
+    """One batch that counts from now on."""
+    name = f"{batch:09d}-{attempt}"
+    tables = {table.name: landing.write_rows(table, name, rows)
+              for table, rows in ((EVENTS, list(events)), (TRANSITIONS, list(records)))}  # fmt: skip
+    landing.commit(LandingCommit(attempt, 1_700_000_000_000 + batch, batch, tables))

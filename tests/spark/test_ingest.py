@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +9,8 @@ import pulsar
 import pytest
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.cluster import Workspace
@@ -157,19 +157,20 @@ def _check_other_tables(spark: SparkSession, shop: Workspace, run: str, audited:
     assert stored >= {(row["msg_topic"], row["msg_partition"]) for row in coverage}, "looked at, then read"
 
 
-def _slow_once(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What Spark says on a busy machine, at the worst moment: the batch is landed, and Spark does not know. Gives the folders."""
-    commit, folders = Landing.commit, list[str]()
+def _slow_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What Spark says on a busy machine, at the worst moment: the batch is landed, and Spark does not know. Gives numbers of commits."""
+    commit, numbers = Landing.commit, list[int]()
 
-    def committed(self: Landing, manifest: Manifest) -> None:
-        commit(self, manifest)
-        if manifest.batch is not None:
-            folders.append(manifest.tables[EVENTS.name].folder)
-            if len(folders) == 1:
+    def committed(self: Landing, added: LandingCommit) -> LandingCommit:
+        found = commit(self, added)
+        if added.batch is not None:
+            numbers.append(found.number)
+            if len(numbers) == 1:
                 raise RuntimeError("Python worker failed to connect back.")
+        return found
 
     monkeypatch.setattr(Landing, "commit", committed)
-    return folders
+    return numbers
 
 
 def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
@@ -190,9 +191,9 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
 
     shop.admin("POST", f"{shop.path('orders')}/partitions", 3)
     fill(shop, "orders", range(3_000, 3_600), 3)
-    folders = _slow_once(monkeypatch)
+    commits = _slow_once(monkeypatch)
     assert _ingest(shop)[-1]["events"] == 600
-    assert len(folders) == 1, "what landed whole is not read again"
+    assert len(commits) == 1, "what landed whole is not read again"
     assert _numbers(spark, shop) == (3_601, 3_600, 3_601)
     assert _ingest(shop)[-1]["events"] == 0
 
@@ -227,9 +228,7 @@ def test_what_is_gone_stops_the_ingest_until_somebody_accepts_it(spark: SparkSes
 def test_a_lost_checkpoint_and_a_cluster_without_the_topics_are_told(
     spark: SparkSession, shop: Workspace, tmp_path: Path
 ) -> None:
-    (tmp_path / "landed/trade/base/_manifests").mkdir(parents=True)
-    manifest = {"format": 1, "run": "r", "at": 1, "batch": 0, "tables": {}, "facts": {}}
-    (tmp_path / "landed/trade/base/_manifests/batch-000000000.json").write_text(json.dumps(manifest), encoding="utf-8")
+    Landing(str(tmp_path / "landed"), "trade", None).commit(LandingCommit("r", 1, 0))
     found = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", code=1)
     assert "[K573]" in found.err
     shop.topology(TOPICS.replace("orders", "elsewhere"))

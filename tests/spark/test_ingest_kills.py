@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.ingest.landing_commits import batches
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol import audit_records
@@ -33,12 +35,13 @@ import sys
 IS_COMMAND = "kodoctl" in sys.orig_argv
 
 
-def ends(_, manifest):
-    return manifest.facts.get("complete")
+def ends(_, commit):
+    return commit.facts.get("complete")
 
 
 if IS_COMMAND:
     from kodoctl.pipeline.ingest import job as ingest
+    from kodoctl.pipeline.ingest.delta_tables import LandingTable
     from kodoctl.pipeline.ingest.landing_store import Landing
 
     around(Landing, "write_rows", "cursors read", 1)
@@ -48,6 +51,8 @@ if IS_COMMAND:
     around(ingest._Writer, "_transitions", "records written.", 1)
     around(Landing, "write_rows", "coverage written.", 3)  # after the cursors, and that of the first batch
     around(Landing, "commit", "batch complete", 3)
+    around(LandingTable, "add", "batch committed, in no table", 3)  # after those of the cursors, and of the first batch
+    around(LandingTable, "add", "batch committed, in one table.", 2)
     around(Landing, "commit", "batch named.", 3)  # it counts, and Spark does not know
     around(Landing, "commit", "all read", 1, ends)
     around(Landing, "commit", "run ended.", 1, ends)
@@ -74,6 +79,8 @@ STAGES = {
     "records written.": 0,
     "coverage written.": 1,
     "batch complete": 1,
+    "batch committed, in no table": 1,
+    "batch committed, in one table.": 1,
     BRIEF: 2,
     "batch committed": 2,
     "all read": None,
@@ -149,11 +156,11 @@ def _with(shop: Workspace, script: str, **environ: str) -> tuple[int, str, str]:
 
 
 def _batches(landing: Landing) -> list[int]:
-    return sorted(one.batch for one in landing.manifests() if one.batch is not None)
+    return sorted(batches(landing.commits()))
 
 
 def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
-    """Every message once, every record once, coverage of just these, and no folder that nobody names."""
+    """Every message once, every record once, coverage of just these, and no file that no commit names."""
     landing = _landing(shop)
     number = F.col("properties")["n"]
     events = landing.read(spark, EVENTS)
@@ -166,13 +173,30 @@ def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
     assert tuple(records or ()) == (RECORDS, RECORDS)
     covered = landing.read(spark, COVERAGE).agg(F.sum("rows"), F.bool_and("full")).first()
     assert tuple(covered or ()) == (MESSAGES + 1, True)
-    batches = _batches(landing)
-    assert batches == list(range(len(batches)))
-    named = {part.folder for one in landing.manifests() for part in one.tables.values()}
-    there = {f"{table.name}/{name}" for table in TABLES for name in (landing.root / table.name).folders()}
-    assert named <= there
-    left = [folder.partition("/")[2] for folder in there - named]
-    assert len(set(left)) <= 1, "the attempt that this run replaced: the next one removes it"
+    landed = _batches(landing)
+    assert landed == list(range(len(landed)))
+    snapshot = landing.snapshot(*TABLES)
+    for table in TABLES:
+        there = [
+            name
+            for name in (landing.root / table.name).files()
+            if name.endswith(".parquet") and "_delta_log" not in name
+        ]
+        assert there == sorted(one.path for one in snapshot.files[table.name])
+        added = DeltaTable(f"{landing.root.uri}/{table.name}")
+        assert sorted(added.file_uris()) == [f"{landing.root.uri}/{table.name}/{name}" for name in there], (
+            "all were added"
+        )
+        assert added.to_pyarrow_dataset().count_rows() == sum(one.rows for one in snapshot.files[table.name])
+    assert not (landing.root / "_work").folders()
+
+
+def _assert_no_half(spark: SparkSession, landing: Landing) -> None:
+    """What counts right after the kill, read by ourselves: of every batch all, and nothing of another."""
+    snapshot = landing.snapshot(EVENTS, COVERAGE)
+    events, coverage = (landing.read(spark, table, snapshot=snapshot) for table in (EVENTS, COVERAGE))
+    covered = coverage.agg(F.sum("rows"), F.countDistinct("batch")).first()
+    assert tuple(covered or ()) == (events.count() or None, len(batches(snapshot.commits)))
 
 
 def _landing(shop: Workspace) -> Landing:
@@ -182,12 +206,13 @@ def _landing(shop: Workspace) -> Landing:
 def _kill_and_again(spark: SparkSession, shop: Workspace, stage: str) -> str:
     out, err = _killed(shop, stage)
     assert out == ""
-    counted = {one.batch: one.run for one in _landing(shop).manifests() if one.batch is not None}
+    counted = {number: one.run for number, one in batches(_landing(shop).commits()).items()}
+    _assert_no_half(spark, _landing(shop))
     assert STAGES[stage] in (None, len(counted))
     run = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", "--format", "json")
     assert run.lines_json()[-1]["event"] == "end"
     _assert_whole(spark, shop)
-    kept = {one.batch: one.run for one in _landing(shop).manifests() if one.batch in counted}
+    kept = {number: one.run for number, one in batches(_landing(shop).commits()).items() if number in counted}
     assert kept == counted, "what landed whole is not read again: it may not be there any more"
     return err
 

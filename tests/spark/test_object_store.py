@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from kodoctl.pipeline.ingest.landing_commits import batches
+from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Run, Workspace
 from tests.spark.filling import fill, keep
@@ -41,10 +43,10 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 commit = Landing.commit
 
 
-def dying(self, manifest):
-    if manifest.batch == 1:
+def dying(self, added):
+    if added.batch == 1:
         os.killpg(0, signal.SIGKILL)
-    commit(self, manifest)
+    return commit(self, added)
 
 
 Landing.commit = dying
@@ -120,8 +122,8 @@ def recalls(workspace: Workspace) -> Recalls:
 
 
 def _killed(workspace: Workspace, settings: list[str]) -> None:
-    """An ingest of its own process, which has its settings from a file of Spark's, and dies with its second batch's tables written,
-    and no manifest.
+    """An ingest of its own process, which has its settings from a file of Spark's, and dies with its second batch's files written,
+    and not committed.
     """
     defaults = "".join(f"{one.replace('=', ' ', 1)}\n" for one in settings)
     (workspace.folder / "spark-defaults.conf").write_text(defaults, encoding="utf-8")
@@ -154,9 +156,9 @@ def test_every_command_works_on_a_store_and_a_kill_there_is_harmless(store: Obje
     recalls.die(range(30), batch=6)
     fill(workspace, "orders", range(1_200), 1, ledgers=2)
     _killed(workspace, settings)
-    there = store.names("landing/trade/base/_manifests")
-    assert [name.rpartition("/")[2] for name in there if "batch" in name] == ["batch-000000000.json"]
-    assert {name.split("/")[4][:9] for name in store.names("landing/trade/base/events")} == {"000000000", "000000001"}
+    assert list(batches(Landing(LANDING, "trade", None).commits())) == [0]
+    files = [name.rpartition("/")[2] for name in store.names("landing/trade/base/events") if name.endswith(".parquet")]
+    assert {name[:9] for name in files} == {"000000000", "000000001"}
 
     at = ("topologies", "--landing", LANDING)
     with shell(workspace, settings) as run:

@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.ingest.landing_store import FEW, Landing, Manifest, TableFiles
-from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES, Table
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.landing_store import FEW, Landing
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, MESSAGES, TABLES, Table
 from kodoctl.pipeline.source.data_source import PulsarSource
 from kodoctl.pipeline.spark.spark_session import (
     JAVA_OPTIONS,
@@ -150,11 +151,11 @@ def test_what_a_landing_holds_says_whether_a_light_session_is_enough(tmp_path: P
     landing = Landing(str(tmp_path), "trade", None)
     assert landing.is_small()
     for batch, rows in enumerate((FEW, 1)):
-        landing.commit(Manifest("r", 1, batch, {"events": TableFiles(f"events/{batch}", rows)}))
+        landing.commit(LandingCommit("r", 1, batch, {"events": TableFiles(rows)}))
         assert landing.is_small() is (batch == 0)
 
 
-@pytest.mark.parametrize("table", [MESSAGES, *TABLES, *COUNTED], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [MESSAGES, *TABLES, *COUNTED, COMMITS], ids=lambda table: table.name)
 def test_a_table_means_the_same_to_arrow_and_spark(table: Table) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 

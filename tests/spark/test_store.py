@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
-from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TABLES
+from kodoctl.errors import KodoctlError, LockedError
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 from tests.stores import BUCKET, ObjectStore, object_store
@@ -35,40 +36,62 @@ def _old(days: float) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(time.time() - days * 86_400))}-0123abcd"
 
 
-def test_a_landing_in_a_store_counts_what_manifests_name_and_sweeps_what_nobody_works_on(store: ObjectStore) -> None:
+def _batch(landing: Landing, number: int, run: str) -> LandingCommit:
+    """Written, and not committed."""
+    name = f"{number:09d}-{run}"
+    events = landing.write_rows(EVENTS, name, [{"topic": "a:b", "payload": b"x", "ingest_run": run}] * 3)
+    coverage = landing.write_rows(COVERAGE, name, [{"split_id": run, "rows": 3}])
+    return LandingCommit(run, 1, number, {EVENTS.name: events, COVERAGE.name: coverage})
+
+
+def test_a_landing_in_a_store_counts_what_is_committed_and_sweeps_what_nobody_works_on(store: ObjectStore) -> None:
     landing = Landing(f"s3a://{BUCKET}/land", "trade", None)
-    assert landing.manifests() == []
+    assert landing.commits() == []
     now, long_ago = _old(0), _old(1.1)
-    for run in (now, long_ago):
-        for number, batch in enumerate(("named", "left")):
-            part = landing.write_rows(EVENTS, f"{number:09d}-{run}-{batch}", [{"payload": b"x"}])
-            if batch == "named":
-                landing.commit(Manifest(run, 1, number, {EVENTS.name: part}))
+    for number, run in enumerate((now, long_ago)):
+        landing.start(run)
+        landing.commit(_batch(landing, number, run))
+        _batch(landing, 7, run)
         landing.work(run).write("split.json", {"rows": 1})
-    landing.commit(Manifest(now, 1, tables={CURSORS.name: landing.write_rows(CURSORS, now, [])}))
-    assert [(one.run, one.batch) for one in landing.manifests()] == [(long_ago, 0), (now, None)], (
-        "batch 0: the last one"
-    )
+    assert [(one.run, one.batch) for one in landing.commits()] == [(now, 0), (long_ago, 1)]
     with landing.alone() as alone:
         assert not alone, "nobody can be asked"
-        landing.sweep(TABLES, alone=alone)
-    named, left = f"000000000-{long_ago}-named", f"000000001-{now}-left"
-    assert (landing.root / EVENTS.name).folders() == sorted([named, f"000000000-{now}-named", left])
+        landing.sweep(alone=alone)
+    kept = [f"000000000-{now}", f"000000001-{long_ago}", f"000000007-{now}"]
+    assert (landing.root / "events").folders() == [*kept, "_delta_log"]
     assert landing.work(now).documents() == {"split.json": {"rows": 1}}
     assert not landing.work(long_ago).exists()
-    landing.sweep(TABLES, alone=True)
-    assert (landing.root / EVENTS.name).folders() == [named]
-    assert (landing.root / CURSORS.name).folders() == [now]
+    landing.sweep(alone=True)
+    assert (landing.root / "events").folders() == [*kept[:2], "_delta_log"]
     with pytest.raises(KodoctlError, match="_checkpoint is gone"):
         landing.check()
     assert all(name.startswith("land/trade/base/") for name in store.names("land"))
 
 
-def test_many_manifests_are_read_in_order(store: ObjectStore) -> None:
-    landing = Landing(f"s3a://{BUCKET}/many", "trade", "prod")
-    for batch in reversed(range(40)):
-        landing.commit(Manifest(f"r{batch}", batch, batch))
-    assert [one.batch for one in landing.manifests()] == list(range(40))
+def test_of_two_writers_at_once_each_batch_counts_for_one(store: ObjectStore) -> None:
+    place = f"s3a://{BUCKET}/both"
+
+    def write(run: str) -> list[str]:
+        own, said = Landing(place, "trade", None), []
+        for number in range(4):
+            try:
+                own.commit(_batch(own, number, run))
+                said.append("committed")
+            except LockedError:
+                said.append("refused")
+        return said
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(write, ["r1", "r2"]))
+    assert [sorted(pair) for pair in zip(*both, strict=True)] == [["committed", "refused"]] * 4
+    landing = Landing(place, "trade", None)
+    snapshot = landing.snapshot(EVENTS, COVERAGE)
+    assert {name: sum(one.rows for one in files) for name, files in snapshot.files.items()} == {
+        "events": 12,
+        "coverage": 4,
+    }
+    for one in snapshot.commits:
+        assert len(landing.rows(EVENTS, "ingest_run", one.run)) == 3 * len(landing.rows(COVERAGE, "split_id", one.run))
 
 
 def test_a_ledger_in_a_store_takes_entries_of_several_at_once(store: ObjectStore) -> None:
@@ -91,7 +114,11 @@ def test_a_ledger_in_a_store_takes_entries_of_several_at_once(store: ObjectStore
 @pytest.mark.parametrize("uri", ["s3a://no-such-bucket/land", "nothing://there/land"])
 def test_a_store_that_is_not_there_is_told(uri: str, store: ObjectStore) -> None:
     with pytest.raises(KodoctlError, match="K573") as told:
-        Landing(uri, "trade", None).write_rows(CURSORS, "run", [])
+        Landing(uri, "trade", None).write_rows(CURSORS, "run", [{}])
+    assert uri in str(told.value)
+    assert ("AWS_ENDPOINT_URL" in str(told.value)) is uri.startswith("s3a")
+    with pytest.raises(KodoctlError, match="K573") as told:
+        Landing(uri, "trade", None).commits()
     assert uri in str(told.value)
     assert ("AWS_ENDPOINT_URL" in str(told.value)) is uri.startswith("s3a")
 
@@ -99,12 +126,12 @@ def test_a_store_that_is_not_there_is_told(uri: str, store: ObjectStore) -> None
 def test_who_has_no_key_is_told_what_it_would_be(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    Landing(f"s3a://{BUCKET}/private", "trade", None).commit(Manifest("r", 1))
+    Landing(f"s3a://{BUCKET}/private", "trade", None).commit(LandingCommit("r", 1))
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     with pytest.raises(KodoctlError, match="K573") as told:
-        Landing(f"s3a://{BUCKET}/private", "trade", None).manifests()
-    assert "ACCESS_DENIED" in str(told.value)
+        Landing(f"s3a://{BUCKET}/private", "trade", None).commits()
+    assert "no keys are in the environment" in str(told.value)
     assert "AWS_ACCESS_KEY_ID" in str(told.value)

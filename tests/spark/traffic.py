@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from pathlib import Path
 
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, Level, State
@@ -97,13 +98,15 @@ class Traffic:
             now = BEGIN + timedelta(seconds=at)
             ms = int(now.timestamp() * 1000)
             cursors = landing.write_rows(CURSORS, run, list(self._cursors(run, now)))
-            landing.commit(Manifest(run, ms, tables={CURSORS.name: cursors}))
+            landing.commit(LandingCommit(run, ms, tables={CURSORS.name: cursors}))
             if run == "r2":
                 rows = {EVENTS: self.events, TRANSITIONS: self.transitions, COVERAGE: list(self._coverage(run))}
-                parts = {table.name: landing.write_rows(table, f"0-{run}", found) for table, found in rows.items()}
-                landing.commit(Manifest(run, ms, 0, parts))
+                parts = {
+                    table.name: landing.write_rows(table, f"{0:09d}-{run}", found) for table, found in rows.items()
+                }
+                landing.commit(LandingCommit(run, ms, 0, parts))
             if runs == 2:
-                landing.commit(Manifest(f"{run}-end", ms, facts={"complete": True}))
+                landing.commit(LandingCommit(f"{run}-end", ms, facts={"complete": True}))
         return landing
 
     def _cursors(self, run: str, now: datetime):

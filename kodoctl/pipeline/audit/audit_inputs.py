@@ -13,7 +13,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, classify_landing
 from kodoctl.pipeline.audit.verdict import Cause
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, files_of, finished
+from kodoctl.pipeline.ingest.landing_commits import finished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
@@ -57,13 +58,13 @@ def load_and_classify(
     """Fates of all landed messages. Cursors count up to the last run that read everything behind them, because a run
     that was cut short has cursors whose messages it never read.
     """
-    manifests = landing.manifests()
-    runs = finished(manifests)
-    read = {table: landing.read(spark, table, named=manifests) for table in TABLES}
-    _check_whole(landing, manifests, read)
+    snapshot = landing.snapshot(*TABLES)
+    runs = finished(snapshot.commits)
+    read = {table: landing.read(spark, table, snapshot=snapshot) for table in TABLES}
+    _check_whole(landing, snapshot, read)
     events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
-    landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
+    landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
     tables = LandedTables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
     return classify_landing(
@@ -71,12 +72,12 @@ def load_and_classify(
     )
 
 
-def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:
+def _check_whole(landing: Landing, snapshot: LandingSnapshot, tables: Mapping[Table, DataFrame]) -> None:
     """Raises KodoctlError if files of the landing are missing: no later check would notice their rows."""
     marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
     counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
     there = {row["name"]: row["count"] for row in counted}
-    told = {table.name: sum(one.rows for one in files_of(manifests, table)) for table in tables}
+    told = {table.name: sum(one.rows for one in snapshot.files[table.name]) for table in tables}
     short = [f"{name}: {there.get(name, 0):,} of {many(rows, 'row')} there" for name, rows in told.items()
              if there.get(name, 0) != rows]  # fmt: skip
     if short:

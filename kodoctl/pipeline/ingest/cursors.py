@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.audit.readings import NAMELESS, mode_of
-from kodoctl.pipeline.ingest.landing_store import Landing, read_at
+from kodoctl.pipeline.ingest.landing_commits import read_at
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats
 from kodoctl.pipeline.source.splits import part_name
@@ -19,6 +19,7 @@ from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.topology.names import HOLDER, State
 
 if TYPE_CHECKING:
+    from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
@@ -52,10 +53,10 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
     """Histories of partitions, by full name, as the last run that ended by itself saw them before it read."""
-    manifests = landing.manifests()
-    at = read_at(manifests)
-    looked = [one for one in manifests if one.batch is None and one.at == at and CURSORS.name in one.tables]
-    rows = [row for one in looked for row in landing.read_rows(one.tables[CURSORS.name])]
+    commits = landing.commits()
+    at = read_at(commits)
+    looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]
+    rows = [row for run in looked for row in landing.rows(CURSORS, "ingest_run", run)]
     return {
         part_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
         for row in rows

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartiti
 from pyspark.sql.types import StructType
 
 from kodoctl.pipeline.ingest.events import TopicRole, events, of_text
-from kodoctl.pipeline.ingest.tables import EVENTS
+from kodoctl.pipeline.ingest.table_writer import PartitionDays
+from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
 from kodoctl.pipeline.source.options import Options, read_options
@@ -36,8 +37,8 @@ class EventSource(DataSource):
         return "kodoctl-events"
 
     def schema(self) -> StructType:
-        """Of the table `events`."""
-        return EVENTS.spark()
+        """Of the table `events`, with its partition column."""
+        return EVENTS.spark(dated=True)
 
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
         """For streams, which is all that is needed."""
@@ -56,5 +57,7 @@ class EventStream(PulsarStream):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split, which is of one topic."""
+        days = PartitionDays(EVENTS)
         for batch in super().read(partition):
-            yield events(batch, self.roles[partition.value.topic], self.run)
+            found = events(batch, self.roles[partition.value.topic], self.run)
+            yield found.append_column(DATE, days(found.column("publish_ts")))

@@ -1,6 +1,4 @@
-"""Small files beside the tables (manifests, coverage) in a folder or an object store,
-through Arrow's file systems.
-"""
+"""Files of the tables, and coverage on its way, in a folder or an object store, through Arrow's file systems."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import Any, Final, Self
 
 from kodoctl.errors import KodoctlError, error
 
-_ALIASES: Final = {
+ALIASES: Final = {
     "s3a://": "s3://",
     "s3n://": "s3://",
     "gcs://": "gs://",
@@ -45,7 +43,7 @@ class Storage:
         try:
             if self._opened is None:
                 known = next(
-                    (self.uri.replace(old, new, 1) for old, new in _ALIASES.items() if self.uri.startswith(old)),
+                    (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)),
                     self.uri,
                 )
                 # One request for a small object instead of three, and nothing begun where a process is killed.
@@ -54,8 +52,8 @@ class Storage:
             yield self._opened
         except (OSError, ValueError, NotImplementedError) as problem:
             where = f"{self.uri}/{name}" if name else self.uri
-            way = _S3 if self.uri.startswith(("s3://", "s3a://", "s3n://")) else ""
-            raise KodoctlError(error("K573", "the landing cannot be used", f"{where}: {problem}{way}")) from None
+            detail = f"{where}: {problem}{way_in(self.uri)}"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def write(self, name: str, document: object) -> None:
         """A JSON document, complete or not at all."""
@@ -80,9 +78,10 @@ class Storage:
 
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
-        """A file to write bytes to."""
+        """A file to write bytes to; `name` may have folders."""
         with self._fs(name) as (system, base):
-            system.create_dir(base)
+            if self.local is not None:  # stores have no folders
+                system.create_dir(f"{base}/{name}".rpartition("/")[0])
             with system.open_output_stream(f"{base}/{name}") as out:
                 yield out
 
@@ -91,6 +90,14 @@ class Storage:
         """A file to read from, at any place in it."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
             yield file
+
+    def files(self) -> list[str]:
+        """Every file below it, however deep, by its path from here."""
+        from pyarrow import fs
+
+        with self._fs() as (system, base):
+            found = system.get_file_info(fs.FileSelector(base, allow_not_found=True, recursive=True))
+            return sorted(info.path.removeprefix(f"{base}/") for info in found if info.type == fs.FileType.File)
 
     def folders(self) -> list[str]:
         """Names of the folders in it."""
@@ -111,6 +118,11 @@ class Storage:
         if self.exists():
             with self._fs() as (system, base):
                 system.delete_dir(base)
+
+
+def way_in(uri: str) -> str:
+    """A line that says how a store is given its keys; empty for a folder."""
+    return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
 
 
 def _listed(system: Any, base: str) -> Any:

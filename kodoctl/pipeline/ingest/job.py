@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest import events, transitions
 from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
@@ -22,8 +22,9 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
@@ -83,17 +84,19 @@ def ingest(
     landing = request.landing
     with landing.alone() as alone:
         landing.check()
-        landing.sweep(TABLES, alone=alone)
+        known = landing.recover()
+        landing.sweep(alone=alone)
+        landing.start(request.run)
         # Runs are in the order of their times, however this machine's clock was set between them.
-        begun = max(int(time.time() * 1000), *(one.at + 1 for one in landing.manifests()), 0)
+        begun = max(int(time.time() * 1000), *(one.at + 1 for one in known), 0)
         looks = last_looks(landing)
         _begin(request, begun, topics)
-        writer = _Writer(request, spark, told)
+        writer = _Writer(request, spark, told, batches(known))
         _stream(request, topics, looks, spark, writer)
         facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
-        landing.commit(Manifest(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
-        landing.work(request.run).remove()
+        landing.commit(LandingCommit(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
+        landing.end(request.run, sweep=writer.starts > 0)
     return writer.done
 
 
@@ -101,9 +104,9 @@ def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
     """Cursors first: what they say is acknowledged must be found in what is cut later."""
     with closing(HttpAdmin(request.connection)) as admin:
         rows = read_cursors(admin, request.expansion, request.run, now)
-    part = request.landing.write_rows(CURSORS, request.run, rows)
+    looked = request.landing.write_rows(CURSORS, request.run, rows)
     facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
-    request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))
+    request.landing.commit(LandingCommit(request.run, now, tables={CURSORS.name: looked}, facts=facts))
 
 
 def _stream(
@@ -148,11 +151,18 @@ def _stream(
 class _Writer:
     """Lands one batch after another."""
 
-    def __init__(self, request: IngestRequest, spark: SparkSession, told: Callable[[LandingResult], None]) -> None:
+    def __init__(
+        self,
+        request: IngestRequest,
+        spark: SparkSession,
+        told: Callable[[LandingResult], None],
+        known: Mapping[int, LandingCommit],
+    ) -> None:
         self._request, self._told = request, told
+        self._known = dict(known)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
-        self._starts = 0
+        self.starts = 0
         self._done: dict[int, LandingResult] = {}
 
     @property
@@ -161,18 +171,21 @@ class _Writer:
         return [self._done[batch] for batch in sorted(self._done)]
 
     def again(self) -> None:
-        """The stream starts anew, behind its last finished batch; what the one it was in left is not counted."""
-        self._starts += 1
+        """The stream starts anew, behind its last finished batch; what the one it was in left is not counted, unless it was
+        committed.
+        """
+        self.starts += 1
+        self._known = batches(self._request.landing.recover())
         self._request.landing.work(self._request.run).remove()
 
     def write(self, messages: DataFrame, batch: int) -> None:
         """Once, or again after a restart: with the same range then."""
         began = time.monotonic()
         request, landing = self._request, self._request.landing
-        if not self._done and (landed := self._landed(batch)) is not None:
-            self._finish(landed)
+        if (known := self._known.get(batch)) is not None:
+            self._finish(_result(known))
             return
-        name = f"{batch:09d}-{request.run}" + (f"-{self._starts}" if self._starts else "")
+        name = f"{batch:09d}-{request.run}" + (f"-{self.starts}" if self.starts else "")
         work = landing.work(request.run)
         stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
         records = list(work.documents().values())
@@ -180,14 +193,15 @@ class _Writer:
             detail = f"batch {batch}: {many(read, 'message')} read, {stored.rows:,} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
-        moved, unreadable = self._transitions(messages.sparkSession, name) if audited else (None, 0)
+        moved, unreadable = self._transitions(messages.sparkSession, stored, name) if audited else (None, 0)
         coverage = landing.write_rows(
             COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
         )
         tables = {EVENTS.name: stored, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
         holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
         facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
-        landing.commit(Manifest(request.run, int(time.time() * 1000), batch, tables, facts))
+        commit = LandingCommit(request.run, int(time.time() * 1000), batch, tables, facts)
+        self._known[batch] = landing.commit(commit)
         work.remove()
         landed = LandingResult(
             batch,
@@ -205,51 +219,37 @@ class _Writer:
         self._done[landed.batch] = landed
         self._told(landed)
 
-    def _landed(self, batch: int) -> LandingResult | None:
-        """Batch that a run landed completely before it was killed, unknown to Spark; None if there is none. Some of
-        it may not be on the cluster any more.
-        """
-        found = (one for one in self._request.landing.manifests() if one.batch == batch and not one.facts["holes"])
-        if (one := next(found, None)) is None:
-            return None
-        rows = {table.name: one.tables[table.name].rows for table in TABLES if table.name in one.tables}
-        counts = rows[EVENTS.name], rows.get(TRANSITIONS.name, 0), one.facts["bytes"], 0.0, rows[COVERAGE.name]
-        return LandingResult(batch, *counts, unreadable=one.facts["unreadable"])
-
-    def _transitions(self, spark: SparkSession, name: str) -> tuple[TableFiles, int]:
+    def _transitions(self, spark: SparkSession, events: TableFiles, name: str) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         landing = self._request.landing
-        landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
-        below, folder = landing.folder(TRANSITIONS, name)
-        seen, bad = Observation(), Observation()
+        landed = landing.read_files(spark, EVENTS, events.files or (), dated=True)
+        bad = Observation()
         read = transitions.audited(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
-        transitions.transitions(read).observe(seen, *_bounds()).write.mode("overwrite").parquet(folder)
-        return _part(below, seen.get), int(bad.get["unreadable"])
+        moved = landing.write_frame(transitions.transitions(read), TRANSITIONS, name)
+        return moved, int(bad.get["unreadable"])
+
+
+def _result(landed: LandingCommit) -> LandingResult:
+    """Of a batch that counts already, unknown to Spark. Some of it may not be on the cluster any more."""
+    rows = {name: one.rows for name, one in landed.tables.items()}
+    return LandingResult(
+        landed.batch or 0,
+        rows[EVENTS.name],
+        rows.get(TRANSITIONS.name, 0),
+        landed.facts["bytes"],
+        0.0,
+        rows[COVERAGE.name],
+        tuple(landed.facts["holes"]),
+        landed.facts["unreadable"],
+    )
 
 
 def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[TableFiles, int]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    below, folder = landing.folder(EVENTS, name)
     seen = Observation()
-    observed = made.observe(seen, *_bounds(), F.sum("size").alias("bytes"))
-    observed.write.mode("overwrite").parquet(folder)
-    found = seen.get
-    return _part(below, found), int(found["bytes"] or 0)
-
-
-def _bounds() -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [
-        F.count(F.lit(1)).alias("rows"),
-        F.unix_millis(F.min("publish_ts")).alias("since"),
-        F.unix_millis(F.max("publish_ts")).alias("until"),
-    ]
-
-
-def _part(below: str, found: dict[str, Any]) -> TableFiles:
-    return TableFiles(below, int(found["rows"]), found["since"], found["until"])
+    stored = landing.write_frame(made.observe(seen, F.sum("size").alias("bytes")), EVENTS, name)
+    return stored, int(seen.get["bytes"] or 0)

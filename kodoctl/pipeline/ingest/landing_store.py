@@ -1,14 +1,14 @@
-"""The landing: Parquet folders that count only once a manifest names them. What writes it and what reads it.
+"""The landing: Delta tables of one topology in one environment, and the commits that say what counts.
 
     LANDING/TOPOLOGY/ENVIRONMENT/
-      events/ transitions/ coverage/ cursors/   a folder for each batch, or run, and attempt
-      rollup/ latencies/                        a folder for each run, and in it one for each day it counted
-      _manifests/                                batch-NNNNNNNNN.json, run-RUN.json: written last, whole or not at all
-      _checkpoint/                               Spark's own book of what was read
-      _work/                                     coverage on its way
+      events/ transitions/ coverage/ cursors/   Delta tables
+      rollup/ latencies/                         Delta tables, of a rollup
+      commits/                                   Delta table: what counts
+      _checkpoint/                               Spark's own record of what was read
+      _work/                                     a folder for each run under way
 
-A batch that is repeated writes another folder, and its manifest then names that one: readers never see half of
-anything.
+A batch is written file by file, then committed by one row of `commits`, and last added to each table. Delta has no
+commit of several tables: so whoever comes next, reader or writer, takes what a killed one did not add from that row.
 """
 
 from __future__ import annotations
@@ -19,76 +19,50 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
+from kodoctl.pipeline.ingest import table_writer
+from kodoctl.pipeline.ingest.delta_tables import TRIES, ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, Table
+from kodoctl.pipeline.ingest.landing_commits import (
+    ROLLUP_RUN,
+    LandingCommit,
+    TableFiles,
+    batches,
+    files_at,
+    finished,
+    holds_messages,
+    next_number,
+    with_commit,
+    with_number,
+)
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-FORMAT: Final = 1
+    from kodoctl.pipeline.ingest.data_files import DataFile
+
 FEW: Final = 50_000  # rows for which a light session is enough
 DEFAULT: Final = ".kodoctl/landing"
-_END: Final = "-end"  # of a run: its second manifest
 BASE: Final = "base"  # environment of a file without overlay
 _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
-_FILE: Final = "part-0.parquet"  # of what is written without Spark
 _OLD: Final = timedelta(days=1)
+_TIDY_HOURS: Final = 24  # that a file which was replaced stays, for those who read it
+_STARTED: Final = "started"
+_READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
+FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
 
 
 @dataclass(frozen=True, slots=True)
-class TableFiles:
-    """Entry of one manifest for one table: its folder below the landing, its rows, and the bounds of `publish_ts` in
-    ms.
-    """
+class LandingSnapshot:
+    """What counts at one moment, in all tables alike. `files`: by table."""
 
-    folder: str
-    rows: int
-    since: int | None = None
-    until: int | None = None
-
-    def touches(self, since: int | None, until: int | None) -> bool:
-        """True if the part can hold rows from `since` to before `until` (ms)."""
-        late = until is not None and self.since is not None and self.since >= until
-        early = since is not None and self.until is not None and self.until < since
-        return not late and not early
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: further
-    figures of it.
-    """
-
-    run: str
-    at: int
-    batch: int | None = None
-    tables: Mapping[str, TableFiles] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def file(self) -> str:
-        """Name of its file in the folder of manifests; batches sort by their numbers."""
-        return f"run-{self.run}.json" if self.batch is None else f"batch-{self.batch:09d}.json"
-
-    def to_json(self) -> dict[str, Any]:
-        """As it is written."""
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def of_json(cls, form: Mapping[str, Any]) -> Manifest:
-        """The inverse. Raises ValueError with the reason for a text that is no manifest."""
-        try:
-            if form["format"] != FORMAT:
-                raise ValueError(f"a manifest of format {form['format']!r}: a newer kodoctl wrote it")
-            tables = {name: TableFiles(**one) for name, one in form["tables"].items()}
-            return cls(form["run"], form["at"], form["batch"], tables, form["facts"])
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError("no manifest of kodoctl's: something else wrote, or changed, it") from None
+    commits: Sequence[LandingCommit]
+    files: Mapping[str, Sequence[DataFile]]
 
 
 class Landing:
@@ -96,7 +70,10 @@ class Landing:
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
         self.root = Storage(uri) / topology / (environment or BASE)
-        self._manifests = self.root / "_manifests"
+        self._commits = LandingTable(self.root, COMMITS)
+        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED)}
+        self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
+        self._is_former: bool | None = None
 
     @property
     def checkpoint(self) -> Storage:
@@ -105,49 +82,110 @@ class Landing:
 
     def work(self, run: str) -> Storage:
         """Folder for the intermediate files of a run."""
-        return self.root / "_work" / run
+        return self.root / "_work" / run / "coverage"
 
-    def folder(self, table: Table, name: str) -> tuple[str, str]:
-        """(below the landing, for Spark)."""
-        below = f"{table.name}/{name}"
-        return below, f"{self.root.uri}/{below}"
-
-    def manifests(self) -> list[Manifest]:
-        """Batches in order, then runs in order. Raises KodoctlError naming a file that is no manifest."""
-        return [self._manifest(name, form) for name, form in self._manifests.documents().items()]
-
-    def _manifest(self, name: str, form: Any) -> Manifest:
+    def commits(self, *, former: bool = False) -> list[LandingCommit]:
+        """Everything that counts, in order. `former`: also beside manifests of a former kodoctl, which are being converted.
+        Raises KodoctlError (K573, K584).
+        """
+        if not former:
+            self._refuse_former()
         try:
-            return Manifest.of_json(form)
+            found = [LandingCommit.of_row(row) for row in self._commits.rows()]
         except ValueError as problem:
-            detail = f"{self._manifests.uri}/{name}: {problem}"
+            detail = f"{self._commits.folder.uri}: {problem}"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+        return sorted(found, key=lambda one: one.number)
+
+    def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
+        """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
+        the files that they lack. `former`: see `commits`.
+        """
+        files: dict[str, list[DataFile] | None] = {}
+        for _ in range(_READS):
+            versions = {table: self._tables[table.name].version() for table in tables}
+            commits = self.commits(former=former)
+            files = {table.name: files_at(table, version, commits) for table, version in versions.items()}
+            whole = {name: found for name, found in files.items() if found is not None}
+            if len(whole) == len(files):
+                return LandingSnapshot(commits, whole)
+        lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
+        detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
     def is_small(self) -> bool:
         """True if the landing holds few rows."""
-        return sum(part.rows for one in self.manifests() for part in one.tables.values()) <= FEW
+        return sum(one.rows for commit in self.commits() for one in commit.tables.values()) <= FEW
 
-    def commit(self, manifest: Manifest) -> None:
-        """From now on, what it names counts."""
-        self._manifests.write(manifest.file, manifest.to_json())
+    def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
+        """From now on, what it names counts; the same again is one commit. `behind`: number of the newest commit of its
+        run that it was made from; `former`: see `commits`. Raises LockedError if another writer was first.
+        """
+        for _ in range(TRIES):
+            known = self.commits(former=former)
+            self._add_files(known)
+            if (same := next((one for one in known if one.is_same(commit)), None)) is not None:
+                if commit.run != ROLLUP_RUN and same.run == commit.run:
+                    return same
+                if commit.run != ROLLUP_RUN or same.number != behind:
+                    raise self._locked(commit)
+            if not known:
+                for table in TABLES:
+                    self._tables[table.name].create()
+            numbered = with_number(commit, next_number(known), behind)
+            with contextlib.suppress(ConcurrentCommitError):
+                self._commits.replace_rows(with_commit(known, numbered), numbered.number)
+                self._add_files([numbered])
+                return numbered
+        raise self._locked(commit)
 
-    def write_rows(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
-        """A few rows, without Spark."""
+    def recover(self, *, former: bool = False) -> list[LandingCommit]:
+        """Adds to each table what a killed writer committed and did not add. All commits."""
+        known = self.commits(former=former)
+        self._add_files(known)
+        return known
+
+    def _add_files(self, commits: Sequence[LandingCommit]) -> None:
+        """Each in its turn, where the table has it not yet."""
+        for name, table in self._tables.items():
+            named = [(one.number, found) for one in commits
+                     if (found := one.tables.get(name)) and found.files is not None and one.number > self._added[name]]  # fmt: skip
+            if named:
+                self._added[name] = table.number()
+            for number, found in named:
+                if number > self._added[name]:
+                    table.add(number, found.files or (), found.replaced)
+                    self._added[name] = number
+
+    def _locked(self, commit: LandingCommit) -> LockedError:
+        what = commit.run if commit.batch is None else f"batch {commit.batch}"
+        detail = (
+            f"another run has committed {what} in {self.root.uri} meanwhile: wait until it has ended, then run again"
+        )
+        return LockedError(error("K575", "another run is under way", detail))
+
+    def write_rows(self, table: Table, attempt: str, rows: Sequence[Mapping[str, Any]]) -> TableFiles:
+        """A few rows, without Spark. They count when a commit names them."""
         import pyarrow as pa
-        from pyarrow import parquet
 
-        below, _ = self.folder(table, name)
+        if not rows:
+            return TableFiles.of(())
         made = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow())
-        with (self.root / below).output(_FILE) as out:
-            parquet.write_table(made, out)
-        return TableFiles(below, len(rows))
+        with table_writer.TableWriter(self._tables[table.name].folder, table, attempt) as writer:
+            for batch in made.to_batches():
+                writer.write(batch)
+        return TableFiles.of(writer.files)
 
-    def read_rows(self, part: TableFiles) -> list[dict[str, Any]]:
-        """The rows that `write_rows` wrote, without Spark."""
-        from pyarrow import parquet
+    def write_frame(
+        self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None
+    ) -> TableFiles:
+        """Rows of a frame. They count when a commit names them."""
+        files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt)
+        return TableFiles.of(files, replaced)
 
-        with (self.root / part.folder).input(_FILE) as file:
-            return list(parquet.read_table(file).to_pylist())
+    def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
+        """Rows with the value, without Spark."""
+        return self._tables[table.name].rows(column, value)
 
     def read(
         self,
@@ -156,34 +194,45 @@ class Landing:
         *,
         since: int | None = None,
         until: int | None = None,
-        named: Sequence[Manifest] | None = None,
+        snapshot: LandingSnapshot | None = None,
     ) -> DataFrame:
-        """Everything committed, of batches that touch the time (ms of `publish_ts`, `until` excluded); their rows are
-        not filtered. No rows where nothing is. `named`: the manifests that count, where several tables are to be of
-        one moment.
+        """Everything committed, of files that touch the time (ms of the table's moment, `until` excluded); their rows are
+        not filtered. No rows where nothing is. `snapshot`: where several tables are to be of one moment.
         """
-        manifests = self.manifests() if named is None else named
-        parts = files_of(manifests, table)
-        return self.read_folders(spark, table, (one.folder for one in parts if one.touches(since, until)))
+        found = (snapshot or self.snapshot(table)).files[table.name]
+        return self.read_files(spark, table, (one for one in found if one.touches(since, until)))
 
-    def read_folders(self, spark: SparkSession, table: Table, below: Iterable[str]) -> DataFrame:
-        """Rows of the table in these folders, named below the landing; no rows if there is no folder."""
-        folders = [f"{self.root.uri}/{name}" for name in below]
-        if not folders:
-            return spark.createDataFrame([], table.spark())
-        return spark.read.schema(table.spark()).parquet(*folders)
+    def read_files(
+        self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
+    ) -> DataFrame:
+        """Rows of these files of the table; no rows if there is none. A file that is gone is an error that names it. `dated`:
+        with `date`.
+        """
+        schema = table.spark(dated=dated)
+        folder = self._tables[table.name].folder.uri
+        paths = [f"{folder}/{one.path}" for one in files if one.rows]
+        if not paths:
+            return spark.createDataFrame([], schema)
+        options = {"basePath": folder, "ignoreInvalidPartitionPaths": "true"}  # folders of batches are no partitions
+        return spark.read.schema(schema).options(**options).parquet(*paths).select(*schema.names)
 
     def check(self) -> None:
-        """Raises KodoctlError when nothing can be written there, or when batches are there and the book of what was
+        """Raises KodoctlError when nothing can be written there, or when batches are there and the record of what was
         read is not: they would be read again. Makes the folder.
         """
         self._make()
-        landed = self._manifests.exists() and any(one.batch is not None for one in self.manifests())
-        if landed and not self.checkpoint.exists():
+        if batches(self.commits()) and not self.checkpoint.exists():
             detail = (
                 f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+    def _refuse_former(self) -> None:
+        if self._is_former is None:
+            self._is_former = FORMER in self.root.folders()  # lists: who has no key is told at once
+        if self._is_former:
+            detail = f"{self.root.uri} is of a kodoctl before its tables were Delta tables: `kodoctl pipeline convert` makes them"
+            raise KodoctlError(error("K584", "the landing has another format", detail))
 
     def _make(self) -> None:
         if self.root.local is None:
@@ -196,21 +245,43 @@ class Landing:
             detail = f"{problem.filename}: {problem.strerror}: name another folder with --landing"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
-    def sweep(self, tables: Sequence[Table], *, alone: bool) -> None:
-        """Removes the files of attempts that were never committed. If another ingest may be running (not `alone`), only
-        those of attempts that began more than a day ago.
+    def start(self, run: str, what: str = "ingest") -> None:
+        """Notes that a run begins to write files: whoever finds the note after its end knows what to sweep."""
+        (self._notes(what) / run).write(_STARTED, {"run": run})
+
+    def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
+        """The run has ended. `sweep`: it wrote files that no commit names."""
+        if sweep:
+            self._sweep([run])
+        (self._notes(what) / run).remove()
+        for table in (self._commits, *(self._tables[one.name] for one in COUNTED)):
+            table.vacuum(_TIDY_HOURS)
+
+    def sweep(self, what: str = "ingest", *, alone: bool) -> None:
+        """Removes the files of runs that were killed before a commit named them. If another may be running (not `alone`),
+        only those of runs that began more than a day ago.
         """
-        named = {part.folder for one in self.manifests() for part in one.tables.values()}
-        for folder in (*(table.name for table in tables), "_work"):
-            for name in (self.root / folder).folders():
-                if f"{folder}/{name}" not in named and (alone or _is_old(name)):
-                    (self.root / folder / name).remove()
+        left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
+        if left:
+            self._sweep(left)
+        for run in left:
+            self.end(run, what)
+
+    def _notes(self, what: str) -> Storage:
+        return self.root / ("_work" if what == "ingest" else f"_work-{what}")
+
+    def _sweep(self, runs: Sequence[str]) -> None:
+        snapshot = self.snapshot(*TABLES, *COUNTED, former=True)
+        for name, table in self._tables.items():
+            counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
+            for attempt in table.folder.folders():
+                if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
+                    (table.folder / attempt).remove()
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
-        Elsewhere no lock is possible: False. Of two ingests at once Spark's checkpoint then ends one, unless both
-        write the same file between its check and its creation. Raises LockedError.
+        Elsewhere no lock is possible: False. Of two at once the commit then refuses the second. Raises LockedError.
         """
         if self.root.local is None:
             yield False
@@ -229,23 +300,9 @@ class Landing:
 
 
 def _is_old(name: str) -> bool:
-    """True if the name of a folder shows that its run began more than a day ago; False if the name shows no time."""
+    """True if the name of a run shows that it began more than a day ago; False if the name shows no time."""
     begun = _RUN.search(name)
     return begun is not None and datetime.strptime(f"{begun[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
-
-
-def finished(manifests: list[Manifest]) -> list[str]:
-    """Runs up to the last one that ended by itself."""
-    begun = {one.run: one.at for one in manifests if one.batch is None and CURSORS.name in one.tables}
-    ended = {one.run.removesuffix(_END) for one in manifests if one.facts.get("complete")}
-    last = max((at for run, at in begun.items() if run in ended), default=-1)
-    return sorted(run for run, at in begun.items() if at <= last)
-
-
-def read_at(manifests: list[Manifest]) -> int:
-    """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
-    runs = finished(manifests)
-    return max((one.at for one in manifests if one.batch is None and one.run in runs), default=0)
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
@@ -253,23 +310,12 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     --landing or --env must not look like an empty cluster. `typed`: arguments of the command, from
     kodoctl.pipeline.command_hint. Starts no Spark, creates no folder.
     """
-    manifests = landing.manifests()
-    if holds_messages(manifests) if messages else finished(manifests):
+    commits = landing.commits()
+    if holds_messages(commits) if messages else finished(commits):
         return
-    begun = " but one that was cut off" if manifests and not messages else ""
-    others = [] if manifests else Storage(landing.root.uri.rpartition("/")[0]).folders()
+    begun = " but one that was cut off" if commits and not messages else ""
+    others = [] if commits else Storage(landing.root.uri.rpartition("/")[0]).folders()
     there = f"\nof this topology there is {', '.join(others)}: --env names the environment" if others else ""
     holds = "no messages" if messages else f"no run{begun}"
     detail = f"{landing.root.uri} holds {holds}{there}\nland first: kodoctl pipeline ingest {typed}"
     raise UsageError(error("K801", "nothing has landed", detail))
-
-
-def holds_messages(manifests: Sequence[Manifest]) -> bool:
-    """True if any batch has messages."""
-    return bool(files_of(manifests, EVENTS))
-
-
-def files_of(manifests: Iterable[Manifest], table: Table) -> list[TableFiles]:
-    """Folders of a table that the manifests name and that have rows, in order."""
-    named = [one.tables[table.name] for one in manifests if table.name in one.tables]
-    return [one for one in named if one.rows]

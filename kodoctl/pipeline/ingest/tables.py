@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+_DAYS: Final = 50
+"""Who sends a message names its time: rows of more days go into the partition without one, lest a sender make a file of each
+row. Their times are among the statistics of the files all the same.
+"""
+DATE: Final = "date"  # partition column of tables with a `moment`
 AUDIT: Final = "audit"  # stands in `state` for topics of audit records
 RANGES: Final = "array<struct<first:bigint,last:bigint>>"
 PLACES: Final = "array<struct<ledger:bigint,first:bigint,last:bigint>>"
@@ -34,11 +39,17 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the landing."""
+    """A table of the landing. `moment`: the column whose day (UTC) is the partition column `date`, which the files do not
+    hold; `partitions`: all partition columns, none of a table that is read whole; `days`: so many of them at most get a
+    partition of their own from one writer, 0: all.
+    """
 
     name: str
     about: str
     columns: tuple[Column, ...]
+    moment: str | None = None
+    partitions: tuple[str, ...] = ()
+    days: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -51,11 +62,18 @@ class Table:
 
         return pa.schema([pa.field(column.name, _arrow(column.kind)) for column in self.columns])
 
-    def spark(self) -> StructType:
-        """As Spark has it. Everything is nullable, as Spark reads Parquet."""
-        from pyspark.sql.types import StructField, StructType
+    def delta(self) -> pa.Schema:
+        """As the Delta table has it: with its partition columns."""
+        import pyarrow as pa
 
-        return StructType([StructField(column.name, _spark(column.kind)) for column in self.columns])
+        return self.arrow().append(pa.field(DATE, pa.date32())) if self.moment else self.arrow()
+
+    def spark(self, *, dated: bool = False) -> StructType:
+        """As Spark has it, and with `date`. Everything is nullable, as Spark reads Parquet."""
+        from pyspark.sql.types import DateType, StructField, StructType
+
+        fields = [StructField(column.name, _spark(column.kind)) for column in self.columns]
+        return StructType([*fields, StructField(DATE, DateType())] if dated else fields)
 
 
 MESSAGES: Final = Table(
@@ -163,6 +181,9 @@ EVENTS: Final = Table(
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),
     ),
+    moment="publish_ts",
+    partitions=(DATE, "topic"),
+    days=_DAYS,
 )
 
 TRANSITIONS: Final = Table(
@@ -193,6 +214,9 @@ TRANSITIONS: Final = Table(
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),
     ),
+    moment="at_ts",
+    partitions=(DATE, "topic"),
+    days=_DAYS,
 )
 
 COVERAGE: Final = Table(
@@ -280,6 +304,8 @@ ROLLUP: Final = Table(
         Column("discarded", "bigint", "discarded by the handler"),
         Column("repeated", "bigint", "received again after they were done, and not handled"),
     ),
+    moment="window_ts",
+    partitions=(DATE,),
 )
 
 LATENCIES: Final = Table(
@@ -289,6 +315,23 @@ LATENCIES: Final = Table(
         *_WINDOW,
         Column("bucket", "int", "whole part of the logarithm of ms to the base 1.02; -1: below 1 ms, -2: below 0"),
         Column("messages", "bigint", "so many were done that late"),
+    ),
+    moment="window_ts",
+    partitions=(DATE,),
+)
+COMMITS: Final = Table(
+    "commits",
+    "One row for each batch, each beginning and end of a run, and the last rollup: what counts, in the order it was committed.",
+    (
+        Column(
+            "number", "bigint", "number of the commit; version of the application transaction `kodoctl` in each table"
+        ),
+        Column("run", "string", "run that committed it"),
+        Column("at_ts", "timestamp", "when"),
+        Column("batch", "bigint", "batch of the checkpoint; null on others", null=True),
+        Column("tables", "string", "JSON: rows of each table, and its first and last time in ms"),
+        Column("facts", "string", "JSON: further figures"),
+        Column("files", "string", "JSON: files that it adds to each table; null on all but the newest", null=True),
     ),
 )
 TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)

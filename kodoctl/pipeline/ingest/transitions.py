@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.tables import AUDIT, TRANSITIONS
+from kodoctl.pipeline.ingest.tables import AUDIT, DATE, TRANSITIONS
 from kodoctl.protocol.audit_records import COUNT_PROPERTY, FORMAT
 from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.units import LATEST
@@ -26,7 +26,8 @@ def audited(landed: DataFrame) -> DataFrame:
 
 
 def transitions(read: DataFrame) -> DataFrame:
-    """The table `transitions` of audit messages. What is no record of a worker's, or has no number, or none of a
+    """The table `transitions` of audit messages, and `date`, if they have it: the day of a record, null where it is not
+    about that of its message, which only a forger's is. What is no record of a worker's, or has no number, or none of a
     moment, gives no row.
     """
     zipped = (
@@ -65,7 +66,14 @@ def transitions(read: DataFrame) -> DataFrame:
         "audit_id": F.col("id"),
     } | {name: F.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "error", "tenant")}
     readable = rows.where(number.isNotNull() & moment.isNotNull())
-    return readable.select(*(columns.get(name, F.col(name)).alias(name) for name in TRANSITIONS.names))
+    made = [columns.get(name, F.col(name)).alias(name) for name in TRANSITIONS.names]
+    return readable.select(*made, *([_day(columns["at_ts"]).alias(DATE)] if DATE in read.columns else []))
+
+
+def _day(moment: Column) -> Column:
+    """Of a record: at most two more than the days of its messages, and so not many."""
+    day = F.to_date(moment)
+    return F.when(F.abs(F.date_diff(day, F.col(DATE))) <= 1, day)
 
 
 def unreadable() -> Column:

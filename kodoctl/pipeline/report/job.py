@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
-from kodoctl.pipeline.ingest.landing_store import files_of
+from kodoctl.pipeline.ingest.landing_commits import newest_batch, times_of
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
-from kodoctl.pipeline.rollup.job import RollupManifest, counted
+from kodoctl.pipeline.rollup.job import RollupState, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 
@@ -65,16 +65,16 @@ def counts(spark: SparkSession, landing: Landing) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
     made now, and not kept.
     """
-    parts = files_of(landing.manifests(), EVENTS)
-    times = [at for part in parts for at in (part.since, part.until) if at is not None]
-    width = fitting(max(times) - min(times) if times else 0)
-    book = RollupManifest.read(landing)
-    if book.window and book.window <= width and {part.folder for part in parts} <= book.batches:
+    snapshot = landing.snapshot(EVENTS, TRANSITIONS)
+    first, last = times_of(snapshot.commits, EVENTS) or (0, 0)
+    width = fitting(last - first)
+    state = RollupState.of(snapshot.commits)
+    if state.window and state.window <= width and newest_batch(snapshot.commits) <= state.batch:
         known = counted(spark, landing)
         yield RollupTables(known.rollup, known.latencies, known.window)
         return
-    events, window = landing.read(spark, EVENTS), f"{width} milliseconds"
-    with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
+    events, window = landing.read(spark, EVENTS, snapshot=snapshot), f"{width} milliseconds"
+    with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
         made = rollup(events, transitions, window=window).persist()
         late = latencies(events, transitions, window=window).persist()
         try:

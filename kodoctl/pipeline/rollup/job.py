@@ -1,9 +1,9 @@
 """Rollup job: counts landed messages and audit records by time window, into the tables `rollup` and `latencies`.
 
 The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and
-the days of their rows; it counts these days again from all landed rows, into folders of its own, and then replaces one
-document atomically, which names the folder of each day. So a repeated run finds nothing to do, a killed run leaves the
-earlier result, and no message is counted twice. Duplicates of an audit record have the same event time: both are on a
+the days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by
+one commit of both tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no
+message is counted twice. Duplicates of an audit record have the same event time: both are on a
 day that is counted, and one of them counts.
 """
 
@@ -15,11 +15,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles, files_of, must_hold
-from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.landing_commits import (
+    ROLLUP_RUN,
+    LandingCommit,
+    TableFiles,
+    batches,
+    newest_batch,
+    rows_of,
+)
+from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
+from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.units import LATEST
@@ -27,52 +35,31 @@ from kodoctl.topology.units import LATEST
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.topology.expand import Expansion
 
-_RUN: Final = "rollup"  # its manifest is run-rollup.json: one, which the next run replaces
-_DATE: Final = "date"
 Place = tuple[str | None, str | None]  # level, state
 
 
 @dataclass(frozen=True, slots=True)
-class RollupManifest:
-    """Index of the counted tables. `window`: ms; 0: nothing was counted yet. `batches`: folders of landed batches
-    that are counted. `days`: by table and day (2026-01-31) the folder, below the landing, of its rows. `left`:
-    folders of runs that no longer count; the next run removes them, so that current readers can finish. `topics`:
-    level and state of every topic with any event so far.
+class RollupState:
+    """What the counted tables hold. `window`: ms; 0: nothing was counted yet. `batch`: the last batch that is counted,
+    with all before it. `topics`: level and state of every topic with any event so far. `number`: of its commit.
     """
 
     window: int = 0
-    batches: frozenset[str] = frozenset()
-    days: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    left: tuple[str, ...] = ()
+    batch: int = -1
     topics: Mapping[str, Place] = field(default_factory=dict)
+    number: int = -1
 
     @classmethod
-    def read(cls, landing: Landing) -> Self:
+    def of(cls, commits: Iterable[LandingCommit]) -> Self:
         """As the last run left it."""
-        facts = next((one.facts for one in landing.manifests() if one.batch is None and one.run == _RUN), None)
-        if facts is None:
+        found = next((one for one in commits if one.run == ROLLUP_RUN), None)
+        if found is None:
             return cls()
-        topics = {name: (level, state) for name, (level, state) in facts["topics"].items()}
-        return cls(facts["window"], frozenset(facts["batches"]), facts["days"], tuple(facts["left"]), topics)
-
-    def write(self, landing: Landing, run: str) -> None:
-        """From now on it counts."""
-        days = {name: {**folders} for name, folders in self.days.items()}
-        facts = {
-            "run": run,
-            "window": self.window,
-            "batches": sorted(self.batches),
-            "days": days,
-            "left": list(self.left),
-            "topics": {name: list(place) for name, place in self.topics.items()},
-        }
-        landing.commit(Manifest(_RUN, int(time.time() * 1000), facts=facts))
-
-    def folders(self, table: Table) -> Mapping[str, str]:
-        """Day -> the table's folder with its rows, below the landing; empty before the first rollup."""
-        return self.days.get(table.name, {})
+        topics = {name: (level, state) for name, (level, state) in found.facts["topics"].items()}
+        return cls(found.facts["window"], found.facts["batch"], topics, found.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +94,16 @@ class CountedTables:
 def check_counted(landing: Landing) -> None:
     """Raises UsageError when nothing was counted, or not even landed. Starts no Spark, makes no folder."""
     must_hold(landing, "TOPOLOGY", messages=True)
-    if not RollupManifest.read(landing).window:
+    if not RollupState.of(landing.commits()).window:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
 
 def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
-    book = RollupManifest.read(landing)
-    rollup, latencies = (landing.read_folders(spark, table, book.folders(table).values()) for table in COUNTED)
-    return CountedTables(book.window, rollup, latencies)
+    snapshot = landing.snapshot(*COUNTED)
+    rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
+    return CountedTables(RollupState.of(snapshot.commits).window, rollup, latencies)
 
 
 def count(
@@ -132,29 +119,31 @@ def count(
     LockedError while another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
-    with landing.alone(_RUN) as alone:
-        book, manifests = RollupManifest.read(landing), landing.manifests()
-        _sweep(landing, book, alone=alone)
-        parts = {table: files_of(manifests, table) for table in (EVENTS, TRANSITIONS)}
-        wide = window or book.window or WINDOW
-        anew = wide != book.window
-        fresh = {
-            table: [one for one in found if anew or one.folder not in book.batches] for table, found in parts.items()
-        }
-        told(RollupScope(wide, len(fresh[EVENTS]), anew and bool(book.window)))
-        happened = _happened(spark, landing, fresh)
-        topics = {**book.topics, **happened.topics, **_declared(expansion)}
+    with landing.alone(ROLLUP_RUN) as alone:
+        landing.recover()
+        landing.sweep(ROLLUP_RUN, alone=alone)
+        snapshot = landing.snapshot(EVENTS, TRANSITIONS)
+        state = RollupState.of(snapshot.commits)
+        wide = window or state.window or WINDOW
+        anew = wide != state.window
+        counted_to = -1 if anew else state.batch
+        fresh = [
+            number
+            for number, one in batches(snapshot.commits).items()
+            if number > counted_to and rows_of([one], EVENTS)
+        ]
+        told(RollupScope(wide, len(fresh), anew and bool(state.window)))
+        happened = _happened(spark, landing, snapshot, counted_to)
+        topics = {**state.topics, **happened.topics, **_declared(expansion)}
         days = happened.days
-        kept: Mapping[str, Mapping[str, str]] = {} if anew else book.days
-        made = {**kept, **_write(spark, landing, parts, topics, days, wide, run, kept)} if days else kept
-        batches = frozenset(part.folder for found in parts.values() for part in found)
-        _commit(landing, book, RollupManifest(wide, batches, made, topics=topics), run)
-    return RollupResult(wide, len(fresh[EVENTS]), tuple(days))
-
-
-def _moment(table: Table) -> str:
-    """Name of the column with the time that decides the window of a row."""
-    return "publish_ts" if table is EVENTS else "at_ts"
+        if days or anew or fresh:
+            landing.start(run, ROLLUP_RUN)
+            made = _write(spark, landing, snapshot, topics, days, wide, run, anew=anew)
+            facts = {"run": run, "window": wide, "batch": newest_batch(snapshot.commits), "topics": topics}
+            commit = LandingCommit(ROLLUP_RUN, int(time.time() * 1000), tables=made, facts=facts)
+            landing.commit(commit, behind=state.number)
+            landing.end(run, ROLLUP_RUN)
+    return RollupResult(wide, len(fresh), tuple(days))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +152,23 @@ class _Happened:
     topics: dict[str, Place]
 
 
-def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[TableFiles]]) -> _Happened:
-    """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows.
-    What an ingest before LATEST was its bound landed without a day, is counted on none.
+def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, counted_to: int) -> _Happened:
+    """On which days what is behind a batch happened, in order, and the topics of its events: one query, few rows. A file
+    that no ingest wrote may hold any batch. What an ingest before LATEST was its bound landed without a day, is
+    counted on none.
     """
     query: DataFrame | None = None
-    for table, parts in fresh.items():
-        if parts:
-            rows = landing.read_folders(spark, table, (part.folder for part in parts))
+    for table in (EVENTS, TRANSITIONS):
+        fresh = [one for one in snapshot.files[table.name] if one.batch > counted_to or one.batch < 0]
+        if fresh:
+            rows = landing.read_files(spark, table, fresh)
             place = (
                 ("msg_topic", "level", "state")
                 if table is EVENTS
                 else ("NULL AS msg_topic", "NULL AS level", "NULL AS state")
             )
-            dated = f"{_moment(table)} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
-            found = rows.where(dated).selectExpr(f"CAST({_moment(table)} AS DATE) AS day", *place)
+            dated = f"{table.moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
+            found = rows.where(dated).selectExpr(f"CAST({table.moment} AS DATE) AS day", *place)
             query = found if query is None else query.unionByName(found)
     told = query.distinct().collect() if query is not None else []
     topics = {row["msg_topic"]: (row["level"], row["state"]) for row in told if row["state"] not in {None, AUDIT}}
@@ -194,18 +185,17 @@ def _declared(expansion: Expansion) -> dict[str, Place]:
 
 
 def _of_days(
-    spark: SparkSession, landing: Landing, table: Table, parts: Iterable[TableFiles], days: list[str]
+    spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
 ) -> DataFrame:
-    """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name,
-    files by their own.
-    """
+    """Everything landed that happened on these days. Files are passed over by the bounds of their times."""
     from pyspark.sql import functions as F
 
     spans = _spans(days)
-    since, until = spans[0][0], spans[-1][1]
-    bounds = (int(since.timestamp() * 1000), int(until.timestamp() * 1000)) if table is EVENTS else (None, None)
-    rows = landing.read_folders(spark, table, (part.folder for part in parts if part.touches(*bounds)))
-    moment = F.col(_moment(table))
+    if not spans:
+        return landing.read_files(spark, table, ())
+    bounds = int(spans[0][0].timestamp() * 1000), int(spans[-1][1].timestamp() * 1000)
+    rows = landing.read_files(spark, table, (one for one in files if one.touches(*bounds)))
+    moment = F.col(table.moment or "")
     return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
 
 
@@ -220,58 +210,36 @@ def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
     return spans
 
 
-def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
+def _write(  # noqa: PLR0913 - a step of `count`, with what it found
     spark: SparkSession,
     landing: Landing,
-    parts: Mapping[Table, list[TableFiles]],
+    snapshot: LandingSnapshot,
     places: Mapping[str, Place],
     days: list[str],
     window: int,
     run: str,
-    kept: Mapping[str, Mapping[str, str]],
-) -> dict[str, dict[str, str]]:
-    """Counts these days; by table and day the folders that have them now. A day without rows has none."""
+    *,
+    anew: bool,
+) -> dict[str, TableFiles]:
+    """Counts these days; files that replace theirs, or all (`anew`). A day without rows has none."""
     from pyspark.sql import functions as F
 
     from kodoctl.pipeline.audit.deduplicate import without_duplicates
     from kodoctl.pipeline.rollup import transforms as rollup
 
+    if not days and not anew:
+        return {}
     listed = [(name, level, state) for name, (level, state) in places.items()]
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
-    events = _of_days(spark, landing, EVENTS, parts[EVENTS], days)
-    made: dict[str, dict[str, str]] = {}
-    with without_duplicates(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
+    events = _of_days(spark, landing, EVENTS, snapshot.files[EVENTS.name], days)
+    made: dict[str, TableFiles] = {}
+    records = _of_days(spark, landing, TRANSITIONS, snapshot.files[TRANSITIONS.name], days)
+    with without_duplicates(records) as transitions:
         for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
             rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
-            dated = rows.withColumn(_DATE, F.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
-            dated.write.mode("overwrite").partitionBy(_DATE).parquet(landing.folder(table, run)[1])
-    for table in COUNTED:
-        below, _ = landing.folder(table, run)
-        names = {name.partition("=")[2]: f"{below}/{name}" for name in (landing.root / below).folders()}
-        before = {day: name for day, name in kept.get(table.name, {}).items() if day not in days}
-        made[table.name] = dict(sorted({**before, **{day: names[day] for day in days if day in names}}.items()))
+            dated = rows.withColumn(DATE, F.to_date("window_ts")).hint("rebalance", DATE)
+            made[table.name] = landing.write_frame(dated, table, f"rollup-{run}", () if anew else days)
     return made
-
-
-def _commit(landing: Landing, before: RollupManifest, after: RollupManifest, run: str) -> None:
-    live = _runs(after)
-    left = tuple(sorted(_runs(before) - live))
-    if (before.window, before.batches, before.days) != (after.window, after.batches, after.days):
-        RollupManifest(after.window, after.batches, after.days, left, after.topics).write(landing, run)
-
-
-def _runs(book: RollupManifest) -> set[str]:
-    """Folders of runs below the landing, such as rollup/RUN, that have a day which counts."""
-    return {folder.rpartition("/")[0] for folders in book.days.values() for folder in folders.values()}
-
-
-def _sweep(landing: Landing, book: RollupManifest, *, alone: bool) -> None:
-    """Removes what counts no more, and where no other run can be under way (`alone`), what killed runs left."""
-    gone = set(book.left)
-    if alone:
-        gone |= {f"{table.name}/{name}" for table in COUNTED for name in (landing.root / table.name).folders()}
-    for below in sorted(gone - _runs(book)):
-        (landing.root / below).remove()
 
 
 def _begin(day: str) -> datetime:

@@ -34,10 +34,10 @@ def _connector(text: str) -> Diagnostic | None:
 
 
 def _gone(text: str) -> Diagnostic | None:
-    """A folder that a manifest names is not there."""
+    """A file of a table is not there."""
     if (found := _GONE.search(text)) is None:
         return None
-    detail = f"{found[1]} is gone, and a manifest names it: bring it back, or land elsewhere with --landing"
+    detail = f"{found[1]} is gone, and its table names it: bring it back, or land elsewhere with --landing"
     return error("K573", "the landing cannot be used", detail)
 
 

@@ -1,36 +1,293 @@
-"""A landing that is damaged, or that nobody can write to, is told with the file and what to do."""
+"""The landing as Delta tables, without Spark: what counts, once and whole, and what is told where something is wrong."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from kodoctl.errors import KodoctlError, error
+from kodoctl.errors import KodoctlError, LockedError, UsageError, error
 from kodoctl.pipeline.ingest.cursors import last_looks
-from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, TableFiles
-from kodoctl.pipeline.ingest.tables import CURSORS
+from kodoctl.pipeline.ingest.delta_tables import ConcurrentCommitError, LandingTable
+from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+from kodoctl.pipeline.ingest.tables import COMMITS, COVERAGE, CURSORS, EVENTS, ROLLUP, TABLES
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata
 from kodoctl.pipeline.spark.spark_errors import spark_error
 
+DAY = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('{"format": 1, "run": ', "is no JSON document"),
-        ('{"format": 9}', "a manifest of format 9: a newer kodoctl wrote it"),
-        ('{"format": 1}', "no manifest of kodoctl's"),
-        ('{"format": 1, "run": "r", "at": 1, "batch": 0, "facts": {}, "tables": {"events": {"rows": 1}}}', "no manifest"),
-        ("[]", "no manifest of kodoctl's"),
-    ],
-)  # fmt: skip
-def test_a_broken_manifest_is_named(tmp_path: Path, text: str, told: str) -> None:
-    landing = Landing(str(tmp_path), "trade", None)
-    landing.commit(Manifest("r", 1, 0))
-    (tmp_path / "trade/base/_manifests/batch-000000001.json").write_text(text, encoding="utf-8")
-    with pytest.raises(KodoctlError, match=rf"K573(?s:.*)batch-000000001.json.*{told}"):
-        landing.manifests()
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing(str(tmp_path), "trade", None)
+
+
+def event(number: int, topic: str = "orders", at: datetime = DAY) -> dict[str, Any]:
+    return {"id": f"7:{number}:0:-1", "topic": topic, "publish_ts": at, "size": 1, "properties": [("n", str(number))]}
+
+
+def batch(landing: Landing, number: int, run: str = "r1", rows: int = 2) -> LandingCommit:
+    """Written, and not committed."""
+    name = f"{number:09d}-{run}"
+    found = landing.write_rows(EVENTS, name, [event(one) for one in range(rows)])
+    covered = landing.write_rows(COVERAGE, name, [{"split_id": name, "rows": rows, "batch": number}])
+    return LandingCommit(run, 1, number, {EVENTS.name: found, COVERAGE.name: covered})
+
+
+def stored(landing: Landing, table: str = "events") -> list[dict[str, Any]]:
+    """As somebody without kodoctl reads it."""
+    return list(DeltaTable(f"{landing.root.uri}/{table}").to_pyarrow_table().to_pylist())
+
+
+def test_a_batch_that_is_repeated_is_committed_once(landing: Landing) -> None:
+    made = batch(landing, 0)
+    first = landing.commit(made)
+    assert (first.number, landing.commit(made).number) == (0, 0)
+    assert Landing(str(landing.root.local.parents[1]), "trade", None).commit(made) == first  # type: ignore[union-attr]
+    assert [row["properties"] for row in stored(landing)] == [[("n", "0")], [("n", "1")]]
+    assert {row["date"] for row in stored(landing)} == {DAY.date()}
+    assert [(one.batch, one.tables["events"].rows) for one in landing.commits()] == [(0, 2)]
+    assert DeltaTable(f"{landing.root.uri}/events").transaction_version("kodoctl") == 0
+
+
+def test_a_batch_of_another_run_is_refused_and_adds_nothing(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    with pytest.raises(LockedError, match=r"K575(?s:.*)committed batch 0"):
+        landing.commit(batch(landing, 0, "r2"))
+    assert len(stored(landing)) == 2
+    landing.start("r2")
+    landing.sweep(alone=True)
+    assert not [one for one in (landing.root / "events").files() if "-r2/" in one]
+    assert len(stored(landing)) == 2
+
+
+@pytest.mark.parametrize("dies_at", ["events", "coverage"])
+def test_a_writer_killed_between_two_tables_leaves_a_batch_that_counts_in_all(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch, dies_at: str
+) -> None:
+    landing.commit(batch(landing, 0))
+    add = LandingTable.add
+
+    def dying(self: LandingTable, *arguments: Any) -> None:
+        if self.table.name == dies_at:
+            raise KeyboardInterrupt
+        add(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LandingTable, "add", dying)
+        with pytest.raises(KeyboardInterrupt):
+            landing.commit(batch(landing, 1))
+    after = Landing(str(landing.root.local.parents[1]), "trade", None)  # type: ignore[union-attr]
+    snapshot = after.snapshot(EVENTS, COVERAGE)
+    assert {name: sum(one.rows for one in files) for name, files in snapshot.files.items()} == {
+        "events": 4,
+        "coverage": 2,
+    }
+    assert len(stored(landing, "coverage")) == 1, "who reads one table alone sees the commit when it is there"
+    after.recover()
+    assert (len(stored(landing)), len(stored(landing, "coverage"))) == (4, 2)
+    after.recover()
+    assert len(stored(landing)) == 4
+
+
+def test_a_writer_killed_before_the_commit_leaves_nothing_that_counts(landing: Landing) -> None:
+    landing.start("r1")
+    batch(landing, 0)
+    assert landing.snapshot(EVENTS).files == {"events": []}
+    assert landing.commits() == []
+    landing.sweep(alone=False)
+    assert len((landing.root / "events").files()) == 1, "it may be running"
+    landing.sweep(alone=True)
+    assert (landing.root / "events").files() == []
+    assert (landing.root / "_work").folders() == []
+
+
+def test_of_two_writers_at_once_each_batch_counts_for_one(landing: Landing) -> None:
+    def write(run: str) -> list[str]:
+        own, said = Landing(str(landing.root.local.parents[1]), "trade", None), []  # type: ignore[union-attr]
+        for number in range(4):
+            try:
+                own.commit(batch(own, number, run, 3))
+                said.append("committed")
+            except LockedError:
+                said.append("refused")
+        return said
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(write, ["r1", "r2"]))
+    assert [sorted(pair) for pair in zip(*both, strict=True)] == [["committed", "refused"]] * 4
+    commits = landing.commits()
+    assert [one.batch for one in commits] == [0, 1, 2, 3]
+    assert (len(stored(landing)), len(stored(landing, "coverage"))) == (12, 4)
+    runs = {f"{one.batch:09d}-{one.run}" for one in commits}
+    assert {row["split_id"] for row in stored(landing, "coverage")} == runs, "of one batch all is of one run"
+
+
+def test_a_rollup_replaces_days_and_is_refused_behind_another(landing: Landing) -> None:
+    def count(run: str, arrivals: int, days: tuple[str, ...] | None, behind: int) -> LandingCommit:
+        rows = [{"window_ts": DAY + timedelta(days=one), "topic": "orders", "arrivals": arrivals} for one in range(2)]
+        written = landing.write_rows(ROLLUP, f"rollup-{run}", rows)
+        kept = tuple(one for one in written.files or () if days is None or one.partition["date"] in days)
+        made = TableFiles.of(kept, days or ())
+        return landing.commit(
+            LandingCommit(ROLLUP_RUN, 1, tables={ROLLUP.name: made}, facts={"run": run}), behind=behind
+        )
+
+    first = count("a", 1, None, -1)
+    second = count("b", 5, ("2026-01-03",), first.number)
+    assert sorted((row["date"].isoformat(), row["arrivals"]) for row in stored(landing, "rollup")) == [
+        ("2026-01-02", 1), ("2026-01-03", 5),
+    ]  # fmt: skip
+    with pytest.raises(LockedError, match="K575"):
+        count("c", 7, None, first.number)
+    assert [one.facts["run"] for one in landing.commits()] == ["b"], "the last one is kept"
+    count("d", 9, None, second.number)
+    assert [row["arrivals"] for row in stored(landing, "rollup")] == [9, 9]
+    landing.end("d", ROLLUP_RUN)
+    assert len(landing.snapshot(ROLLUP).files["rollup"]) == 2
+
+
+def test_a_reader_that_began_before_many_commits_sees_one_moment(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.commit(batch(landing, 0))
+    version, committed = LandingTable.version, iter(range(1, 40))
+
+    def slow(self: LandingTable) -> Any:
+        found = version(self)
+        if self.table is EVENTS:
+            for number in islice(committed, 20):
+                other.commit(batch(other, number))
+        return found
+
+    other = Landing(str(landing.root.local.parents[1]), "trade", None)  # type: ignore[union-attr]
+    monkeypatch.setattr(LandingTable, "version", slow)
+    found = landing.snapshot(EVENTS, COVERAGE)
+    rows = {name: sum(one.rows for one in files) for name, files in found.files.items()}
+    assert rows == {"events": 2 * len(found.commits), "coverage": len(found.commits)}
+    assert len(found.commits) == 40
+
+
+def test_a_reader_that_began_before_two_rollups_sees_the_days_of_both(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, behind = LandingTable.version, -1
+
+    def count(run: str, day: int) -> None:
+        nonlocal behind
+        rows = [{"window_ts": DAY + timedelta(days=day), "topic": "orders", "arrivals": day}]
+        files = landing.write_rows(ROLLUP, f"rollup-{run}", rows).files or ()
+        made = TableFiles.of(files, [str(files[0].partition["date"])])
+        behind = landing.commit(LandingCommit(ROLLUP_RUN, 1, tables={ROLLUP.name: made}), behind=behind).number
+
+    def slow(self: LandingTable) -> Any:
+        found = version(self)
+        if behind < 0:
+            count("a", 0)
+            count("b", 1)
+        return found
+
+    monkeypatch.setattr(LandingTable, "version", slow)
+    found = landing.snapshot(ROLLUP).files["rollup"]
+    assert sorted(str(one.partition["date"]) for one in found) == ["2026-01-02", "2026-01-03"]
+
+
+def test_a_table_whose_log_is_gone_is_told(landing: Landing) -> None:
+    for number in range(20):
+        landing.commit(batch(landing, number, rows=1))
+    shutil.rmtree(f"{landing.root.uri}/events/_delta_log")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events lacks files that were committed"):
+        Landing(str(landing.root.local.parents[1]), "trade", None).snapshot(EVENTS, COVERAGE)  # type: ignore[union-attr]
+
+
+def test_a_data_file_that_is_gone_is_named(landing: Landing) -> None:
+    landing.commit(
+        LandingCommit("r", 1, tables={CURSORS.name: landing.write_rows(CURSORS, "r", [{"ingest_run": "r"}])})
+    )
+    (file,) = landing.snapshot(CURSORS).files["cursors"]
+    Path(landing.root.uri, "cursors", file.path).unlink()
+    with pytest.raises(KodoctlError, match=rf"K573(?s:.*){file.path}"):
+        landing.rows(CURSORS, "ingest_run", "r")
+
+
+def test_a_table_of_a_newer_kodoctl_is_refused(landing: Landing) -> None:
+    import pyarrow as pa
+
+    landing.commit(batch(landing, 0))
+    at = f"{landing.root.uri}/coverage"
+    newer = DeltaTable(at).to_pyarrow_table().append_column("shard", pa.array([1], pa.int64()))
+    write_deltalake(at, newer, mode="append", schema_mode="merge")
+    with pytest.raises(KodoctlError, match=r"K584(?s:.*)coverage: it has shard, which a newer kodoctl wrote"):
+        landing.snapshot(COVERAGE)
+    write_deltalake(at, newer.drop_columns(["shard", "state"]), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(KodoctlError, match=r"K584(?s:.*)it has no state"):
+        landing.snapshot(COVERAGE)
+    changed = newer.drop_columns(["shard"])
+    changed = changed.set_column(changed.schema.get_field_index("rows"), "rows", pa.array(["1"]))
+    write_deltalake(at, changed, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(KodoctlError, match=r"K584(?s:.*)its rows are of another type"):
+        landing.snapshot(COVERAGE)
+    write_deltalake(
+        at, newer.drop_columns(["shard"]), mode="overwrite", schema_mode="overwrite", partition_by=["state"]
+    )
+    with pytest.raises(KodoctlError, match=r"K584(?s:.*)other partition columns"):
+        landing.snapshot(COVERAGE)
+
+
+def test_a_table_of_a_newer_protocol_is_refused(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    named = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": named, "writerFeatures": named}
+    log = Path(
+        f"{landing.root.uri}/events/_delta_log/{DeltaTable(f'{landing.root.uri}/events').version() + 1:020d}.json"
+    )
+    log.write_text(json.dumps({"protocol": protocol}), encoding="utf-8")
+    with pytest.raises(
+        KodoctlError, match=r"K584(?s:.*)events: its Delta protocol \(reader 3, writer 7, deletionVectors"
+    ):
+        landing.snapshot(EVENTS)
+    with pytest.raises(KodoctlError, match="K584"):
+        landing.commit(batch(landing, 1))
+
+
+def test_rows_that_something_else_wrote_are_told(landing: Landing) -> None:
+    import pyarrow as pa
+
+    landing.commit(batch(landing, 0))
+    row = {"number": 1, "run": "r", "at_ts": DAY, "tables": "{", "facts": "{}"}
+    write_deltalake(f"{landing.root.uri}/commits", pa.Table.from_pylist([row], schema=COMMITS.delta()), mode="append")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)commits: row 1 is no commit of kodoctl's"):
+        landing.commits()
+
+
+def test_others_that_commit_without_end_are_told(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = batch(landing, 0)
+    landing.commit(made)
+
+    def refused(*_: Any) -> None:
+        raise ConcurrentCommitError
+
+    monkeypatch.setattr(LandingTable, "replace_rows", refused)
+    with pytest.raises(LockedError, match="K575"):
+        landing.commit(batch(landing, 1))
+    monkeypatch.setattr(LandingTable, "_commit", refused)
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)others commit without end"):
+        LandingTable(landing.root, EVENTS).add(7, made.tables["events"].files or (), None)
+
+
+def test_a_landing_of_a_former_kodoctl_is_refused_with_what_to_do(landing: Landing) -> None:
+    (landing.root / "_manifests").write("batch-000000000.json", {"format": 1})
+    for what in (landing.commits, landing.check, landing.snapshot):
+        with pytest.raises(KodoctlError, match=r"K584(?s:.*)kodoctl pipeline convert"):
+            what()
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "{}/file/landing"])
@@ -43,26 +300,58 @@ def test_where_nothing_can_be_written_is_told_before_anything_else(tmp_path: Pat
         pass
 
 
-def test_a_folder_that_is_gone_is_told_as_such() -> None:
+def test_a_lost_checkpoint_is_told_where_batches_are(landing: Landing) -> None:
+    landing.check()
+    landing.commit(LandingCommit("r", 1))
+    landing.check()
+    landing.commit(batch(landing, 0))
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)_checkpoint is gone"):
+        landing.check()
+
+
+def test_one_ingest_at_a_time_and_beside_it_a_rollup(landing: Landing) -> None:
+    with landing.alone() as alone, landing.alone("rollup") as too:
+        assert alone
+        assert too
+        with pytest.raises(LockedError, match=r"K575(?s:.*)another ingest"), landing.alone():
+            pass
+
+
+def test_where_nothing_has_landed_the_other_environments_are_named(landing: Landing) -> None:
+    with pytest.raises(UsageError, match="K801"):
+        must_hold(landing, "T")
+    assert not Path(landing.root.uri).exists()
+    prod = Landing(str(landing.root.local.parents[1]), "trade", "prod")  # type: ignore[union-attr]
+    prod.commit(LandingCommit("r", 1, tables={CURSORS.name: prod.write_rows(CURSORS, "r", [{}])}))
+    with pytest.raises(UsageError, match="there is prod: --env names"):
+        must_hold(landing, "T")
+    with pytest.raises(UsageError, match="no run but one that was cut off"):
+        must_hold(prod, "T")
+    prod.commit(LandingCommit("r-end", 1, facts={"complete": True}))
+    must_hold(prod, "T")
+    with pytest.raises(UsageError, match="holds no messages"):
+        must_hold(prod, "T", messages=True)
+    prod.commit(batch(prod, 0))
+    must_hold(prod, "T", messages=True)
+
+
+def test_all_tables_are_there_for_other_readers(landing: Landing) -> None:
+    landing.commit(LandingCommit("r", 1))
+    for table in (*TABLES, COMMITS):
+        found = DeltaTable(f"{landing.root.uri}/{table.name}")
+        assert [one.name for one in found.schema().fields] == table.delta().names
+        assert found.metadata().partition_columns == list(table.partitions)
+        assert found.to_pyarrow_dataset().count_rows() == (table is COMMITS)
+
+
+def test_a_file_that_is_gone_is_told_as_such() -> None:
     said = "[PATH_NOT_FOUND] Path does not exist: file:/land/trade/base/events/000000001-r.1. SQLSTATE: 42K03"
     found = spark_error(said, error("K577", "Spark failed", said))
     assert str(found).startswith("K573")
-    assert "file:/land/trade/base/events/000000001-r.1 is gone, and a manifest names it" in str(found)
+    assert "file:/land/trade/base/events/000000001-r.1 is gone, and its table names it" in str(found)
 
 
-@pytest.mark.parametrize(
-    ("since", "until", "touched"),
-    [(None, None, True), (10, 20, True), (5, 10, False), (5, 11, True), (20, 30, True), (21, 30, False)],
-)
-def test_batches_are_passed_over_by_the_bounds_of_their_times(
-    since: int | None, until: int | None, *, touched: bool
-) -> None:
-    assert TableFiles("events/1", 3, 10, 20).touches(since, until) is touched
-    assert TableFiles("cursors/1", 3).touches(since, until), "no bounds: nobody knows"
-
-
-def test_what_the_last_run_that_ended_saw_is_known_without_spark(tmp_path: Path) -> None:
-    landing = Landing(str(tmp_path), "trade", None)
+def test_what_the_last_run_that_ended_saw_is_known_without_spark(landing: Landing) -> None:
     assert last_looks(landing) == {}
     made = datetime(2026, 1, 1, tzinfo=UTC)
     for at, run in enumerate(("r1", "r2", "r3"), 1):
@@ -73,8 +362,8 @@ def test_what_the_last_run_that_ended_saw_is_known_without_spark(tmp_path: Path)
         rows = [
             {"msg_partition": number, "subscription": name, **fixed} for number in (0, 1) for name in ("", "billing")
         ]
-        landing.commit(Manifest(run, at, tables={"cursors": landing.write_rows(CURSORS, run, rows)}))
+        landing.commit(LandingCommit(run, at, tables={"cursors": landing.write_rows(CURSORS, run, rows)}))
         if run != "r3":  # cut short: what it saw may be behind what it did not read
-            landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
+            landing.commit(LandingCommit(f"{run}-end", at, facts={"complete": True}))
     history = PartitionMetadata(made, 2)
     assert last_looks(landing) == {f"persistent://a/b/c-partition-{number}": history for number in (0, 1)}

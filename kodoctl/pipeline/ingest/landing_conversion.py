@@ -1,0 +1,131 @@
+"""Conversion of a former landing, Parquet folders that count when a manifest names them, into Delta tables in the same
+place. Its messages may be on no cluster any more, and Spark's record of what was read goes on to count.
+
+Killed at any moment it goes on where it was: the manifests are removed last, and until then every other command refuses
+the landing. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.landing_store import FORMER, Landing
+from kodoctl.pipeline.ingest.table_writer import TableWriter
+from kodoctl.pipeline.ingest.tables import COUNTED, TABLES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kodoctl.pipeline.ingest.file_store import Storage
+
+_FORMAT: Final = 1  # of former manifests
+_RUN: Final = "convert"
+_FOLDERS: Final = "folders"
+_ROWS: Final = 20_000  # read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionResult:
+    """What was converted. `batches` that had been converted before a kill are among them."""
+
+    batches: int
+    rows: int
+
+
+def convert(landing: Landing, told: Callable[[LandingCommit], None]) -> ConversionResult:
+    """Converts the landing; `told` is called after each commit. Raises UsageError where there is no former landing,
+    KodoctlError for a damaged one, LockedError while another run works there.
+    """
+    manifests = landing.root / FORMER
+    if not manifests.exists():
+        detail = f"{landing.root.uri} has no landing of a former kodoctl"
+        raise UsageError(error("K801", "nothing has landed", detail))
+    with landing.alone() as alone:
+        known = {(one.batch, one.run) for one in landing.recover(former=True)}
+        landing.sweep(alone=alone)
+        landing.start(_RUN)
+        rows = count = 0
+        for former in sorted(
+            _former(manifests), key=lambda one: (one.at, one.batch is not None, one.batch or 0, one.run)
+        ):
+            commit = former
+            if (former.batch, former.run) not in known:
+                tables = {
+                    table.name: _convert(landing, table, former) for table in TABLES if table.name in former.tables
+                }
+                facts = {name: fact for name, fact in former.facts.items() if name != _FOLDERS}
+                commit = LandingCommit(former.run, former.at, former.batch, tables, facts)
+                landing.commit(commit, former=True)
+            told(commit)
+            rows += sum(one.rows for one in commit.tables.values())
+            count += commit.batch is not None
+        landing.end(_RUN)
+        _remove(landing)
+    return ConversionResult(count, rows)
+
+
+def _former(manifests: Storage) -> Iterator[LandingCommit]:
+    """Former manifests as commits whose facts have the folder of each table under _FOLDERS; no rollup's, which is
+    counted anew.
+    """
+    for name, form in manifests.documents().items():
+        try:
+            found = _former_commit(form)
+        except (KeyError, TypeError, AttributeError, ValueError):
+            detail = f"{manifests.uri}/{name}: no manifest of kodoctl's: something else wrote, or changed, it"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+        if found.run != ROLLUP_RUN:
+            yield found
+
+
+def _former_commit(form: Mapping[str, Any]) -> LandingCommit:
+    if form["format"] != _FORMAT:
+        raise ValueError(form["format"])
+    tables = {table: TableFiles(one["rows"]) for table, one in form["tables"].items()}
+    facts = {**form["facts"], _FOLDERS: {table: one["folder"] for table, one in form["tables"].items()}}
+    return LandingCommit(form["run"], form["at"], form["batch"], tables, facts)
+
+
+def _convert(landing: Landing, table: Table, former: LandingCommit) -> TableFiles:
+    folder = landing.root / former.facts[_FOLDERS][table.name]
+    begin = former.run if former.batch is None else f"{former.batch:09d}-{former.run}"
+    with TableWriter(landing.root / table.name, table, f"{begin}-{_RUN}") as writer:
+        for batch in _rows(folder, table):
+            writer.write(batch)
+    made = TableFiles.of(writer.files)
+    if made.rows != former.tables[table.name].rows:
+        detail = f"{folder.uri} has {made.rows:,} of {former.tables[table.name].rows:,} rows: bring its files back"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+    return made
+
+
+def _rows(folder: Storage, table: Table) -> Iterator[pa.RecordBatch]:
+    """As they are there; columns that came later are null. Spark wrote times in 96 bits."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    for name in folder.files():
+        if not name.endswith(".parquet"):
+            continue
+        with folder.input(name) as file:
+            found = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+            for batch in found.iter_batches(_ROWS):
+                columns = [
+                    batch.column(one.name) if one.name in batch.schema.names else pa.nulls(batch.num_rows, one.type)
+                    for one in table.arrow()
+                ]
+                yield pa.RecordBatch.from_arrays(columns, names=table.names)
+
+
+def _remove(landing: Landing) -> None:
+    """The former folders, and, when they are gone, the manifests."""
+    for table in (*TABLES, *COUNTED):
+        folder = landing.root / table.name
+        for name in folder.folders():
+            if not name.endswith(f"-{_RUN}") and not name.startswith("_"):
+                (folder / name).remove()
+    (landing.root / FORMER).remove()

@@ -1,0 +1,188 @@
+"""Writers of a table's data files, by Arrow in this process and by Spark: Parquet files of one partition each, which count
+when a commit names them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kodoctl.pipeline.ingest.data_files import DataFile, of_metadata, partition_path
+from kodoctl.pipeline.ingest.tables import DATE, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from kodoctl.pipeline.ingest.file_store import Storage
+
+_OPEN: Final = 40  # files at a time
+_ROWS: Final = 100_000  # of a row group
+_AT_ONCE: Final = 16  # footers read side by side
+_SUCCESS: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+_BYTES: Final = 32 * 1024 * 1024
+Partition = tuple[str | None, ...]
+
+
+@dataclass
+class _OpenFile:
+    """A file that rows are added to."""
+
+    path: str
+    stack: ExitStack
+    out: Any
+    writer: Any
+    about: list[Any]
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    pending: tuple[int, int] = (0, 0)  # rows, bytes
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.rows.append(rows)
+        self.pending = self.pending[0] + rows.num_rows, self.pending[1] + rows.nbytes
+        if self.pending[0] >= _ROWS or self.pending[1] >= _BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        import pyarrow as pa
+
+        if self.rows:
+            self.writer.write_table(pa.Table.from_batches(self.rows), row_group_size=_ROWS)
+            self.rows, self.pending = [], (0, 0)
+
+
+class PartitionDays:
+    """Values of `date` of one table's rows, null for days beyond the number that one writer may have."""
+
+    def __init__(self, table: Table) -> None:
+        self._most, self._days = table.days, set[date]()
+
+    def __call__(self, moments: pa.Array) -> pa.Array:
+        """The day of each moment."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        days = moments.cast(pa.date32())
+        for day in sorted(pc.unique(days).drop_null().to_pylist()):
+            if not self._most or len(self._days) < self._most:
+                self._days.add(day)
+        return pc.if_else(pc.is_in(days, pa.array(sorted(self._days), pa.date32())), days, None)
+
+
+class TableWriter:
+    """Files of one attempt: `attempt` is their folder. `folder`: of the table. Use as a context manager; `files` are
+    complete behind the block.
+    """
+
+    def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
+        import pyarrow as pa
+
+        self._folder, self._table, self._attempt = folder, table, attempt
+        self._open: dict[Partition, _OpenFile] = {}
+        self._days = PartitionDays(table)
+        self._stored = pa.schema([one for one in table.arrow() if one.name not in table.partitions])
+        self.files: list[DataFile] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if value is not None:
+            for one in self._open.values():
+                with suppress(Exception):  # it fails as what came before did
+                    one.writer.close()
+                one.stack.__exit__(kind, value, trace)
+            return
+        for values in list(self._open):
+            self._finish(values)
+
+    def _finish(self, values: Partition) -> None:
+        one = self._open.pop(values)
+        with one.stack:
+            one.flush()
+            one.writer.close()
+            self.files.append(of_metadata(one.path, one.out.tell(), one.about[0], self._table))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Rows with the table's columns, in any order."""
+        import pyarrow as pa
+
+        schema = self._table.arrow()
+        rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema).combine_chunks().to_batches()
+        for one in rows:
+            for values, share in self._shares(one):
+                self._file(values).add(share.select(self._stored.names))
+
+    def _shares(self, rows: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        """Rows of each partition."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self._table.partitions:
+            yield (), rows
+            return
+        keys = pa.table(
+            {
+                name: self._days(rows.column(self._table.moment)) if name == DATE else rows.column(name)
+                for name in self._table.partitions
+            }
+        )
+        distinct = keys.group_by(list(self._table.partitions), use_threads=False).aggregate([]).to_pylist()
+        for one in distinct:
+            values = tuple(None if value is None else str(value) for value in one.values())
+            if len(distinct) == 1:
+                yield values, rows
+                continue
+            same = [
+                pc.is_null(keys.column(name))
+                if value is None
+                else pc.fill_null(pc.equal(keys.column(name), value), fill_value=False)
+                for name, value in one.items()
+            ]
+            yield values, rows.filter(reduce(pc.and_, same).combine_chunks())
+
+    def _file(self, values: Partition) -> _OpenFile:
+        from pyarrow import parquet
+
+        if (found := self._open.pop(values, None)) is None:
+            if len(self._open) >= _OPEN:
+                self._finish(next(iter(self._open)))  # the one that was written longest ago
+            folders = partition_path(dict(zip(self._table.partitions, values, strict=True)))
+            path = f"{self._attempt}/{folders}part-{secrets.token_hex(8)}.parquet"
+            stack = ExitStack()
+            out = stack.enter_context(self._folder.output(path))
+            about: list[Any] = []
+            writer = parquet.ParquetWriter(out, self._stored, metadata_collector=about)
+            found = _OpenFile(path, stack, out, writer, about)
+        self._open[values] = found
+        return found
+
+
+def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str) -> list[DataFile]:
+    """Files of a frame with the table's columns, and `date` where the table has it, written by Spark. Each footer is read
+    for its statistics.
+    """
+    place = folder / attempt
+    names = [*table.names, *([DATE] if table.moment else [])]
+    writer = frame.select(*names).write.mode("overwrite").option(_SUCCESS, "false")
+    writer.partitionBy(*table.partitions).parquet(place.uri)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(lambda name: _written(place, attempt, name, table), place.files())
+        return [one for one in found if one is not None]
+
+
+def _written(place: Storage, attempt: str, name: str, table: Table) -> DataFile | None:
+    from pyarrow import parquet
+
+    if not name.endswith(".parquet"):  # checksums of Hadoop's file system
+        return None
+    with place.input(name) as file:
+        return of_metadata(f"{attempt}/{name}", file.size(), parquet.read_metadata(file), table)
