@@ -23,7 +23,7 @@ from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
 from kodo_consumer.pending_messages import OnStored, not_stored
 from kodo_consumer.route_reload import GroundLevels, level_reloader
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
-from kodo_consumer.settings import read_settings
+from kodo_consumer.settings import Settings, read_settings
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
 
 _T = TypeVar("_T")
+_DEFAULTS = Settings()
 
 
 class Producer:
@@ -90,19 +91,14 @@ class Producer:
         topology = surroundings.topology(path)
         levels = GroundLevels(topology, topic)
         outlet = levels.outlet(str(level))
-        settings = read_settings(surroundings.environ, surroundings.folder)
-        signer, traces = settings.signing_keys, settings.traces
-
         source = Path(path), surroundings, (topology, text)
         reloader_of = partial(level_reloader, source, levels, str(level))
         return cls.to(
             outlet,
             surroundings.connection(),
-            signer,
+            read_settings(surroundings.environ, surroundings.folder),
             siblings=levels.outlet,
             numbered=numbered,
-            traces=traces,
-            native=settings.native,
             reloader_of=reloader_of,
         )
 
@@ -111,18 +107,16 @@ class Producer:
         cls,
         outlet: Outlet,
         connection: Connection,
-        signer: Signer | None = None,
+        settings: Settings = _DEFAULTS,
         *,
         siblings: Callable[[str], Outlet] | None = None,
         numbered: bool = True,
-        traces: Wanted = "auto",
         reloader_of: Callable[[LevelSenders], FileReloader[LoadedTopology]] | None = None,
-        native: bool = True,
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. `siblings`: the outlet of another level of its
         ground topic, for what routes send there. `reloader_of`: who reads its routes again. Raises KodoctlError.
         """
-        routes = None
+        routes, signer, traces, native = None, settings.signing_keys, settings.traces, settings.native
         if siblings is not None:
 
             def open_level(level: Level) -> LevelSender:

@@ -109,14 +109,7 @@ def run(
     store = _store(settings, OutboxScope(outlets.environment, app))
     senders = Senders(
         outlets,
-        lambda outlet: Producer.to(
-            outlet,
-            connection,
-            settings.signing_keys,
-            siblings=partial(outlets.sibling, outlet),
-            traces=settings.traces,
-            native=settings.native,
-        ),
+        lambda outlet: Producer.to(outlet, connection, settings, siblings=partial(outlets.sibling, outlet)),
     )
     reloader = route_reloader(
         Path(topology), surroundings, (loaded, text), lambda found: OutboxTopics(found).outlets, senders.follow
