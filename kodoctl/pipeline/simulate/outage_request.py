@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 STATES: Final = ("ready", "retrying", "pending", "blocking", "backup")
 OUTCOMES: Final = ("failed", "done")
-_SUMMARY: Final = "not an outage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class OutageRequest:
         """
         if self.count is not None and self.count > len(ordered):
             detail = f"{name}: {self.count} tenants are asked for, messages of {len(ordered)} arrived"
-            raise UsageError(error("K808", _SUMMARY, f"--outage: {detail}"))
+            raise UsageError(error("K808", "not an outage", f"--outage: {detail}"))
         if absent := [one for one in self.names if one not in ordered]:
             detail = f"{name}: no message of {', '.join(absent)} arrived"
-            raise UsageError(error("K808", _SUMMARY, f"--outage: {detail}"))
+            raise UsageError(error("K808", "not an outage", f"--outage: {detail}"))
         return list(self.names if self.count is None else ordered[: self.count])
 
     def asked(self, tenants: Sequence[str], until: float) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def outage_of(text: str) -> OutageRequest:
     try:
         pairs = [part.partition("=")[::2] for part in next(csv.reader([text], strict=True), [])]
     except csv.Error as problem:
-        raise UsageError(error("K808", _SUMMARY, f"--outage {text!r}: {problem}")) from None
+        raise UsageError(error("K808", "not an outage", f"--outage {text!r}: {problem}")) from None
     read = _OptionReader(text, [(name.strip(), value.strip()) for name, value in pairs])
     request = OutageRequest(
         count=read.one("tenants", _count),
@@ -131,7 +130,7 @@ class _OptionReader:
             raise UsageError(*(self._finding(one) for one in self._wrong))
 
     def _finding(self, wrong: str) -> Diagnostic:
-        return error("K808", _SUMMARY, f"--outage {self._text!r}: {wrong}")
+        return error("K808", "not an outage", f"--outage {self._text!r}: {wrong}")
 
 
 def _count(text: str) -> int:
