@@ -196,6 +196,11 @@ class QuotaLimiter(Limiter):
         """Sets a slot aside."""
         self._promised = queued(self._promised, slot)
 
+    def give_back(self) -> None:
+        """The message of a slot does not start: the oldest promise, as if it had."""
+        if self._promised:
+            self._promised.popleft()
+
     def reshape(self, period: float) -> None:
         """Another window: starts are counted in its parts, promises of the old one bind nobody."""
         width, self.period = self._width, period

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.limit_policy import Quota
 from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
 
 from tests.unit.consumer.making import Bench, delivery, policy
@@ -84,3 +85,20 @@ def test_a_batch_that_nobody_holds_is_handled_again_after_a_minute_for_then_the_
         bench.later(wait)
         bench.give(*batch)
         assert len(bench.take_all()) == handled
+
+
+def test_what_a_quota_set_aside_for_messages_that_a_lost_connection_takes_is_theirs_when_they_come_again() -> None:
+    bench = Bench(policy(limits=(Quota(None, 20, 3_600_000, shared=False),), concurrency=1, lookahead_messages=20))
+    messages = [delivery(number) for number in range(20)]
+    bench.give(*messages)
+    first = bench.engine.take()
+    assert first is not None
+    bench.engine.disconnected(first._held.lane.lane.index)  # type: ignore[attr-defined]
+    bench.engine.finish(first, DONE)
+    bench.give(*messages[1:])
+    handled = 1
+    while (message := bench.engine.take()) is not None:
+        bench.engine.finish(message, DONE)
+        handled += 1
+    assert handled == 20
+    assert bench.engine.check_invariants() == []
