@@ -209,26 +209,27 @@ class SlotReservation:
         """It ended. True: it was of a slow tenant, or slow itself."""
         lasted = now - self._running.pop(held)
         queue = held.queue
+        slow = held in self.slow_running
+        tried = not slow and held in self._newcomers.running and self._newcomers.remove(held)
+        if lasted <= _COST and queue.slow is False and not (slow or queue.relapses):
+            self._load.ended(lasted)  # most of all that end
+            return False
         if lasted > _COST:
             self._charge(held, int(lasted * 1000))
             self._charged.pop(held, None)
-        tried, counts, slow = False, True, held in self.slow_running
+        was, too_long = queue.slow, lasted >= self.slow_after
         if slow:
             self.slow_running.discard(held)
-            counts = queue.slow is None and lasted < self.slow_after
-        elif held in self._newcomers.running:
-            tried = self._newcomers.remove(held)
-        if counts:
+        if not slow or (was is None and not too_long):
             self._load.ended(lasted)
-            if queue.slow is None:
+            if was is None:
                 self._newcomers.ended_quickly(lasted)
-        too_long = lasted >= self.slow_after
         if too_long:
             self._becomes_slow(held, tried=tried)
-        elif queue.slow is not False or queue.relapses:
+        elif was is not False or queue.relapses:
             self._ended_quickly(held)
-        else:
-            return slow
+        if not too_long and not was and not queue.relapses:
+            return slow  # nothing is known of the tenant that a breaker should count
         self.breakers.lanes[held.lane.lane.index].rate.ended(held.tenant, slow=too_long)
         return slow or too_long
 

@@ -150,16 +150,8 @@ class DeficitRoundRobin(Generic[T]):
     """
 
     __slots__ = (
-        "_forgotten",
-        "_queues",
-        "_size",
-        "_turn",
-        "new_running",
-        "newcomers",
-        "newcomers_slow",
-        "quick",
-        "slow",
-    )
+        "_forgotten", "_queues", "_size", "_turn", "new_running", "newcomers", "newcomers_slow", "quick", "slow",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._queues: dict[str, TenantQueue[T]] = {}
@@ -205,12 +197,14 @@ class DeficitRoundRobin(Generic[T]):
         """Behind (or `first`: before) the tenant's other items, which are returned. A tenant new to the ring comes after
         all others.
         """
-        queue = self._queues.get(tenant)
+        queues = self._queues
+        queue = queues.get(tenant)
         if queue is None:
-            queue = TenantQueue(tenant, weight)
-            if len(self._queues) >= MAX_TENANTS and tenant in self._forgotten:
-                queue.slow = False
-            self.remember(queue)
+            queue = queues[tenant] = TenantQueue(tenant, weight)
+            if len(queues) > MAX_TENANTS:
+                if tenant in self._forgotten:
+                    queue.slow = False
+                _forget(queues, self._forgotten)
         else:
             queue.is_recent = True
         self._size += 1
@@ -219,6 +213,8 @@ class DeficitRoundRobin(Generic[T]):
             queue.listed = True
             if queue.slow is None and self.newcomers_slow:
                 self._wait_as_newcomer(queue)
+            elif not queue.slow and not queue.in_slow:
+                self.quick.add(queue)
             else:
                 self._list(queue, slow=bool(queue.slow))
             return queue

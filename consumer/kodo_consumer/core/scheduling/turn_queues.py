@@ -97,14 +97,17 @@ class TurnQueues:
         for index in shares.order():
             lane = self.lanes[index]
             ring = lane.ring
-            rounds = ring.slow if slow else ring.quick
-            keeps = bulkheads is not None and bulkheads.keeps(index)
-            may_run = bulkheads is None or (bulkheads.may_start(index) and (keeps or not kept))
-            may_run = may_run and (stops is None or not stops(index, now))
+            rounds, asked = ring.slow if slow else ring.quick, may_start_newcomer
+            may_run = True
+            if bulkheads is not None:
+                keeps = bulkheads.keeps(index)
+                may_run = bulkheads.may_start(index) and (keeps or not kept)
+                asked = None if keeps else may_start_newcomer
+            if stops is not None and may_run:
+                may_run = not stops(index, now)
             if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
-            asked = None if keeps else may_start_newcomer
             while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=asked)) is not None:
                 if passes is None or passes(held, now):
                     lane.started += 1
