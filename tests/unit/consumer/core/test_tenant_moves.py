@@ -211,6 +211,7 @@ def test_orders_that_can_be_followed_are_and_others_change_nothing() -> None:
     assert why_not_followed(order("L2"), replace(FAIR, **own)) == "", "out of its own level a tenant may be moved"
     assert [why_not_followed(order(to), FAIR) for to in ("S1", "L1", "B1")] == ["", "", ""]
     assert steered(FAIR, [order("L8")]).moves == {}
+    assert steered(replace(FAIR, exclusive_levels={S1: frozenset({"u7"})}), [order("S1")]).moves == {}, "since a reload"
     assert steered(FAIR, []).moves == {}
     assert FAIR.is_plain
     assert not steered(FAIR, [order()]).is_plain
