@@ -101,10 +101,10 @@ def paused_while_sending(
     try:
         yield reports
     except BaseException:
-        _tell(pause.keep() if _may_have_sent(plan, records) else pause.give_up())
+        _tell(pause.keep() if may_have_sent(plan, records) else pause.give_up())
         raise
     try:
-        unsent = reports[0].interrupted and not _may_have_sent(plan, records)
+        unsent = reports[0].interrupted and not may_have_sent(plan, records)
         _tell(pause.give_up() if unsent else pause.end(reports[0]))
     except KodoctlError as problem:
         report(problem.diagnostics)
@@ -112,7 +112,7 @@ def paused_while_sending(
         failures.append(problem)
 
 
-def _may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
+def may_have_sent(plan: RecallPlan, ledger: RecallLedger) -> bool:
     """True unless the ledger shows that no attempt at the plan came to send or discard anything."""
     from kodoctl.recall.recall_ledger import has_begun
 

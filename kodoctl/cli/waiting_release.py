@@ -21,10 +21,10 @@ from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_apply import ApplyFlags, RateOption, attempt_plan
 from kodoctl.cli.recall_options import LEDGER, Because, File, LedgerOption, Output, Topic, file_with
 from kodoctl.cli.terminal import show_lines
-from kodoctl.cli.waiting_apply import SendPace, Wait, paused_while_sending
+from kodoctl.cli.waiting_apply import SendPace, Wait, may_have_sent, paused_while_sending
 from kodoctl.cli.waiting_planning import plan_lane
 from kodoctl.console import Environment, command, finish, say, tell
-from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError, LockedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.documents.waiting_document import LaneReleaseRow
@@ -134,7 +134,13 @@ class _LaneRelease:
             if made.empty:
                 break
             self._store(made, file)
-            self._attempt(file, row)
+            try:
+                self._attempt(file, row)
+            except BaseException:
+                self._forget_unsent(made, file)
+                raise
+            if self.interrupted:
+                self._forget_unsent(made, file)
             if "beyond" not in row["stays"]:
                 break
         row["complete"] = row["complete"] and not self.interrupted
@@ -160,7 +166,17 @@ class _LaneRelease:
         except OSError as problem:
             detail = f"{file.parent}: {problem.strerror}"
             raise UsageError(error("K535", "the plan file cannot be written", detail)) from None
+        if file.exists():
+            detail = f"another run of this command stored its plan in {file} meanwhile; nothing was sent by this one"
+            raise LockedError(error("K563", "another recall is running", detail))
         write_plan_text(recall_plan_file.dumps(made), str(file))
+
+    def _forget_unsent(self, made: RecallPlan, file: Path) -> None:
+        """Of a plan that nothing was sent of the next run has to know nothing: it may choose other messages."""
+        from kodoctl.recall.delta_ledger import DeltaLedger
+
+        if not may_have_sent(made, DeltaLedger(self._ledger)):
+            file.unlink(missing_ok=True)
 
     def _attempt(self, file: Path, row: LaneReleaseRow) -> None:
         flags = ApplyFlags(str(file), self._rate, self._ledger, max_age=_RESUMED, confirm_name=self._names)

@@ -157,6 +157,8 @@ def why_invalid(order: Override) -> str:
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:
         return "an order lasts 30 days at most: change the file"
+    if long := [name for name, kind in _TYPES.items() if kind is str and len(getattr(order, name)) > MAX_TEXT]:
+        return f"{', '.join(long)}: longer than {MAX_TEXT} characters, which workers do not read"
     match order.what:
         case OverrideKind.PAUSE:
             return "" if bool(order.lane) != bool(order.tenant) else "name a lane or a tenant"

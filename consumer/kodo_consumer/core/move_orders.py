@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kodo_consumer.core.envelope import MAX_REASON, Level, State
+from kodo_consumer.core.envelope import MAX_REASON, Level
 from kodo_consumer.core.tenant_moves import TenantMove
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind, until_text
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def tenant_moves(policy: Policy, orders: Iterable[Override]) -> dict[str, TenantMove]:
-    """Moves by tenant; none to a level that takes no messages."""
+    """Moves by tenant; none that the subscription cannot follow, by the file as it is now."""
     return {
         order.tenant: TenantMove(Level(order.to), order.since, order.waiting != STAY, _name(order))
         for order in orders
-        if order.what is OverrideKind.MOVE and (Level(order.to), State.READY) in policy.targets
+        if order.what is OverrideKind.MOVE and not why_not_moved(order, policy)
     }
 
 

@@ -99,7 +99,8 @@ def _changed(limit: Limit, order: Override) -> Limit:
 class OverrideListener:
     """Follows the property: calls `adopt` whenever other orders are in force. A listener of the stats reader.
 
-    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.
+    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing. Which
+    can be followed is asked of each policy.
     Thread-safe.
     """
 
@@ -110,6 +111,8 @@ class OverrideListener:
         self._lock = threading.Lock()  # readings come on one thread, time passes on another
         self._text: str | None = ""  # None: never read
         self._given: tuple[Override, ...] = ()
+        self._policy_before: Policy | None = None  # by which those that can be followed were chosen; None: not yet
+        self._possible: tuple[Override, ...] = ()
         self._followed: tuple[Override, ...] = ()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
@@ -134,6 +137,7 @@ class OverrideListener:
                 for lane in self._policy().lanes
                 if lane.is_waiting
             )
+            self._policy_before = None
             self._follow()
 
     def look(self) -> None:
@@ -143,7 +147,11 @@ class OverrideListener:
                 self._follow()
 
     def _follow(self) -> None:
-        followed = active_overrides(self._given, self._clock.wall())
+        policy = self._policy()
+        if policy is not self._policy_before:  # the file may have what an order names only since, or no more
+            self._policy_before = policy
+            self._possible = tuple(order for order in self._given if not why_not_followed(order, policy))
+        followed = active_overrides(self._possible, self._clock.wall())
         if followed != self._followed:
             self._followed = followed
             for line in self._lines(followed):
@@ -160,7 +168,7 @@ class OverrideListener:
         for order in given:
             if reason := why_not_followed(order, policy):
                 log.warning("steered: %s is not followed: %s", order, reason)
-        self._given = tuple(order for order in given if not why_not_followed(order, policy))
+        self._given, self._policy_before = given, None
 
     def _lines(self, orders: Sequence[Override]) -> Iterator[str]:
         if not orders:

@@ -2,7 +2,7 @@
 
 An order counts slots as the file does; a worker with other slots (processes, batches) takes it in proportion. What
 orders together cannot hold, `kodo-consumer concurrency` refuses; should the file change below them, minimums shrink as
-they do where there are fewer slots.
+they do where there are fewer slots, and to a maximum of the same lanes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ def bulkheads_with(policy: Policy, orders: Iterable[Override]) -> tuple[Bulkhead
             continue
         standing = found.get(order.within) or Bulkhead(_lanes(order.within))
         (ordered,) = in_proportion([replace(standing, most=bounds.most, least=bounds.least or 0)], *policy.slot_ratio)
-        found[order.within] = replace(
-            standing,
-            most=standing.most if bounds.most is None else ordered.most,
-            least=standing.least if bounds.least is None else ordered.least,
-        )
+        most = standing.most if bounds.most is None else ordered.most
+        least = standing.least if bounds.least is None else ordered.least
+        found[order.within] = replace(standing, most=most, least=least if most is None else min(least, most))
     return tuple(found.values())
 
 

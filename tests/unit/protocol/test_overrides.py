@@ -128,10 +128,19 @@ def test_a_newer_form_is_told() -> None:
         (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="speed", to="1/s"), "a rate, a concurrency or a quota"),
         (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="rate", to="10"), "not a rate"),
         (Override(OverrideKind.LIMIT, NOW, NOW, "a", limit="quota", to="0/h"), "pause the tenant instead"),
+        (Override(OverrideKind.PAUSE, NOW, NOW, "a", tenant="u" * 201), "tenant: longer than 200 characters"),
+        (replace(LIMIT, value="u" * 201, by="p" * 201), "by, value: longer than 200 characters"),
     ],
 )
 def test_orders_that_cannot_be(order: Override, said: str) -> None:
     assert said in why_invalid(order)
+
+
+@pytest.mark.parametrize("name", ["tenant", "why", "who"])
+def test_what_may_be_ordered_can_be_read(name: str) -> None:
+    order = replace(TENANT, **{name: "u" * 200})  # type: ignore[arg-type]
+    assert why_invalid(order) == ""
+    assert parse(printed([order])) == (order,)
 
 
 _ANY = st.recursive(

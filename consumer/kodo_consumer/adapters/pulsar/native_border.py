@@ -6,6 +6,7 @@ own binding does the same work, and the status says why.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,12 +26,23 @@ class BorderChoice(NamedTuple):
 
 def choose_border(*, native: bool = True) -> BorderChoice:
     """The choice of this process; `native` is the setting of that name. Never raises."""
-    return _loaded() if native else _off("switched off by the setting native")
+    if not native:
+        return _off("switched off by the setting native")
+    process, choice = _loaded()
+    if choice.border is not None and process != os.getpid():
+        return _off("this process is a fork of one that has loaded it")
+    return choice
 
 
 @cache
-def _loaded() -> BorderChoice:
-    """Once a process: what is loaded stays, and what was refused does not change."""
+def _loaded() -> tuple[int, BorderChoice]:
+    """Once a process, and for the forks of it, named by its number: what is loaded stays, and what was refused does not
+    change.
+    """
+    return os.getpid(), _load()
+
+
+def _load() -> BorderChoice:
     try:
         import kodo_fast
     except ImportError as problem:

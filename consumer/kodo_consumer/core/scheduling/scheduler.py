@@ -123,6 +123,7 @@ class Scheduler:
             for limiter in held.limiters or ():
                 if isinstance(limiter, QuotaLimiter):
                     limiter.give_back()
+        held.has_reservation = False
 
     def _is_entitled(self, held: InFlight) -> bool:
         """True if its moment was set aside before, here or (a message that comes back in time) by the

@@ -124,6 +124,8 @@ class TurnQueues:
                     self.version += 1  # there may be more: the caller should ask again
                     if not rounds.count and not ring.count(slow=slow):
                         shares.deactivate(index)
+                    if not slow and ring.newcomers:
+                        self.slow.activate(index)
                     return None
             if ring.count(slow=slow):
                 skipped.append(index)

@@ -210,7 +210,7 @@ class Desk:
     def __init__(self, of: Policy) -> None:
         self.clock = ManualClock()
         self.told: list[tuple[Override, ...]] = []
-        self.orders = OverrideListener(lambda: of, self.clock, self.told.append)
+        self.orders = OverrideListener(lambda: self.of, self.clock, self.told.append)
         self.of = of
 
     def read(self, value: str | None, lane: int | None = None) -> None:
@@ -249,6 +249,20 @@ def test_what_cannot_be_read_changes_nothing_and_what_does_not_fit_is_told(caplo
     assert len(desk.told) == 1
     desk.read(None)
     assert desk.told[-1] == ()
+
+
+def test_an_order_is_followed_as_soon_as_the_file_has_what_it_names_and_no_longer_than_that() -> None:
+    desk = Desk(replace(FAIR, limits=()))
+    cap = order(OverrideKind.LIMIT, limit="rate", by="uid", to="1/s")
+    desk.read(printed([cap]))
+    desk.orders.look()
+    assert desk.told == []
+    desk.of = replace(FAIR, limits=(RATE,))
+    desk.orders.look()
+    assert desk.told == [(cap,)]
+    desk.of = replace(FAIR, limits=(RATE, RATE))
+    desk.orders.look()
+    assert desk.told == [(cap,), ()]
 
 
 def test_waiting_lanes_rest_until_orders_are_read_once_for_half_a_minute_at_most() -> None:

@@ -42,6 +42,14 @@ def test_an_order_changes_the_bulkhead_of_its_lanes_or_adds_one(
     assert bulkheads_with(MADE, [order(within, to)]) == expected
 
 
+def test_a_minimum_that_the_file_has_since_an_order_for_fewer_slots_keeps_none_that_nothing_may_use() -> None:
+    bench = Bench(policy(concurrency=8, reserves_slots=False, bulkheads=(Bulkhead(LaneSet((), (L2,)), 8, 5),)))
+    bench.give(*(delivery(number) for number in range(20)))
+    bench.give(*(delivery(100 + number) for number in range(20)), level=L2)
+    bench.engine.apply_policy(steered(bench.policy, [order("L2", "max 2")]))
+    assert len(bench.take_all()) == 8
+
+
 def test_other_orders_change_no_bulkhead_and_later_ones_count_on_top() -> None:
     pause = Override(OverrideKind.PAUSE, 1, 2, "ann@desk", tenant="u1")
     assert steered(MADE, [pause]).bulkheads == MADE.bulkheads

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import FRESH, Level, State
-from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.limit_policy import Concurrency, Quota
 from kodo_consumer.core.move_orders import share_lines
 from kodo_consumer.core.outcomes import DONE, MoveAsked, RetryAsked
 from kodo_consumer.core.override_state import steered, why_not_followed
@@ -210,10 +211,26 @@ def test_orders_that_can_be_followed_are_and_others_change_nothing() -> None:
     assert why_not_followed(order("L2"), replace(FAIR, **own)) == "", "out of its own level a tenant may be moved"
     assert [why_not_followed(order(to), FAIR) for to in ("S1", "L1", "B1")] == ["", "", ""]
     assert steered(FAIR, [order("L8")]).moves == {}
+    assert steered(replace(FAIR, exclusive_levels={S1: frozenset({"u7"})}), [order("S1")]).moves == {}, "since a reload"
     assert steered(FAIR, []).moves == {}
     assert FAIR.is_plain
     assert not steered(FAIR, [order()]).is_plain
     assert steered(FAIR, [order()]).max_hops == FAIR.max_hops + 8
+
+
+def test_what_a_quota_set_aside_for_queued_messages_is_theirs_on_the_other_level() -> None:
+    of = replace(FAIR, limits=(Quota("uid", 10, 3_600_000, shared=False),), lookahead_messages=20)
+    bench = Bench(of)
+    bench.give(*(delivery(number, uid="u1") for number in range(10)))
+    assert all(held.has_reservation for lane in bench.engine.lanes for held in lane)
+    bench.engine.apply_policy(steered(of, [order()]))
+    out = bench.published()
+    for ticket, _ in out:
+        bench.engine.receipt(ticket, Confirmed("x"))
+    came = [delivery(number)._replace(properties=dict(outgoing.properties)) for number, (_, outgoing) in enumerate(out)]
+    bench.give(*came, level=L2)
+    assert (len(bench.take_all()), bench.published()) == (10, [])
+    assert bench.engine.check_invariants() == []
 
 
 def test_up_and_down_are_said_in_slot_time() -> None:

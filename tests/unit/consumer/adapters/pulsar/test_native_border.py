@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,12 @@ def test_it_is_used_and_says_with_what() -> None:
 def test_the_setting_switches_it_off() -> None:
     border, status = choose_border(native=False)
     assert (border, status.detail) == (None, "switched off by the setting native")
+
+
+def test_in_a_fork_of_the_process_that_loaded_it_the_binding_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_border().border is not None
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert _off() == "this process is a fork of one that has loaded it"
 
 
 def test_without_the_package_the_binding_serves(monkeypatch: pytest.MonkeyPatch) -> None:

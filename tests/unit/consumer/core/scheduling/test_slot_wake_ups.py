@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kodo_consumer.core.limit_policy import Pace, Rate
+from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.scheduler import Scheduler
 from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.message import Message
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.making import L1, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop
 
 
@@ -72,6 +73,27 @@ def test_messages_turned_back_by_a_limit_leave_nothing_behind_that_counts_as_wai
         shop.comes(2.0 + number / 100, f"quick{number % 9}")
     shop.run(6)
     assert len(shop.waits("quick")) == 9, "one of each"
+
+
+@pytest.mark.parametrize("flood", [63, 64, 65])
+def test_a_newcomer_waits_for_its_turn_also_behind_as_many_that_a_limit_turns_back_as_one_call_takes(
+    flood: int,
+) -> None:
+    rate = Rate("uid", Pace(1, 60_000, 1), shared=False)
+    bench = Bench(policy((L1,), states=(), fair_by="uid", limits=(rate,), concurrency=4, handler_timeout=600_000))
+    bench.give(delivery(0, uid="flood"))
+    quick = bench.engine.take()
+    assert quick is not None
+    bench.engine.finish(quick, DONE)
+    bench.give(*(delivery(number, uid=f"slow{number}") for number in (1, 2, 3)))
+    slow = bench.take_all()
+    bench.give(delivery(4, uid="new"), *(delivery(100 + number, uid="flood") for number in range(flood)))
+    bench.clock.advance(0.5)
+    assert bench.take_all() == []
+    for message in slow:
+        bench.engine.finish(message, DONE)
+    bench.later(1.0)
+    assert [message.tenant for message in bench.take_all()] == ["new"]
 
 
 def _recheck(scheduler: Scheduler, _now: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kodo_consumer.core.broker import Confirmed, Rejected
 from kodo_consumer.core.envelope import Level, State
-from kodo_consumer.core.limit_policy import Concurrency
+from kodo_consumer.core.limit_policy import Concurrency, Quota
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import IsolationPolicy, Policy
 from kodo_consumer.core.scheduling.tenant_isolation import IN_FLIGHT
@@ -363,3 +363,16 @@ def test_the_share_is_of_what_is_left_by_lanes_that_nothing_can_leave() -> None:
     bench.give(*(delivery(number, u="other") for number in range(of.max_held - back)))
     _full(bench)
     assert list(bench.engine.isolation.tenants) == ["other"]
+
+
+def test_what_a_quota_set_aside_for_messages_that_left_is_there_for_others() -> None:
+    bench = _flooded(_policy(limits=(Quota(None, 450, 3_600_000, shared=False),)))
+    _full(bench)
+    assert len(store_all(bench)) == 700
+    bench.give(*(delivery(50_000 + number, u=f"quiet{number}") for number in range(300)))
+    handled: Counter[bool] = Counter()
+    while (message := bench.engine.take()) is not None:
+        handled[message.tenant == "noisy"] += 1
+        bench.engine.finish(message, DONE)
+    assert (handled[False], handled[True]) == (300, 100)
+    assert bench.published() == []

@@ -1,0 +1,99 @@
+"""The plan that `waiting release` stores: of one that nothing was sent of the next run knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kodoctl.cli import waiting_release
+from kodoctl.cli.waiting_apply import SendPace
+from kodoctl.errors import LockedError, RefusedError, error
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.sends_in_flight import SendReport
+from tests.unit.recall.test_lane_pause import WAITING
+
+LANE: Any = SimpleNamespace(lane=WAITING.lane, dead_topic=WAITING.dead_topic, holder=WAITING.holder)
+REFUSED = RefusedError(error("K582", "the lane is still read", "by a worker"))
+
+
+class Target:
+    """Options of a command, without a cluster."""
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        yield SimpleNamespace(connection=SimpleNamespace(admin_url="http://cluster"))
+
+
+def sending(folder: Path, patch: pytest.MonkeyPatch, found: BaseException | SendReport) -> waiting_release._LaneRelease:
+    """A release whose attempt ends so."""
+
+    def attempt(*_: Any, **__: Any) -> Any:
+        if isinstance(found, SendReport):
+            return found, WAITING, 1.0
+        raise found
+
+    patch.setattr(waiting_release, "plan_lane", lambda *_: WAITING)
+    patch.setattr(waiting_release, "attempt_plan", attempt)
+    pace = SendPace.of("1m", "1000/s")
+    names = (str(folder / "plans"), "true", "", "1000/s", pace, str(folder / "ledger"), None)
+    return waiting_release._LaneRelease(cast("Any", Target()), *names)
+
+
+def stored(folder: Path) -> list[Path]:
+    return list((folder / "plans").iterdir())
+
+
+@pytest.mark.parametrize("problem", [REFUSED, KeyboardInterrupt()])
+def test_an_attempt_that_failed_before_it_sent_leaves_no_plan(
+    problem: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(type(problem)):
+        sending(tmp_path, monkeypatch, problem).run(cast("Any", None), LANE)
+    assert stored(tmp_path) == []
+
+
+def test_an_attempt_that_was_interrupted_before_it_sent_leaves_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = sending(tmp_path, monkeypatch, SendReport(interrupted=True)).run(cast("Any", None), LANE)
+    assert (row["complete"], stored(tmp_path)) == (False, [])
+
+
+@pytest.mark.parametrize("found", [REFUSED, SendReport(interrupted=True)])
+def test_a_plan_of_which_something_was_sent_is_there_for_the_next_run(
+    found: BaseException | SendReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = RecallEntry(WAITING.run, RecallEvent.INTENT, "id", WAITING.ledger_key, "1:1:0:-1", 1)
+    DeltaLedger(str(tmp_path / "ledger")).append([entry])
+    one = sending(tmp_path, monkeypatch, found)
+    if isinstance(found, SendReport):
+        one.run(cast("Any", None), LANE)
+    else:
+        with pytest.raises(RefusedError):
+            one.run(cast("Any", None), LANE)
+    assert len(stored(tmp_path)) == 1
+
+
+def test_a_plan_that_another_run_stored_meanwhile_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sending(tmp_path, monkeypatch, SendReport())
+    other: list[Path] = []
+
+    def planned(*_: Any) -> Any:
+        file = one._file(cast("Any", SimpleNamespace(connection=SimpleNamespace(admin_url="http://cluster"))), LANE)
+        file.parent.mkdir()
+        file.write_text("its plan")
+        other.append(file)
+        return WAITING
+
+    monkeypatch.setattr(waiting_release, "plan_lane", planned)
+    with pytest.raises(LockedError, match="another run of this command stored its plan"):
+        one.run(cast("Any", None), LANE)
+    assert other[0].read_text() == "its plan"
