@@ -36,6 +36,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     finished,
     holds_messages,
     next_number,
+    unlike_commits,
     with_commit,
     with_number,
 )
@@ -108,6 +109,13 @@ class Landing:
             files = {table.name: files_at(table, version, commits) for table, version in versions.items()}
             whole = {name: found for name, found in files.items() if found is not None}
             if len(whole) == len(files):
+                if wrong := unlike_commits(versions, whole, commits):
+                    told = [
+                        f"{self.root.uri} is not as it was written",
+                        *wrong,
+                        "bring its files back, or land elsewhere",
+                    ]
+                    raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(told)))
                 return LandingSnapshot(commits, whole)
         lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
         detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
@@ -140,10 +148,12 @@ class Landing:
         raise self._locked(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
-        """Adds to each table what a killed writer committed and did not add. All commits."""
-        known = self.commits(former=former)
+        """Adds to each table what a killed writer committed and did not add. All commits. Raises KodoctlError (K573) where
+        commits were lost: their numbers would be given again, and tables that have them would not take the new files.
+        """
+        known = self.snapshot(*TABLES, former=former).commits
         self._add_files(known)
-        return known
+        return list(known)
 
     def _add_files(self, commits: Sequence[LandingCommit]) -> None:
         """Each in its turn, where the table has it not yet."""

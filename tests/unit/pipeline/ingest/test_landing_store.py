@@ -208,6 +208,45 @@ def test_a_table_whose_log_is_gone_is_told(landing: Landing) -> None:
         Landing(str(landing.root.local.parents[1]), "trade", None).snapshot(EVENTS, COVERAGE)  # type: ignore[union-attr]
 
 
+def anew(landing: Landing) -> Landing:
+    return Landing(str(landing.root.local.parents[1]), "trade", None)  # type: ignore[union-attr]
+
+
+def test_a_log_that_is_gone_is_not_made_anew_from_the_newest_commits(landing: Landing) -> None:
+    for number in range(20):
+        landing.commit(batch(landing, number, rows=1))
+    shutil.rmtree(f"{landing.root.uri}/events/_delta_log")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events lacks files that were committed"):
+        anew(landing).recover()
+    assert not Path(landing.root.uri, "events/_delta_log").exists()
+
+
+def test_commits_that_are_gone_are_told_before_their_numbers_are_given_again(landing: Landing) -> None:
+    for number in range(4):
+        landing.commit(batch(landing, number))
+    newest = max(Path(landing.root.uri, "commits/_delta_log").glob("*.json"))
+    newest.unlink()
+    for what in (Landing.recover, lambda one: one.snapshot(EVENTS)):
+        with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has commit 3, and commits ends at 2"):
+            what(anew(landing))
+    shutil.rmtree(f"{landing.root.uri}/commits")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has commit 3, and commits ends at -1"):
+        anew(landing).recover()
+
+
+def test_rows_that_something_else_removed_are_told(landing: Landing) -> None:
+    for number in range(2):
+        landing.commit(batch(landing, number))
+    events = DeltaTable(f"{landing.root.uri}/events")
+    events.optimize.compact()
+    rows = sum(one.rows for one in landing.snapshot(EVENTS).files["events"])
+    assert rows == 4, "files that something else made of them are as good"
+    events.delete("id = '7:1:0:-1'")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has 2 of 4 rows that were committed to it"):
+        landing.snapshot(EVENTS, COVERAGE)
+    assert landing.snapshot(COVERAGE).files["coverage"], "another table is whole"
+
+
 def test_a_data_file_that_is_gone_is_named(landing: Landing) -> None:
     landing.commit(
         LandingCommit("r", 1, tables={CURSORS.name: landing.write_rows(CURSORS, "r", [{"ingest_run": "r"}])})
