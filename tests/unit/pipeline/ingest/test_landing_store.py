@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
 from kodoctl.pipeline.ingest.cursors import last_looks
@@ -245,6 +246,16 @@ def test_rows_that_something_else_removed_are_told(landing: Landing) -> None:
     with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has 2 of 4 rows that were committed to it"):
         landing.snapshot(EVENTS, COVERAGE)
     assert landing.snapshot(COVERAGE).files["coverage"], "another table is whole"
+
+
+def test_a_file_without_a_number_of_rows_is_refused(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    (file,) = landing.write_rows(EVENTS, "other", [event(7)]).files or ()
+    events = DeltaTable(f"{landing.root.uri}/events")
+    added = AddAction(file.path, file.size, dict(file.partition), 0, data_change=True, stats="{}")
+    events.create_write_transaction([added], "append", events.schema(), list(EVENTS.partitions))
+    with pytest.raises(KodoctlError, match=rf"K573(?s:.*)events: {file.path} has no number of rows"):
+        landing.snapshot(EVENTS)
 
 
 def test_a_data_file_that_is_gone_is_named(landing: Landing) -> None:
