@@ -122,10 +122,14 @@ def _rows(folder: Storage, table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _remove(landing: Landing) -> None:
-    """The former folders, and, when they are gone, the manifests."""
+    """The former folders, and, when they are gone, the manifests. What counts stays, also where a former kodoctl ran on
+    tables that were Delta already.
+    """
+    counted = landing.snapshot(*TABLES, *COUNTED, former=True).files
     for table in (*TABLES, *COUNTED):
         folder = landing.root / table.name
+        kept = {one.path.partition("/")[0] for one in counted[table.name]}
         for name in folder.folders():
-            if not name.endswith(f"-{_RUN}") and not name.startswith("_"):
+            if name not in kept and not name.startswith("_"):
                 (folder / name).remove()
     (landing.root / FORMER).remove()

@@ -169,6 +169,18 @@ def test_a_kill_at_any_moment_and_again_every_row_is_there_once(
     check(former)
 
 
+def test_what_was_landed_as_delta_before_a_former_kodoctl_ran_there_stays(tmp_path: Path) -> None:
+    found = Landing(str(tmp_path), "trade", None)
+    rows = [{"id": "7:9:0:-1", "topic": "orders", "publish_ts": DAY}]
+    found.commit(LandingCommit("r0", 1, 7, {EVENTS.name: found.write_rows(EVENTS, "000000007-r0", rows)}))
+    later = Former(tmp_path)
+    later.fill()
+    done = convert(Landing(str(tmp_path), "trade", None), lambda _: None)
+    assert done.batches == 2
+    table = DeltaTable(str(later.root / "events")).to_pyarrow_table()
+    assert (table.num_rows, "7:9:0:-1" in table.column("id").to_pylist()) == (7, True)
+
+
 def test_rows_that_are_gone_and_manifests_of_others_are_told(former: Former) -> None:
     file = next((former.root / "events/000000001-r1").glob("*.parquet"))
     parquet.write_table(parquet.read_table(file).slice(0, 2), file)
