@@ -5,6 +5,7 @@
       rollup/ latencies/                         Delta tables, of a rollup
       commits/                                   Delta table: what counts
       _checkpoint/                               Spark's own record of what was read
+      _manifests/                                one file, which has a former kodoctl refuse the landing
       _work/                                     a folder for each run under way
 
 A batch is written file by file, then committed by one row of `commits`, and last added to each table. Delta has no
@@ -56,6 +57,7 @@ _TIDY_HOURS: Final = 24  # that a file which was replaced stays, for those who r
 _STARTED: Final = "started"
 _READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
 FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
+GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,7 @@ class Landing:
 
     def check(self) -> None:
         """Raises KodoctlError when nothing can be written there, or when batches are there and the record of what was
-        read is not: they would be read again. Makes the folder.
+        read is not: they would be read again. Makes the folder, which a former kodoctl refuses.
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -236,10 +238,11 @@ class Landing:
                 f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
+        guard(self.root)
 
     def _refuse_former(self) -> None:
         if self._is_former is None:
-            self._is_former = FORMER in self.root.folders()  # lists: who has no key is told at once
+            self._is_former = is_former(self.root)  # lists: who has no key is told at once
         if self._is_former:
             detail = f"{self.root.uri} is of a kodoctl before its tables were Delta tables: `kodoctl pipeline convert` makes them"
             raise KodoctlError(error("K584", "the landing has another format", detail))
@@ -307,6 +310,18 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def is_former(root: Storage) -> bool:
+    """True if manifests of a former kodoctl are there."""
+    return any(name.endswith(".json") and name != GUARD for name in (root / FORMER).files())
+
+
+def guard(root: Storage) -> None:
+    """Has a former kodoctl refuse the landing: its ingest would remove all that no manifest of its own names."""
+    manifests = root / FORMER
+    if GUARD not in manifests.files():
+        manifests.write(GUARD, {"format": 2})
 
 
 def _is_old(name: str) -> bool:

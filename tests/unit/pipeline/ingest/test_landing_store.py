@@ -340,6 +340,18 @@ def test_a_landing_of_a_former_kodoctl_is_refused_with_what_to_do(landing: Landi
             what()
 
 
+def test_a_former_kodoctl_refuses_the_landing(landing: Landing) -> None:
+    landing.check()
+    manifests = landing.root / "_manifests"
+    (found,) = manifests.documents().values()
+    assert found["format"] == 2, "it takes format 1 alone, and removes what no manifest of its own names"
+    Path(landing.root.uri, "_manifests/.batch-000000000.json.new").touch()
+    again = anew(landing)
+    again.check()
+    assert again.commits() == []
+    assert len(manifests.documents()) == 1
+
+
 @pytest.mark.parametrize("place", ["/proc/nowhere", "{}/file/landing"])
 def test_where_nothing_can_be_written_is_told_before_anything_else(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
