@@ -55,6 +55,7 @@ _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
 _TIDY_HOURS: Final = 24  # that a file which was replaced stays, for those who read it
 _STARTED: Final = "started"
+_ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
 _READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
 FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
 GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
@@ -69,10 +70,11 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Of one topology in one environment."""
+    """Of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read otherwise."""
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
         self.root = Storage(uri) / topology / (environment or BASE)
+        _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
         self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
@@ -310,6 +312,12 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def _check_path(uri: str) -> None:
+    if found := sorted(_ELSEWHERE.intersection(uri)):
+        detail = f"{uri}: with {' '.join(found)} in it Delta or Spark would look elsewhere: name another folder with --landing"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
 
 def is_former(root: Storage) -> bool:

@@ -352,6 +352,20 @@ def test_a_former_kodoctl_refuses_the_landing(landing: Landing) -> None:
     assert len(manifests.documents()) == 1
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a[b]", "a*", "a|b", "a\\b"])
+def test_a_path_that_means_another_to_delta_or_spark_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)would look elsewhere"):
+        Landing(str(tmp_path / name), "trade", None)
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "ü", "a'b"])
+def test_a_path_that_is_strange_to_people_alone_is_taken(tmp_path: Path, name: str) -> None:
+    landing = Landing(str(tmp_path / name), "trade", None)
+    landing.commit(batch(landing, 0))
+    assert len(anew(landing).snapshot(EVENTS).files["events"]) == 1
+    assert (tmp_path / name / "trade/base/events/_delta_log").is_dir()
+
+
 @pytest.mark.parametrize("place", ["/proc/nowhere", "{}/file/landing"])
 def test_where_nothing_can_be_written_is_told_before_anything_else(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
