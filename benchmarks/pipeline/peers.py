@@ -57,7 +57,7 @@ def polars(events: str, records: str) -> dict[str, Any]:
     import polars as pl
 
     began = time.monotonic()
-    stored, told = pl.scan_parquet(events), pl.scan_parquet(records)
+    stored, told = (pl.scan_parquet(one, hive_partitioning=True) for one in (events, records))
     counted = told.group_by("msg_topic", "id").len("n")
     joined = (
         stored.filter(pl.col("state") != "audit").select("msg_topic", "id").join(counted, ["msg_topic", "id"], "left")
@@ -91,7 +91,7 @@ def main() -> None:
     name, folder = sys.argv[1:]
     base = f"{folder}/landed/bench/base"
     found = {"duckdb": duckdb, "polars": polars}[name](
-        f"{base}/events/*/*/*.parquet", f"{base}/transitions/*/*/*.parquet"
+        f"{base}/events/*/*/*/*.parquet", f"{base}/transitions/*/*/*/*.parquet"
     )
     print(json.dumps({**found, "process": time.monotonic() - BEGAN}))
 

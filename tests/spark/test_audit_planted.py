@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest import job as ingesting
+from kodoctl.pipeline.ingest.landing_commits import newest_batch
 from tests.broker.test_consumer_process import APP
 from tests.skewed import COMPILER, skewed
 from tests.spark.judged import Judged, fates_of, judged
@@ -313,13 +315,14 @@ def test_a_topic_made_again_is_not_the_one_that_was_read(judged):
 
 
 @pytest.mark.full
-def test_a_landing_whose_last_batch_somebody_took_away_lags(judged):
+def test_a_landing_whose_last_batch_somebody_took_away_is_refused(judged):
     judged.work(10)
     judged.read()
     judged.skipped_is_lost()
-    last = max(Path(judged.landing.root.uri).glob("_manifests/batch-*.json"))
-    last.unlink()
-    assert outcome(judged.verdict()) == ("inconclusive", {"lag"})
+    last = newest_batch(judged.landing.commits())
+    DeltaTable(f"{judged.landing.root.uri}/commits").delete(f"batch = {last}")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has [0-9]+ of [0-9]+ rows that were committed to it"):
+        judged.verdict()
 
 
 @pytest.mark.full

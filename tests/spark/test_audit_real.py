@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kodoctl.errors import KodoctlError
+from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.spark.judged import fates_of, judged
 from tests.support import eventually, unload
 from tests.wire_producer import WireProducer, numeric, wire_metadata
@@ -25,7 +26,7 @@ def test_no_loss_then_a_skip_is_a_loss_of_just_those_messages(spark, judged):
     judged.send(3)
     judged.told("POST", "/subscription/work/skip_all")
     found = judged.lost(3)
-    spark.read.parquet(f"{judged.landing.root.uri}/events/*").createOrReplaceTempView("events")
+    judged.landing.read(spark, EVENTS).createOrReplaceTempView("events")
     bodies = {bytes(row.payload) for row in spark.sql(found["sql"][0]).collect()}
     assert bodies == {b"0", b"1", b"2"}
 

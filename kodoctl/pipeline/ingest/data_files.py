@@ -84,12 +84,16 @@ def of_metadata(path: str, size: int, about: FileMetaData, table: Table) -> Data
 
 
 def of_add(row: Mapping[str, Any], table: Table) -> DataFile:
-    """A file of a table, from a row of delta-rs' get_add_actions(flatten=True)."""
+    """A file of a table, from a row of delta-rs' get_add_actions(flatten=True). Raises ValueError for one that does not say
+    how many rows it has: it would be passed over as one without any.
+    """
+    if row["num_records"] is None:
+        raise ValueError(f"{unquote(row['path'])} has no number of rows: something else added it, without statistics")
     partition = {
         name: None if (found := row.get(f"partition.{name}")) is None else str(found) for name in table.partitions
     }
     since, until = (_to_ms(row.get(f"{end}.{table.moment}")) for end in ("min", "max"))
-    return DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"] or 0, partition, since, until)
+    return DataFile(unquote(row["path"]), row["size_bytes"], row["num_records"], partition, since, until)
 
 
 def _statistics(about: FileMetaData) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:

@@ -100,9 +100,9 @@ class LandingTable:
         if found is None:
             return TableVersion(-1, ())
         with self._reported():
-            adds = _rows(found.get_add_actions(flatten=True))
+            files = tuple(of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
             number = found.transaction_version(APPLICATION)
-        return TableVersion(-1 if number is None else number, tuple(of_add(row, self.table) for row in adds))
+        return TableVersion(-1 if number is None else number, files)
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
         """Adds files by a commit that is application transaction `number`; nothing if the table has it already.

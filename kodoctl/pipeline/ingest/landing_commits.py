@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile
-from kodoctl.pipeline.ingest.tables import CURSORS, DATE, EVENTS, Table
+from kodoctl.pipeline.ingest.tables import CURSORS, DATE, EVENTS, TABLES, Table
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.delta_tables import TableVersion
@@ -131,6 +132,25 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
             found = [file for file in found if added.replaced and file.partition.get(DATE) not in added.replaced]
         found += added.files
     return found
+
+
+def unlike_commits(
+    versions: Mapping[Table, TableVersion], files: Mapping[str, Sequence[DataFile]], commits: Sequence[LandingCommit]
+) -> list[str]:
+    """What is wrong with tables that have what `commits` lacks, or not the rows that were committed to them. `files`: as of
+    the last commit.
+    """
+    last = next_number(commits) - 1
+    wrong = [
+        f"{table.name} has commit {version.number}, and commits ends at {last}"
+        for table, version in versions.items()
+        if version.number > last
+    ]
+    for table in (one for one in versions if one in TABLES):
+        there, committed = sum(one.rows for one in files[table.name]), rows_of(commits, table)
+        if there != committed:
+            wrong.append(f"{table.name} has {there:,} of {many(committed, 'row')} that were committed to it")
+    return wrong
 
 
 def finished(commits: Sequence[LandingCommit]) -> list[str]:

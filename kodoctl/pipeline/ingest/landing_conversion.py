@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.landing_store import FORMER, Landing
+from kodoctl.pipeline.ingest.landing_store import FORMER, GUARD, Landing, guard, is_former
 from kodoctl.pipeline.ingest.table_writer import TableWriter
 from kodoctl.pipeline.ingest.tables import COUNTED, TABLES, Table
 
@@ -41,7 +41,7 @@ def convert(landing: Landing, told: Callable[[LandingCommit], None]) -> Conversi
     KodoctlError for a damaged one, LockedError while another run works there.
     """
     manifests = landing.root / FORMER
-    if not manifests.exists():
+    if not is_former(landing.root):
         detail = f"{landing.root.uri} has no landing of a former kodoctl"
         raise UsageError(error("K801", "nothing has landed", detail))
     with landing.alone() as alone:
@@ -73,6 +73,8 @@ def _former(manifests: Storage) -> Iterator[LandingCommit]:
     counted anew.
     """
     for name, form in manifests.documents().items():
+        if name == GUARD:
+            continue
         try:
             found = _former_commit(form)
         except (KeyError, TypeError, AttributeError, ValueError):
@@ -122,10 +124,15 @@ def _rows(folder: Storage, table: Table) -> Iterator[pa.RecordBatch]:
 
 
 def _remove(landing: Landing) -> None:
-    """The former folders, and, when they are gone, the manifests."""
+    """The former folders, and, when they are gone, the manifests. What counts stays, also where a former kodoctl ran on
+    tables that were Delta already.
+    """
+    counted = landing.snapshot(*TABLES, *COUNTED, former=True).files
     for table in (*TABLES, *COUNTED):
         folder = landing.root / table.name
+        kept = {one.path.partition("/")[0] for one in counted[table.name]}
         for name in folder.folders():
-            if not name.endswith(f"-{_RUN}") and not name.startswith("_"):
+            if name not in kept and not name.startswith("_"):
                 (folder / name).remove()
     (landing.root / FORMER).remove()
+    guard(landing.root)

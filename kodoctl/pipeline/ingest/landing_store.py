@@ -5,6 +5,7 @@
       rollup/ latencies/                         Delta tables, of a rollup
       commits/                                   Delta table: what counts
       _checkpoint/                               Spark's own record of what was read
+      _manifests/                                one file, which has a former kodoctl refuse the landing
       _work/                                     a folder for each run under way
 
 A batch is written file by file, then committed by one row of `commits`, and last added to each table. Delta has no
@@ -36,6 +37,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     finished,
     holds_messages,
     next_number,
+    unlike_commits,
     with_commit,
     with_number,
 )
@@ -53,8 +55,10 @@ _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
 _TIDY_HOURS: Final = 24  # that a file which was replaced stays, for those who read it
 _STARTED: Final = "started"
+_ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
 _READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
 FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
+GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,11 @@ class LandingSnapshot:
 
 
 class Landing:
-    """Of one topology in one environment."""
+    """Of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read otherwise."""
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
         self.root = Storage(uri) / topology / (environment or BASE)
+        _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
         self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
@@ -108,6 +113,13 @@ class Landing:
             files = {table.name: files_at(table, version, commits) for table, version in versions.items()}
             whole = {name: found for name, found in files.items() if found is not None}
             if len(whole) == len(files):
+                if wrong := unlike_commits(versions, whole, commits):
+                    told = [
+                        f"{self.root.uri} is not as it was written",
+                        *wrong,
+                        "bring its files back, or land elsewhere",
+                    ]
+                    raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(told)))
                 return LandingSnapshot(commits, whole)
         lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
         detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
@@ -140,10 +152,12 @@ class Landing:
         raise self._locked(commit)
 
     def recover(self, *, former: bool = False) -> list[LandingCommit]:
-        """Adds to each table what a killed writer committed and did not add. All commits."""
-        known = self.commits(former=former)
+        """Adds to each table what a killed writer committed and did not add. All commits. Raises KodoctlError (K573) where
+        commits were lost: their numbers would be given again, and tables that have them would not take the new files.
+        """
+        known = self.snapshot(*TABLES, former=former).commits
         self._add_files(known)
-        return known
+        return list(known)
 
     def _add_files(self, commits: Sequence[LandingCommit]) -> None:
         """Each in its turn, where the table has it not yet."""
@@ -218,7 +232,7 @@ class Landing:
 
     def check(self) -> None:
         """Raises KodoctlError when nothing can be written there, or when batches are there and the record of what was
-        read is not: they would be read again. Makes the folder.
+        read is not: they would be read again. Makes the folder, which a former kodoctl refuses.
         """
         self._make()
         if batches(self.commits()) and not self.checkpoint.exists():
@@ -226,10 +240,11 @@ class Landing:
                 f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
+        guard(self.root)
 
     def _refuse_former(self) -> None:
         if self._is_former is None:
-            self._is_former = FORMER in self.root.folders()  # lists: who has no key is told at once
+            self._is_former = is_former(self.root)  # lists: who has no key is told at once
         if self._is_former:
             detail = f"{self.root.uri} is of a kodoctl before its tables were Delta tables: `kodoctl pipeline convert` makes them"
             raise KodoctlError(error("K584", "the landing has another format", detail))
@@ -297,6 +312,24 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def _check_path(uri: str) -> None:
+    if found := sorted(_ELSEWHERE.intersection(uri)):
+        detail = f"{uri}: with {' '.join(found)} in it Delta or Spark would look elsewhere: name another folder with --landing"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+
+def is_former(root: Storage) -> bool:
+    """True if manifests of a former kodoctl are there."""
+    return any(name.endswith(".json") and name != GUARD for name in (root / FORMER).files())
+
+
+def guard(root: Storage) -> None:
+    """Has a former kodoctl refuse the landing: its ingest would remove all that no manifest of its own names."""
+    manifests = root / FORMER
+    if GUARD not in manifests.files():
+        manifests.write(GUARD, {"format": 2})
 
 
 def _is_old(name: str) -> bool:

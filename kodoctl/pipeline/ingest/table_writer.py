@@ -182,7 +182,9 @@ def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str) -
 def _written(place: Storage, attempt: str, name: str, table: Table) -> DataFile | None:
     from pyarrow import parquet
 
-    if not name.endswith(".parquet"):  # checksums of Hadoop's file system
+    if not name.endswith(".parquet") or name.startswith(
+        "_"
+    ):  # checksums of Hadoop's file system; what a dead task left
         return None
     with place.input(name) as file:
         return of_metadata(f"{attempt}/{name}", file.size(), parquet.read_metadata(file), table)

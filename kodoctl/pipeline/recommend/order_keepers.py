@@ -25,10 +25,19 @@ MORE: Final = 2  # at most so many times the slots of today are recommended
 
 @dataclass(frozen=True, slots=True)
 class DeclaredLimit:
-    """The limit of handlers at once for each tenant: its index in the file's `limits`, and its number."""
+    """The limit of handlers at once for each tenant: its index in the file's `limits`, and its number. `shared`: it counts
+    the handlers of all workers; `own`: tenants that have another number.
+    """
 
     index: int
     limit: int
+    shared: bool = False
+    own: frozenset[str] = frozenset()
+
+    def is_exceeded(self, slots: SubscriptionSlots, one: SlotWindow) -> bool:
+        """True if a tenant had more handlers in the window."""
+        most = self.limit / max(1, one.workers) if self.shared else self.limit
+        return any(_busy(slots, one, tenant) > most for tenant in one.tenants.keys() - self.own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +54,7 @@ class SerialKey:
 
 def limit_exceeded(slots: SubscriptionSlots, declared: DeclaredLimit | None) -> int:
     """Beginning of the last window in which a tenant was over the limit of the file: it was not in effect. -1: in none."""
-    found = [
-        one.at
-        for one in slots.recent()
-        if declared is not None and any(_busy(slots, one, tenant) > declared.limit for tenant in one.tenants)
-    ]
+    found = [one.at for one in slots.recent() if declared is not None and declared.is_exceeded(slots, one)]
     return max(found, default=-1)
 
 
@@ -76,7 +81,9 @@ def _limit_of(
     needed = max((slots_for(_others(slots, one, tenant)) for one in taken), default=0)
     most = max(1, slots.total - needed)
     blamed = [one for one in taken if _busy(slots, one, tenant) > most]
-    if len(blamed) >= ENTER and (limit is None or most < limit.limit):
+    if limit is not None and limit.shared:  # as many workers share it as ran then
+        most *= max((one.workers for one in blamed), default=1)
+    if len(blamed) >= ENTER and (limit is None or (most < limit.limit and tenant not in limit.own)):
         busy = sum(_busy(slots, one, tenant) for one in blamed) / len(blamed)
         path = ("limits",) if limit is None else ("limits", limit.index, "limit")
         before = None if limit is None else limit.limit

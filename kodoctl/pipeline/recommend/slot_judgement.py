@@ -145,7 +145,7 @@ def judge_settings(
 def _declared_limit(subscription: Subscription, fair_by: str) -> DeclaredLimit | None:
     """The strictest limit of handlers at once for each tenant, in all lanes."""
     found = [
-        DeclaredLimit(at, one.limit)
+        DeclaredLimit(at, one.limit, one.scope == "subscription", frozenset(one.overrides))
         for at, one in enumerate(subscription.limits)
         if isinstance(one, ConcurrencyLimit) and one.by == fair_by and one.in_ is None
     ]

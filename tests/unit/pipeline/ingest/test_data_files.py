@@ -119,3 +119,18 @@ def test_files_are_passed_over_by_the_bounds_of_their_times(
     assert DataFile("000000001-r/part-0.parquet", 1, 3, {}, 10, 20).touches(since, until) is touched
     assert DataFile("r.parquet", 1, 3, {}).touches(since, until), "no bounds: nobody knows"
     assert DataFile("date=2026-01-01/000000001-part-1.parquet", 1, 3, {}).batch == -1, "no ingest wrote it"
+
+
+def test_what_a_dead_task_of_spark_left_is_no_file_of_the_attempt(tmp_path: Path) -> None:
+    (one,) = written(tmp_path, EVENTS, [event("orders", DAY)])
+    attempt, _, name = one.path.partition("/")
+    place = Storage(str(tmp_path / attempt))
+    found = table_writer._written(place, attempt, name, EVENTS)
+    assert found is not None
+    assert (found.path, found.rows, found.partition) == (one.path, 1, one.partition)
+    left = tmp_path / attempt / "_temporary/0/_temporary/attempt_1" / name
+    left.parent.mkdir(parents=True)
+    left.write_bytes((tmp_path / one.path).read_bytes())
+    (tmp_path / attempt / f".{Path(name).name}.crc").touch()
+    every = [table_writer._written(place, attempt, there, EVENTS) for there in place.files()]
+    assert [one for one in every if one is not None] == [found], "its rows would count twice"

@@ -55,8 +55,8 @@ def test_a_file_of_a_table_has_its_path_as_it_is_on_the_disk() -> None:
     row = {
         "path": "b/topic=a%253Ab/p",
         "size_bytes": 1,
-        "num_records": None,
+        "num_records": 3,
         "partition.date": None,
         "partition.topic": "a:b",
     }
-    assert of_add(row, EVENTS) == DataFile("b/topic=a%3Ab/p", 1, 0, {"date": None, "topic": "a:b"})
+    assert of_add(row, EVENTS) == DataFile("b/topic=a%3Ab/p", 1, 3, {"date": None, "topic": "a:b"})

@@ -30,8 +30,8 @@ class Former:
 
     def __init__(self, root: Path) -> None:
         self.root = root / "trade/base"
-        (self.root / "_manifests").mkdir(parents=True)
-        (self.root / "_checkpoint").mkdir()
+        (self.root / "_manifests").mkdir(parents=True, exist_ok=True)
+        (self.root / "_checkpoint").mkdir(exist_ok=True)
 
     def part(self, table: Table, name: str, rows: list[dict[str, Any]], without: str = "") -> dict[str, Any]:
         """A folder of a table, with times in 96 bits."""
@@ -92,7 +92,7 @@ def check(former: Former) -> None:
     assert {(row["publish_ts"], row["date"], row["topic"]) for row in rows} == {(DAY, DAY.date(), "orders")}
     assert DeltaTable(str(former.root / "cursors")).to_pyarrow_table().column("audit").to_pylist() == [None]
     assert found.commits()[2].facts == {"bytes": 3, "holes": [], "unreadable": 0}
-    assert not (former.root / "_manifests").exists()
+    assert [one.name for one in (former.root / "_manifests").iterdir()] == ["delta.json"]
     assert [name for name in found.root.folders() if not name.startswith("_")] == [
         "commits", "coverage", "cursors", "events", "rollup", "transitions",
     ]  # fmt: skip
@@ -167,6 +167,20 @@ def test_a_kill_at_any_moment_and_again_every_row_is_there_once(
         landing(former).commits()
     convert(landing(former), lambda _: None)
     check(former)
+
+
+def test_what_was_landed_as_delta_before_a_former_kodoctl_ran_there_stays(tmp_path: Path) -> None:
+    found = Landing(str(tmp_path), "trade", None)
+    rows = [{"id": "7:9:0:-1", "topic": "orders", "publish_ts": DAY}]
+    (tmp_path / "trade/base/_checkpoint").mkdir(parents=True)
+    found.check()
+    found.commit(LandingCommit("r0", 1, 7, {EVENTS.name: found.write_rows(EVENTS, "000000007-r0", rows)}))
+    later = Former(tmp_path)
+    later.fill()
+    done = convert(Landing(str(tmp_path), "trade", None), lambda _: None)
+    assert done.batches == 2
+    table = DeltaTable(str(later.root / "events")).to_pyarrow_table()
+    assert (table.num_rows, "7:9:0:-1" in table.column("id").to_pylist()) == (7, True)
 
 
 def test_rows_that_are_gone_and_manifests_of_others_are_told(former: Former) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
 
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
 from kodoctl.pipeline.ingest.cursors import last_looks
@@ -208,6 +209,55 @@ def test_a_table_whose_log_is_gone_is_told(landing: Landing) -> None:
         Landing(str(landing.root.local.parents[1]), "trade", None).snapshot(EVENTS, COVERAGE)  # type: ignore[union-attr]
 
 
+def anew(landing: Landing) -> Landing:
+    return Landing(str(landing.root.local.parents[1]), "trade", None)  # type: ignore[union-attr]
+
+
+def test_a_log_that_is_gone_is_not_made_anew_from_the_newest_commits(landing: Landing) -> None:
+    for number in range(20):
+        landing.commit(batch(landing, number, rows=1))
+    shutil.rmtree(f"{landing.root.uri}/events/_delta_log")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events lacks files that were committed"):
+        anew(landing).recover()
+    assert not Path(landing.root.uri, "events/_delta_log").exists()
+
+
+def test_commits_that_are_gone_are_told_before_their_numbers_are_given_again(landing: Landing) -> None:
+    for number in range(4):
+        landing.commit(batch(landing, number))
+    newest = max(Path(landing.root.uri, "commits/_delta_log").glob("*.json"))
+    newest.unlink()
+    for what in (Landing.recover, lambda one: one.snapshot(EVENTS)):
+        with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has commit 3, and commits ends at 2"):
+            what(anew(landing))
+    shutil.rmtree(f"{landing.root.uri}/commits")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has commit 3, and commits ends at -1"):
+        anew(landing).recover()
+
+
+def test_rows_that_something_else_removed_are_told(landing: Landing) -> None:
+    for number in range(2):
+        landing.commit(batch(landing, number))
+    events = DeltaTable(f"{landing.root.uri}/events")
+    events.optimize.compact()
+    rows = sum(one.rows for one in landing.snapshot(EVENTS).files["events"])
+    assert rows == 4, "files that something else made of them are as good"
+    events.delete("id = '7:1:0:-1'")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events has 2 of 4 rows that were committed to it"):
+        landing.snapshot(EVENTS, COVERAGE)
+    assert landing.snapshot(COVERAGE).files["coverage"], "another table is whole"
+
+
+def test_a_file_without_a_number_of_rows_is_refused(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    (file,) = landing.write_rows(EVENTS, "other", [event(7)]).files or ()
+    events = DeltaTable(f"{landing.root.uri}/events")
+    added = AddAction(file.path, file.size, dict(file.partition), 0, data_change=True, stats="{}")
+    events.create_write_transaction([added], "append", events.schema(), list(EVENTS.partitions))
+    with pytest.raises(KodoctlError, match=rf"K573(?s:.*)events: {file.path} has no number of rows"):
+        landing.snapshot(EVENTS)
+
+
 def test_a_data_file_that_is_gone_is_named(landing: Landing) -> None:
     landing.commit(
         LandingCommit("r", 1, tables={CURSORS.name: landing.write_rows(CURSORS, "r", [{"ingest_run": "r"}])})
@@ -288,6 +338,32 @@ def test_a_landing_of_a_former_kodoctl_is_refused_with_what_to_do(landing: Landi
     for what in (landing.commits, landing.check, landing.snapshot):
         with pytest.raises(KodoctlError, match=r"K584(?s:.*)kodoctl pipeline convert"):
             what()
+
+
+def test_a_former_kodoctl_refuses_the_landing(landing: Landing) -> None:
+    landing.check()
+    manifests = landing.root / "_manifests"
+    (found,) = manifests.documents().values()
+    assert found["format"] == 2, "it takes format 1 alone, and removes what no manifest of its own names"
+    Path(landing.root.uri, "_manifests/.batch-000000000.json.new").touch()
+    again = anew(landing)
+    again.check()
+    assert again.commits() == []
+    assert len(manifests.documents()) == 1
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a[b]", "a*", "a|b", "a\\b"])
+def test_a_path_that_means_another_to_delta_or_spark_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)would look elsewhere"):
+        Landing(str(tmp_path / name), "trade", None)
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b", "a?b", "ü", "a'b"])
+def test_a_path_that_is_strange_to_people_alone_is_taken(tmp_path: Path, name: str) -> None:
+    landing = Landing(str(tmp_path / name), "trade", None)
+    landing.commit(batch(landing, 0))
+    assert len(anew(landing).snapshot(EVENTS).files["events"]) == 1
+    assert (tmp_path / name / "trade/base/events/_delta_log").is_dir()
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "{}/file/landing"])

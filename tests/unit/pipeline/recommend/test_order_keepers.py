@@ -52,6 +52,22 @@ def test_a_tenant_that_took_the_slots_is_limited_to_what_others_leave():
     assert limit(slots()) is None
 
 
+def test_a_limit_that_all_workers_share_is_as_much_as_all_of_them_may_have():
+    case = slots(*(window(at, workers=4, acme=use(28.0), other=use(3.6, 4.0)) for at in range(3)))
+    assert limit(case) == ("acme", ("limits",), None, 6), "a new one is of each worker"
+    assert limit(case, DeclaredLimit(0, 31)) == ("acme", ("limits", 0, "limit"), 31, 6)
+    assert limit(case, DeclaredLimit(0, 31, shared=True)) == ("acme", ("limits", 0, "limit"), 31, 24)
+    assert limit(case, DeclaredLimit(0, 20, shared=True)) is None, "it is not in effect yet"
+    assert limit_exceeded(case, DeclaredLimit(0, 28, shared=True)) == -1
+
+
+def test_a_tenant_with_a_number_of_its_own_is_not_what_the_limit_of_others_is_about():
+    case = slots(*(window(at, acme=use(7.0), other=use(0.9, 1.0)) for at in range(3)))
+    assert limit_exceeded(case, DeclaredLimit(0, 4)) == 2 * WIDTH
+    assert limit_exceeded(case, DeclaredLimit(0, 4, own=frozenset({"acme"}))) == -1
+    assert limit(case, DeclaredLimit(0, 7, own=frozenset({"acme"}))) is None, "it would change nothing for it"
+
+
 def test_nobody_is_limited_who_had_less_than_half_or_harmed_nobody():
     assert limit(slots(*(window(at, a=use(3.9), b=use(3.9)) for at in range(5)))) is None
     assert limit(slots(*(window(at, 0, acme=use(7), other=use(0.9)) for at in range(5)))) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kodoctl.errors import UsageError
@@ -66,6 +68,19 @@ def test_what_is_not_in_effect_yet_is_awaited_whatever_else_could_be_done():
     assert judged({"type": "key_shared", "limits": limits}, TAKEN)[0] is None
     slots = {"total": 8, "states": {"retrying": {"max": 6}}, "lanes": {"L1/retrying": {"max": 1}}}
     assert judged({"type": "key_shared", "concurrency": slots}, HANGS)[0] is None
+
+
+def test_a_limit_of_all_workers_is_told_from_one_of_each():
+    four = [replace(one, workers=4, lanes={lane: replace(use, slot_ms=4 * use.slot_ms, offered_ms=4 * use.offered_ms)
+                                           for lane, use in one.lanes.items()},
+                    tenants={name: replace(use, slot_ms=4 * use.slot_ms, offered_ms=4 * use.offered_ms)
+                             for name, use in one.tenants.items()}) for one in TAKEN]  # fmt: skip
+    declared = {"kind": "concurrency", "by": "uid", "limit": 31}
+    assert judged({"type": "key_shared", "limits": [declared]}, four)[0] == ("limit", "limits.0.limit", 20)
+    each = {**declared, "scope": "worker"}
+    assert judged({"type": "key_shared", "limits": [each]}, four)[0] == ("limit", "limits.0.limit", 5)
+    own = {**declared, "overrides": {"acme": 30}}
+    assert judged({"type": "key_shared", "limits": [own]}, four)[0] != ("limit", "limits.0.limit", 20)
 
 
 def test_keys_that_run_one_after_the_other_are_named_and_partitions_are_not_recommended():
