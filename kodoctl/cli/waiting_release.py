@@ -136,10 +136,7 @@ class _LaneRelease:
             self._store(made, file)
             try:
                 self._attempt(file, row)
-            except BaseException:
-                self._forget_unsent(made, file)
-                raise
-            if self.interrupted:
+            finally:
                 self._forget_unsent(made, file)
             if "beyond" not in row["stays"]:
                 break
@@ -175,7 +172,7 @@ class _LaneRelease:
         """Of a plan that nothing was sent of the next run has to know nothing: it may choose other messages."""
         from kodoctl.recall.delta_ledger import DeltaLedger
 
-        if not may_have_sent(made, DeltaLedger(self._ledger)):
+        if file.exists() and not may_have_sent(made, DeltaLedger(self._ledger)):
             file.unlink(missing_ok=True)
 
     def _attempt(self, file: Path, row: LaneReleaseRow) -> None:

@@ -148,6 +148,13 @@ class InFlight:
             self.waits = WaitState()
         return self.waits
 
+    def give_back(self) -> None:
+        """It does not start: what quotas set aside for it is there for others, and for itself when it comes again."""
+        if self.has_reservation and not self.headers.quota_taken:
+            for limiter in self.limiters or ():
+                limiter.give_back()
+        self.has_reservation = False
+
     def park(self) -> None:
         """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
         self.enter(Stage.UNDELIVERABLE)

@@ -47,7 +47,7 @@ class QueuedMoves:
     def _take_out(self, lane: LaneState, routed: list[tuple[InFlight, Routed]]) -> None:
         limiters = {limiter for held, _ in routed if held.stage is Stage.LIMITED for limiter in held.limiters or ()}
         for held, _ in routed:
-            self._scheduler.give_back(held)
+            held.give_back()
             held.enter(Stage.EVACUATING)
         for limiter in limiters:
             limiter.waiters = deque(held for held in limiter.waiters if held.stage is Stage.LIMITED)

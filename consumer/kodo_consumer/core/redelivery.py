@@ -53,7 +53,7 @@ class HandOver:
         """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
         unstarted = lane.unstarted(partition)
         for held in unstarted:
-            self._scheduler.give_back(held)
+            held.give_back()
             self._flow.release(held)
         self._context.counts.released += len(unstarted)
         self._scheduler.queues.drop(lane)

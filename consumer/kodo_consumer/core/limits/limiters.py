@@ -54,6 +54,9 @@ class Limiter:
     def finish(self) -> None:
         """A message that started has ended, however."""
 
+    def give_back(self) -> None:
+        """A message does not start for which a slot was set aside."""
+
     def room(self, now: float) -> int:  # noqa: ARG002
         """Number of waiters that may try again when the limiter is free."""
         return 1
@@ -197,7 +200,7 @@ class QuotaLimiter(Limiter):
         self._promised = queued(self._promised, slot)
 
     def give_back(self) -> None:
-        """The message of a slot does not start: the oldest promise, as if it had."""
+        """See Limiter: the oldest promise, as if its message had started."""
         if self._promised:
             self._promised.popleft()
 

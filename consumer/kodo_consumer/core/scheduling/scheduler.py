@@ -116,15 +116,6 @@ class Scheduler:
         held.has_reservation = True
         return True
 
-    @staticmethod
-    def give_back(held: InFlight) -> None:
-        """The message does not start: what quotas set aside for it is there for others, and for itself when it comes again."""
-        if held.has_reservation and not held.headers.quota_taken:
-            for limiter in held.limiters or ():
-                if isinstance(limiter, QuotaLimiter):
-                    limiter.give_back()
-        held.has_reservation = False
-
     def _is_entitled(self, held: InFlight) -> bool:
         """True if its moment was set aside before, here or (a message that comes back in time) by the
         worker that moved it.

@@ -217,7 +217,7 @@ class TenantIsolation:
 
     def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
         for held in gone:
-            self._scheduler.give_back(held)
+            held.give_back()
             held.enter(Stage.EVACUATING)
         if gone:
             noisy.last_moved_at = now
