@@ -19,6 +19,7 @@ from kodoctl.pipeline.recommend.promotions import FEWEST
 from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, TenantUse
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.protocol.audit_records import FORMAT, SLOT_TIME, Event
+from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,18 +119,19 @@ def _runs(spark: SparkSession, audit: DataFrame, expansion: Expansion, query: Sl
     ).select(
         "topic", "subscription", "run", F.try_add("found.first", "at").alias("number"),
         F.try_add("found.at", "row.after").alias("ends"), F.get("found.topics", F.col("row.topic")).alias("lane"),
-        "row.hop", "row.event", "row.tenant", F.greatest("row.age", F.lit(0)).alias("age"),
+        "row.hop", "row.event", "row.tenant", F.least(F.greatest("row.age", F.lit(0)), F.lit(LATEST)).alias("age"),
         F.coalesce(F.greatest(f"row.{SLOT_TIME}", F.lit(0)), F.lit(0)).alias("slot_time"),
         F.col(f"found.{SLOT_TIME}").isNotNull().alias("timed"),
     )  # fmt: skip
     once = rows.dropDuplicates(["run", "number"]).join(pairs, list(_SUBSCRIPTION), how="left_semi")
-    known = once.join(topics, "lane", how="inner").join(goals, "tenant", how="left")
+    sound = once.where(F.col("ends").between(0, LATEST)).withColumn("slot_time", F.least("slot_time", "ends"))
+    known = sound.join(topics, "lane", how="inner").join(goals, "tenant", how="left")
     begins, wait = F.col("ends") - F.col("slot_time"), F.greatest(F.col("age") - F.col("slot_time"), F.lit(0))
     goal = F.coalesce("own_goal", F.lit(query.goal))
     ran = (F.col("slot_time") > 0) | F.col("event").isin(Event.DONE.value, Event.TRANSFERRED.value)
     routed = (F.col("hop") == 1) & ~F.col("level").startswith("B")  # as it was received first
     first = (F.col("state") == "ready") & ((F.col("hop") == 0) | routed)
-    return known.where(F.col("ends").isNotNull()).select(
+    return known.select(
         *_SUBSCRIPTION, "run", "level", "state", "tenant", begins.alias("begins"), "ends", "slot_time", "timed",
         F.when(first, F.col("ends") - F.col("age")).otherwise(begins).alias("arrived"),
         (first & ran).alias("first"),

@@ -122,8 +122,9 @@ def build_simulations(
     """
     pairs, notes = changed(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
-    events = landing.read(spark, EVENTS)
-    with without_duplicates(landing.read(spark, TRANSITIONS)) as transitions:
+    snapshot = landing.snapshot(EVENTS, TRANSITIONS)
+    events = landing.read(spark, EVENTS, snapshot=snapshot)
+    with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
         for topic, name in pairs:
             grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then) if side is not None]
             trial = _trial(events, transitions, (topic, name), grounds, asked)
