@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.limits.limiter_set import Limiters
     from kodo_consumer.core.policy import Lane
     from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
-    from kodo_consumer.core.scheduling.tenant_ring import TenantQueue
+    from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000

@@ -30,6 +30,14 @@ class QuickLoad:
         self._time += lasted
         self._count += 1
 
+    def forget(self, spent: float, since: float, now: float) -> None:
+        """So many seconds of slot time since then were of a tenant that is quick no more."""
+        begin = now if self._begin is None else self._begin
+        load = spent / max(now - since, 0.001)
+        self._time = max(0.0, self._time - load * (now - max(since, begin)))
+        counted = 1 - (1 - _RISE) ** (max(0.0, begin - since) / _WINDOW)  # of what it brought, in the mean
+        self._load = max(0.0, self._load - load * counted)
+
     def measure(self, now: float) -> bool:
         """True if a window is over, and with it the load is another one."""
         if self._begin is None:

@@ -220,12 +220,13 @@ class SlotReservation:
         was, too_long = queue.slow, lasted >= self.slow_after
         if slow:
             self.slow_running.discard(held)
-        if not slow or (was is None and not too_long):
+        if not too_long and (not slow or was is None):
             self._load.ended(lasted)
+            queue.add_quick_time(lasted, now)
             if was is None:
                 self._newcomers.ended_quickly(lasted)
         if too_long:
-            self._becomes_slow(held, tried=tried)
+            self._becomes_slow(held, now, tried=tried)
         elif was is not False or queue.relapses:
             self._ended_quickly(held)
         if not too_long and not was and not queue.relapses:
@@ -248,7 +249,7 @@ class SlotReservation:
             self._charge(held, int(lasted * 1000))
             if lasted >= slow_after and (held.queue.slow is None or held not in self.slow_running):
                 self.slow_running.add(held)
-                self._becomes_slow(held, tried=self._newcomers.remove(held))
+                self._becomes_slow(held, now, tried=self._newcomers.remove(held))
         if self._queues.slow.waiting and self._queues.quick.waiting:
             self._backlog.divide(self._fair_share(passing_over) / self.total)
         if self._load.measure(now):
@@ -271,8 +272,12 @@ class SlotReservation:
         if self._queues.slow.waiting and self._queues.quick.waiting:
             self._backlog.charge(milliseconds, slow=slow)
 
-    def _becomes_slow(self, held: InFlight, *, tried: bool) -> None:
+    def _becomes_slow(self, held: InFlight, now: float, *, tried: bool) -> None:
         queue, ring = held.queue, held.lane.ring
+        if queue.quick_time:  # it is no demand of quick ones any more: else it would be kept from the slow ones, itself
+            self._load.forget(queue.quick_time, queue.quick_since, now)
+            queue.quick_time = 0.0
+            self.headroom = self._needed()
         if queue.slow is None:
             if tried or ring.newcomers_slow is None:  # not in a turn of the slow ones, which it might be one of
                 ring.newcomers_slow = True

@@ -15,42 +15,12 @@ from typing import Final, Generic, TypeVar
 
 from kodo_consumer.core.scheduling.fairness import START_COST
 from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
+from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 
 T = TypeVar("T")
 MAX_TENANTS: Final = 10_000
 """Tenants that are remembered one by one while they have no messages, for each lane."""
 _LOOKS: Final = 16  # at tenants, for one that may be forgotten
-
-
-class TenantQueue(Generic[T]):
-    """One tenant's items in a lane: the first, and others behind it if there are any; and what is known of the tenant.
-    With many tenants most have just one item, and a deque of its own for each would cost more than all the rest.
-
-    `used`: slot time of the present turn. `eligible`: round from which it has a turn again. `slow`: None while none
-    of its handlers has ended. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`:
-    how often it was slow after that.
-    """
-
-    __slots__ = (
-        "doubt", "eligible", "first", "in_slow", "is_recent", "listed", "others", "relapses", "slow", "tenant", "used",
-        "weight",
-    )  # fmt: skip
-
-    first: T  # while listed
-
-    def __init__(self, tenant: str, weight: int) -> None:
-        self.tenant = tenant
-        self.weight = weight
-        self.used = self.eligible = 0
-        self.slow: bool | None = None
-        self.doubt = self.relapses = 0
-        self.listed = False
-        self.in_slow = False  # listed among the slow ones
-        self.is_recent = False  # it had more messages lately than its first
-        self.others: deque[T] | None = None
-
-    def __len__(self) -> int:
-        return self.listed + len(self.others or ())
 
 
 class _Rounds(Generic[T]):

@@ -9,7 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
-from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS, DeficitRoundRobin, TenantQueue
+from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
+from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS, DeficitRoundRobin
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 

@@ -1,0 +1,51 @@
+"""Queue of one tenant in one lane, and what is known of the tenant there. No I/O, the clock is passed in."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+_LATELY: Final = 4.0  # seconds
+
+
+class TenantQueue(Generic[T]):
+    """One tenant's items in a lane: the first, and others behind it if there are any; and what is known of the tenant.
+    With many tenants most have just one item, and a deque of its own for each would cost more than all the rest.
+
+    `used`: slot time of the present turn. `eligible`: round from which it has a turn again. `slow`: None while none
+    of its handlers has ended. `doubt`: quick ends that it takes until the tenant counts as quick again; `relapses`:
+    how often it was slow after that. `quick_time`: seconds of slot time as a quick tenant since `quick_since`, the
+    latest of them; of messages that took more than a start costs.
+    """
+
+    __slots__ = (
+        "doubt", "eligible", "first", "in_slow", "is_recent", "listed", "others", "quick_since", "quick_time", "relapses",
+        "slow", "tenant", "used", "weight",
+    )  # fmt: skip
+
+    first: T  # while listed
+
+    def __init__(self, tenant: str, weight: int) -> None:
+        self.tenant = tenant
+        self.weight = weight
+        self.used = self.eligible = 0
+        self.slow: bool | None = None
+        self.doubt = self.relapses = 0
+        self.quick_time = self.quick_since = 0.0
+        self.listed = False
+        self.in_slow = False  # listed among the slow ones
+        self.is_recent = False  # it had more messages lately than its first
+        self.others: deque[T] | None = None
+
+    def __len__(self) -> int:
+        return self.listed + len(self.others or ())
+
+    def add_quick_time(self, lasted: float, now: float) -> None:
+        """A quick handler of it ended."""
+        if not self.quick_time:
+            self.quick_since = now - lasted
+        elif now - self.quick_since > _LATELY:  # what was before counts less and less
+            self.quick_time /= 2
+            self.quick_since += (now - self.quick_since) / 2
+        self.quick_time += lasted
