@@ -137,15 +137,12 @@ class SlotReservation:
     def _take_slow(
         self, passing_over: AbstractSet[str], now: float, passes: Callable[[InFlight, float], bool] | None
     ) -> InFlight | None:
-        stops = self._breaker_stops if self.breakers.not_closed else None
+        stops = self.breakers.stops_beside(self.slow_running) if self.breakers.not_closed else None
         if self._may_start_slow(passing_over, now):
             return self._queues.next(passing_over, now, passes, slow=True, stops=stops)
         if not self._queues.bulkheads.groups:
             return None
         return self._queues.next(passing_over, now, passes, slow=True, kept=True, stops=stops)
-
-    def _breaker_stops(self, index: int, now: float) -> bool:
-        return self.breakers.stops(index, self.slow_running, now)
 
     def _may_start_slow(self, passing_over: AbstractSet[str], now: float) -> bool:
         if self._queues.quick.waiting:

@@ -21,7 +21,7 @@ from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
 from kodoctl.formatting import many, time_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from kodo_consumer.core.in_flight import InFlight, LaneState
     from kodo_consumer.core.outcomes import Outcome
@@ -119,6 +119,10 @@ class SlowBreakers:
         self.not_closed: set[int] = set()
         self.wants_all_outcomes = False
         self._said: float | None = None
+
+    def stops_beside(self, running: Collection[InFlight]) -> Callable[[int, float], bool]:
+        """`stops`, beside those that run."""
+        return lambda index, now: self.stops(index, running, now)
 
     def stops(self, index: int, running: Collection[InFlight], now: float) -> bool:
         """True if no handler of a slow tenant of the lane may start beside those that run of slow tenants."""
