@@ -94,4 +94,4 @@ def test_effects_happen_once_whatever_the_step_of_the_crash(
     assert effects == Counter(range(MESSAGES)), "each effect once, none lost"
     assert marks == 0
     again = sum(setting.done().values()) - MESSAGES
-    assert 1 <= again <= len(steps) * (4 + 1), "only what ran at a crash, or could not be told of, was run again"
+    assert again <= len(steps) * (4 + 1), "only what ran at a crash, or could not be told of, was run again"

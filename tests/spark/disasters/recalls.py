@@ -37,7 +37,7 @@ def recalled_before_the_first_range(w):
 def recalled_out_of_sight(w):
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-    w.letters[-1] = (*w.letters[-1][:-3], w.topic("gone"), *w.letters[-1][-2:])
+    w.letters[-1] = (*w.letters[-1][:-4], w.topic("gone"), *w.letters[-1][-3:])
     letter = w.move(w.store(), "dead", event="dead", batch=0)  # others of its batch are held
     w.recall(letter, keep=False)
     w.unacknowledged("dead", letter)
@@ -82,7 +82,8 @@ def two_clusters(w):
     w.recall(unmet, keep=False, known=False)
     lines = w.letters
     others = [(*one[:5], one[5] + 1, *one[6:]) for one in lines]
-    w.letters = [*lines, (*others[0][:-1], f"{there.ledger}:77"), (*others[1][:-1], f"{there.ledger}:{there.entry}")]
+    receipts = f"{there.ledger}:77", f"{there.ledger}:{there.entry}"
+    w.letters = [*lines, *((*one[:-2], receipt, "") for one, receipt in zip(others, receipts, strict=True))]
     w.discard(unmet)
     w.letters[-1] = (*w.letters[-1][:5], 7, *w.letters[-1][6:])
 

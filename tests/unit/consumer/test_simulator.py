@@ -42,9 +42,9 @@ def test_more_handlers_and_all_workers_at_once():
     many = asked(FILE.replace("concurrency: 1", "concurrency: 5\n        expected_workers: 2"), flood(100))
     assert many["slots"] == 10
     assert many["workers"] == 2
-    assert many["all"]["wait_ms"]["p99"] == pytest.approx(1_250, abs=60), "each of the two keeps a slot for others"
+    assert many["all"]["wait_ms"]["p99"] == pytest.approx(1_000, abs=60)
     one = asked(FILE, flood(100), slots=10)
-    assert one["all"]["wait_ms"]["p99"] == pytest.approx(1_400, abs=60), "a newcomer begins with half of the slots"
+    assert one["all"]["wait_ms"]["p99"] == pytest.approx(1_000, abs=60)
     assert asked(FILE, flood(100), slots=100)["all"]["wait_ms"]["p99"] == 100  # a quarter is kept for others
 
 

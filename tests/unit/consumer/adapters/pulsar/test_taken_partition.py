@@ -33,7 +33,7 @@ class Lane:
 
 @pytest.fixture
 def lane(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lane]:
-    monkeypatch.setattr(partition_consumer, "_message", lambda raw: raw)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.client_consumer._message", lambda raw: raw)
     monkeypatch.setattr(partition_consumer, "_AGAIN", 0.01)
     monkeypatch.setattr(partition_consumer, "_MOST_AGAIN", 0.05)
     found = Lane()
