@@ -43,7 +43,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryBroker]:
     found = MemoryBroker(SystemClock())
     for topic in (TOPIC, f"{TOPIC}-L2"):
         found.create(topic)
-    monkeypatch.setattr("kodo_consumer.producer.reach_outlet", lambda _connection, _outlet, *, native: (found, MessageValidator()))
+    monkeypatch.setattr(
+        "kodo_consumer.producer.reach_outlet", lambda _connection, _outlet, *, native: (found, MessageValidator())
+    )
     monkeypatch.setattr(found, "close", lambda: None)
     pump = Pump(found)
     yield found
