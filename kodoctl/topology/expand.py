@@ -165,7 +165,7 @@ def _family(
         own = ("topics", name, "subscriptions", sub)
         for state in defaults.read_states(subscription):
             budget = defaults.unacked_budget([subscription])
-            group.start(sub, parts, (*common, derived_state(*budget, state), *on_states))
+            group.start(sub, parts, (*common, derived_state(*budget), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
@@ -205,16 +205,17 @@ def _unacked(consumer: int, together: int) -> Layer:
 
 
 @cache
-def derived_state(consumer: int, together: int, state: State) -> Layer:
-    """State topics take messages of any schema version. To waiting ones recalls and releases send, exactly once by
+def derived_state(consumer: int, together: int) -> Layer:
+    """Waiting topics take messages of any schema version. Recalls and releases send to them, exactly once by
     deduplication: without it nobody could release what waits in the night when it has to be released.
     """
     unacked = _unacked(consumer, together)
-    values = {**unacked.values, "schema_validation": False}
-    why = {**unacked.why, "schema_validation": "messages come in any schema version"}
-    if state in WAITING_STATES:
-        values["deduplication"] = True
-        why["deduplication"] = "recalls and releases send here, and what they send twice is dropped"
+    values = {**unacked.values, "schema_validation": False, "deduplication": True}
+    why = {
+        **unacked.why,
+        "schema_validation": "messages come in any schema version",
+        "deduplication": "recalls and releases send here, and what they send twice is dropped",
+    }
     return Layer(DERIVED, values, why)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.plan.field_diff import ALWAYS_SET, is_equal
 from kodoctl.topology.expand import derived_state
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
-from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
+from kodoctl.topology.names import WAITING_STATES, Level, state_name
 from kodoctl.topology.policy_layers import DERIVED_AUDIT, DERIVED_DEAD_LETTER, Layer, merge_layers
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _ground(ground: str, family: ImportedFamily) -> Json:
     if policies:
         found["policies"] = {name: to_json(policies[name]) for name in sorted(policies)}
     states = {
-        local: (state, family.members[local])
+        local: family.members[local]
         for name, reader in family.readers.items()
         for level in family.levels
         if not level.is_backup
@@ -83,13 +83,13 @@ def _levels(levels: Iterable[Level]) -> Json:
     return found
 
 
-def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]) -> Json:
+def _state_policies(ground: Policies, members: list[TopicResource]) -> Json:
     """`state_policies` with which merging gives the live values of all state topics; a topic that differs leaves the file."""
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = [
-            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), derived_state(0, 0, state)]).get(name))
-            for state, topic in members
+            (topic.policies.get(name), merge_layers([Layer((), dict(ground)), derived_state(0, 0)]).get(name))
+            for topic in members
         ]
         if all(is_equal(name, value, base) for value, base in live):
             continue
