@@ -175,3 +175,12 @@ def test_the_base_of_limiters_is_no_limiter() -> None:
         with pytest.raises(NotImplementedError):
             call()
     limiter.finish()
+
+
+def test_a_promise_that_is_given_back_is_there_for_the_next_and_none_is_nothing() -> None:
+    quota = QuotaLimiter(1, 3_600.0)
+    quota.give_back()
+    quota.reserve(quota.slot(0.0))
+    assert quota.slot(0.0) > 0
+    quota.give_back()
+    assert quota.slot(0.0) == 0

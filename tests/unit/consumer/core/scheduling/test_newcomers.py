@@ -11,6 +11,7 @@ from kodo_consumer.core.envelope import State
 from kodo_consumer.core.limit_policy import Concurrency, Pace, Rate
 from kodo_consumer.core.scheduling import tenant_ring
 from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
+from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 from tests.unit.consumer.making import L1, policy
@@ -202,3 +203,27 @@ def test_random_histories_end_with_everything_handled(seed: int) -> None:
     assert (len(slots.slow_running), len(slots._newcomers.running), len(slots._running)) == (0, 0, 0)
     assert not slots.any_waiting
     assert [lane.ring.new_running for lane in shop.engine.lanes] == [0, 0]
+
+
+def test_what_is_known_of_a_tenant_that_was_forgotten_while_its_handler_ran_counts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tenant_ring, "MAX_TENANTS", 2)
+    ring: DeficitRoundRobin[int] = DeficitRoundRobin()
+    queue = ring.push("long", 0)
+    assert ring.take() == 0
+    for number, tenant in enumerate(("a", "b", "c"), 1):
+        ring.push(tenant, number)
+        assert ring.take() == number
+    assert ring.push("long", 4) is not queue, "it was forgotten"
+    assert ring.take() == 4
+    for number, tenant in enumerate(("d", "e", "f"), 5):
+        ring.push(tenant, number)
+        assert ring.take() == number
+    queue.slow = True
+    ring.remember(queue)
+    assert ring.push("long", 9) is queue
+    assert ring.count(slow=True) == 1
+    few, one = DeficitRoundRobin[int](), TenantQueue[int]("one", 1)
+    few.remember(one)
+    assert few.push("one", 1) is one
