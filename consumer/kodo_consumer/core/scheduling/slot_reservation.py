@@ -6,7 +6,8 @@ their time, as no handler can be interrupted. So those who are slow, together, n
   there is, 0.4 s at most. It is so from that moment, and quick again after four handlers that ended quickly; after
   8, 16, … 64 when it has gone back and forth.
 - *Head-room* is what the quick ones need: the least number of slots with which one of their messages in a hundred
-  waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two.
+  waits for longer than 50 ms (Erlang's formula for their measured load), at least one where there are two. What a
+  tenant brought while it was quick counts no more from the moment on that it is slow: it would be kept from itself.
 - Slow ones start while they have fewer slots than all but the head-room, at least one. Where quick ones have waited
   without a break, and so would use every slot as well, slow ones start up to their fair share: by the weights of the
   lanes, and in a lane by tenants, as many as have waited at once. It goes before the head-room after a second only: a

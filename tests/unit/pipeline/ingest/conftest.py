@@ -1,0 +1,15 @@
+"""A landing in a folder, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kodoctl.pipeline.ingest.landing_store import Landing
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    """Empty."""
+    return Landing(str(tmp_path), "trade", None)
