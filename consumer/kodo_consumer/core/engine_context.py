@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from kodo_consumer.core.cause_counts import CauseCounts
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.policy import Policy  # noqa: TC001  # the compiler needs types of fields at run time
 
 if TYPE_CHECKING:
     from kodo_consumer.core.observer import DecisionObserver
-    from kodo_consumer.core.policy import Policy
 
 
 @dataclass(slots=True)
