@@ -27,7 +27,7 @@ MINUTES ?= 240
 FAULTS ?= 300
 MESSAGES ?= 10000000
 
-.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,16 +44,21 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard 
 	@$(MAKE) --no-print-directory native
 	@touch $@
 
-native: ## The native border (fast/), where there is a C++ compiler; without one everything works, slower
-	@if ! command -v $${CXX:-c++} >/dev/null; then echo "No C++ compiler: the consumer goes on without its native border"; \
+native: ## The native border and the compiled core (fast/), where there is a C++ compiler; without one everything works, slower
+	@if ! command -v $${CXX:-c++} >/dev/null; then echo "No C++ compiler: the consumer goes on without its native border and compiled core"; \
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
+test: $(READY) programs check test-compiled ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
+	KODO_FAST_CORE=false KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
+
+test-compiled: $(READY) ## The core's unit tests with the compiled core, where it is built of these sources (make native)
+	@if $(BIN)/python -c 'import sys; from kodo_consumer.core import COMPILED; print(COMPILED); sys.exit(not COMPILED.compiled)'; then \
+	KODOCTL_TEST_COMPILED=1 $(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/consumer/core; \
+	else echo "Only the interpreted core is tested"; fi
 
 programs: ## Chromium and Graphviz for the tests that run them, where they are missing and can be had
 	@.ci/programs

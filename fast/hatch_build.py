@@ -1,11 +1,16 @@
-"""Build hook: compiles the one C++ file with the compiler of the variable CXX, else c++. Nothing is linked to it."""
+"""Build hook: compiles the one C++ file with the compiler of the variable CXX, else c++ (nothing is linked to it), and the
+hot modules of the consumer's core, which it finds beside this folder in a checkout.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
+import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +29,23 @@ def compile_native(folder: Path, *more: str) -> Path:
     return target
 
 
+def compile_core(folder: Path) -> Path | None:
+    """Compiles the core into the package; None where it cannot, which is said: without a checkout, mypy or a C compiler."""
+    target = folder / "src/kodo_fast/core"
+    shutil.rmtree(target, ignore_errors=True)
+    missing = [name for name in ("mypyc", "setuptools") if find_spec(name) is None]
+    if missing or not (folder.parent / "consumer/kodo_consumer/core").is_dir():
+        what = f"without {missing[0]}" if missing else "outside of a checkout of kodoctl"
+        print(f"{what} the core is not compiled, but interpreted", file=sys.stderr)  # noqa: T201
+        return None
+    command = [sys.executable, str(folder / "compile_core.py"), str(folder.parent), str(target)]
+    if subprocess.run(command, check=False, stdout=sys.stderr).returncode:
+        shutil.rmtree(target, ignore_errors=True)
+        print("the core was not compiled: it is interpreted", file=sys.stderr)  # noqa: T201
+        return None
+    return target
+
+
 class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
     """A wheel for this Python on this machine."""
 
@@ -33,3 +55,5 @@ class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
             target = compile_native(Path(self.root), *shlex.split(os.environ.get("KODO_FAST_FLAGS", "")))
             build_data.update(pure_python=False, infer_tag=True)
             build_data["artifacts"].append(target.relative_to(self.root).as_posix())
+            if core := compile_core(Path(self.root)):
+                build_data["artifacts"].append(f"{core.relative_to(self.root).as_posix()}/**")

@@ -28,11 +28,12 @@ from typing import Any
 
 ARMS = ("no-op", "fair", "move", "transfer")
 BATCH, BUNDLE = 100, 1_000  # messages of a broker entry; messages delivered at once
-COMPILED = {"compiled": "true", "interpreted": "false"}
+CORES = ("compiled", "interpreted")
 
 
 def measure(arm: str, messages: int) -> dict[str, Any]:
     """Microseconds a message, in this process."""
+    from kodo_consumer.core import COMPILED
     from kodo_consumer.core.broker import Confirmed
     from kodo_consumer.core.clock import SystemClock
     from kodo_consumer.core.engine import Engine
@@ -89,7 +90,9 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
         acknowledged = sum(len(tokens) for _, tokens in engine.acknowledgements())
         spent += clock() - began
         assert acknowledged == len(bundle)
-    return {"us": spent / messages * 1e6} | {name: took / messages * 1e6 for name, took in ended.items()}
+    return {"core": str(COMPILED), "us": spent / messages * 1e6} | {
+        name: took / messages * 1e6 for name, took in ended.items()
+    }
 
 
 def main() -> None:
@@ -104,12 +107,14 @@ def main() -> None:
         print(json.dumps(measure(options.arms[0], options.messages)))
         return
     results: dict[tuple[str, str], list[dict[str, float]]] = {}
-    runs = [(arm, core) for arm in options.arms for core in COMPILED] * options.repeats
+    runs = [(arm, core) for arm in options.arms for core in CORES] * options.repeats
     with options.out.open("a", encoding="utf-8") as out:
         for arm, core in runs:
             command = [sys.executable, __file__, "--one", "--messages", str(options.messages), arm]
-            surroundings = os.environ | {"KODO_CONSUMER_COMPILED": COMPILED[core]}
+            surroundings = os.environ | {"KODO_FAST_CORE": str(core == "compiled").lower()}
             found = json.loads(subprocess.run(command, env=surroundings, capture_output=True, check=True).stdout)
+            if found.pop("core").startswith("compiled core: on") != (core == "compiled"):
+                sys.exit("the compiled core does not fit the sources: make native")
             results.setdefault((arm, core), []).append(found)
             about = {"load": os.getloadavg()[0], "python": platform.python_version(), "cores": os.cpu_count()}
             out.write(json.dumps({"arm": arm, "core": core} | found | about) + "\n")

@@ -19,7 +19,8 @@ Each is compared with the arm it names as its base: quote ratios of one run, not
 | `reroute` | Consumer whose handler sends everything to RETRYING | `raw-reroute` |
 | `raw-route` | the same without a due time, so that the client may batch | |
 | `route` | Consumer whose handler transfers everything to another topic | `raw-route` |
-| `…-python` | each arm of Consumer without the native border, which the others use where it is installed | the same |
+| `…-python` | each arm of Consumer without kodo-fast, which the others use where it is installed | the same |
+| `…-interpreted` | each arm of Consumer with the native border and without the compiled core | the same |
 """
 
 from __future__ import annotations
@@ -49,8 +50,14 @@ BASES = {
     "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
     "route": "raw-route",
 }  # fmt: skip
-PYTHON = "-python"  # at the end of an arm of the Consumer: without the native border
-BASES |= {f"{arm}{PYTHON}": base for arm, base in BASES.items() if base is not None and arm != "go"}
+PYTHON = "-python"  # at the end of an arm of the Consumer: without the native border and the compiled core
+INTERPRETED = "-interpreted"  # the same: without the compiled core
+BASES |= {
+    f"{arm}{end}": base
+    for arm, base in BASES.items()
+    if base is not None and arm != "go"
+    for end in (PYTHON, INTERPRETED)
+}
 SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
 HOUR = 3_600_000  # ms
@@ -177,12 +184,17 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
     return took
 
 
+def plain(arm: str) -> str:
+    """An arm without what is switched off in it."""
+    return arm.removesuffix(PYTHON).removesuffix(INTERPRETED)
+
+
 def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tuple[float, float]:
     import kodo_consumer.adapters.pulsar  # noqa: F401  # its cost is not that of a message
     from kodo_consumer import Message, Retry, Transfer
 
-    arm = name.removesuffix(PYTHON)
-    PLACE["environ"] = {"KODO_CONSUMER_NATIVE": str(arm == name).lower()}
+    arm = plain(name)
+    PLACE["environ"] = {"KODO_CONSUMER_NATIVE": str(not name.endswith(PYTHON)).lower()}
     topics = TOPICS.format(
         subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
         fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
@@ -245,9 +257,9 @@ def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
 
 def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str | None) -> dict[str, Any]:
     create_topic(tenant, "flow", subscription)
-    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * arm.removesuffix(
-        PYTHON
-    ).endswith("route")
+    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * plain(arm).endswith(
+        "route"
+    )
     for other in others:
         create_topic(tenant, other, subscription)
     command = [sys.executable, __file__, "--one", arm, tenant, subscription, str(messages)]
@@ -264,10 +276,12 @@ def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str
             "--messages",
             str(messages),
         ]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    compiled = str(not arm.endswith((PYTHON, INTERPRETED))).lower()  # chosen when the core is first imported
+    surroundings = os.environ | {"KODO_FAST_CORE": compiled}
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=surroundings).stdout
     record: dict[str, Any] = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
     if "route" in arm:
-        target = moved_to(subscription, due=arm.removesuffix(PYTHON).endswith("reroute"))
+        target = moved_to(subscription, due=plain(arm).endswith("reroute"))
         stats = admin("GET", f"persistent/{tenant}/ns/{target}-partition-0/internalStats").json()
         record |= {"entries": stats["entriesAddedCounter"], "stored_bytes": stats["totalSize"]}
     admin("DELETE", f"persistent/{tenant}/ns/flow/subscription/{subscription}?force=true")
@@ -319,7 +333,7 @@ def main() -> None:
     parser.add_argument("arms", nargs="*", help="default: all")
     arguments = parser.parse_args()
     arguments.arms = arguments.arms or [
-        arm for arm in BASES if (arm != "go" or arguments.go) and not arm.endswith(PYTHON)
+        arm for arm in BASES if (arm != "go" or arguments.go) and not arm.endswith((PYTHON, INTERPRETED))
     ]
     if arguments.one:
         arm, tenant, subscription, messages = arguments.one

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
+from kodo_consumer.core import COMPILED
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.lane_selection import given_selection, limit_warnings, select_lanes
 from kodo_consumer.core.observer import Observers
@@ -370,7 +371,7 @@ def _slots(policy: Policy, lane: Lane) -> list[str]:
 
 
 def _log_ready(policy: Policy, broker: Broker) -> None:
-    _inform(f"ready, {broker.border}")
+    _inform(f"ready, {broker.border}, {COMPILED}")
     _log_lanes(policy)
 
 

@@ -135,10 +135,12 @@ def check(
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
 
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
-    sizes, where the role may read them. Says whether workers here use the native border, and why not.
+    sizes, where the role may read them. Says whether workers here use the native border and the
+    compiled core, and why not.
     """
     from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.adapters.pulsar.native_border import choose_border
+    from kodo_consumer.core import COMPILED
     from kodo_consumer.core.broker_limits import limit_findings, read_broker_limits
     from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
     from kodo_consumer.core.lane_selection import given_selection, limit_warnings
@@ -167,6 +169,7 @@ def check(
                 _say_lanes("reads", policy.lanes)
                 _say_lanes("leaves to other workers", policy.unread)
     tell(f"{choose_border(native=settings.native).status}")
+    tell(f"{COMPILED}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
 

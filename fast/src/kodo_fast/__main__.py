@@ -1,8 +1,9 @@
-"""Command: loads the module as the consumer does and says whether it can be used here; exit 1 with the reason where not."""
+"""Command: loads border and core as the consumer does and says whether they can be used here; exit 1 with the reason where not."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import kodo_fast
 
@@ -16,7 +17,17 @@ def main() -> int:
         print(f"kodo-fast {kodo_fast.__version__} is not used: {problem}", file=sys.stderr)  # noqa: T201
         return 1
     print(f"kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version}")  # noqa: T201
-    return 0
+    return _core()
+
+
+def _core() -> int:
+    """Says whether the compiled core fits the consumer that is installed, if one is."""
+    try:
+        status = import_module("kodo_consumer.core").COMPILED
+    except ModuleNotFoundError:
+        return 0
+    print(status, file=sys.stdout if status.compiled else sys.stderr)
+    return 0 if status.compiled else 1
 
 
 if __name__ == "__main__":

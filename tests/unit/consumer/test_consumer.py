@@ -12,6 +12,7 @@ import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.consumer import _inform
+from kodo_consumer.core import COMPILED
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.handler_executor import HandlerExecutor
 from kodo_consumer.runtime.async_executor import AsyncExecutor
@@ -108,7 +109,7 @@ def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready
         consumer.start()
         consumer.stop()
     ready = [text for text in caplog.messages if text.startswith("ready, ")]
-    assert ready == ["ready, native border: off (the broker is in memory)"]
+    assert ready == [f"ready, native border: off (the broker is in memory), {COMPILED}"]
 
 
 def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:

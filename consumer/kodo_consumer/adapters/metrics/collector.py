@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
 from kodo_consumer.adapters.metrics.metric import LANE, Labels, MetricSpec, Read, counter, gauge, of_lane, plain
 from kodo_consumer.adapters.metrics.tenant_fairness import label
+from kodo_consumer.core import COMPILED
 from kodo_consumer.core.in_flight import OTHER
 
 if TYPE_CHECKING:
@@ -149,9 +150,10 @@ def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
 
-def _border(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
+def _native(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     if sight.border is not None:
-        yield (sight.border.detail,), float(sight.border.native)
+        yield ("border", sight.border.detail), float(sight.border.native)
+    yield ("core", COMPILED.detail), float(COMPILED.compiled)
 
 
 def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> MetricSpec:
@@ -254,8 +256,8 @@ EXPORTED: Final = (
             "`handlers`, or a busy `machine`.", ("loop", "cause"), _stall_counts),
     gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
            _stalls(lambda stalls: stalls.worst(time.monotonic()))),
-    gauge("native", "1 where messages cross into the client library by the native border, in bundles, else 0; `reason` says why, or "
-          "what it is used with.", ("reason",), _border),
+    gauge("native", "1 where native code of kodo-fast is in use, else 0: the `border`, by which messages cross into the client "
+          "library in bundles; the compiled `core`. `reason` says why, or what it is.", ("part", "reason"), _native),
     gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),
            plain(lambda sight: float(not sight.not_ready()))),
     *NUMBERS,

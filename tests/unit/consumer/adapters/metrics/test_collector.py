@@ -13,6 +13,7 @@ from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
 from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
+from kodo_consumer.core import COMPILED
 from kodo_consumer.core.broker import BorderStatus, LaneStats
 from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.testing.memory_topics import MemoryLane
@@ -117,13 +118,14 @@ def test_a_worker_with_lanes_of_its_own_shows_which_and_who_reads_the_others() -
         assert place.value("kodo_consumer_lane_ready") == 0
 
 
-def test_how_messages_cross_into_the_client_library_is_one_figure_with_its_reason() -> None:
+def test_what_native_code_is_in_use_is_a_figure_each_with_its_reason() -> None:
     (native,) = [one for one in EXPORTED if one.name == "kodo_consumer_native"]
     with watched(policy(levels=(L1,), states=())) as place:
-        assert list(native.read(place.sight)) == [], "nobody said"
+        core = ("core", COMPILED.detail), float(COMPILED.compiled)
+        assert list(native.read(place.sight)) == [core], "of the border nobody said"
         for status in (BorderStatus(native=True, detail="kodo-fast 1"), BorderStatus(native=False, detail="not there")):
             seen = WorkerView(place.worker, place.service, border=status, measured=False)
-            assert list(native.read(seen)) == [((status.detail,), float(status.native))]
+            assert list(native.read(seen)) == [(("border", status.detail), float(status.native)), core]
 
 
 def test_ready_means_connected_and_neither_draining_nor_blocked() -> None:

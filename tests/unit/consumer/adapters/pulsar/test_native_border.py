@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.pulsar import native_border
 from kodo_consumer.adapters.pulsar.native_border import choose_border
+from kodo_consumer.core import CoreStatus
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 kodo_fast = pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
@@ -127,8 +128,11 @@ def test_the_command_says_whether_it_can_be_used(
 ) -> None:
     from kodo_fast.__main__ import main
 
-    assert main() == 0
-    assert capsys.readouterr().out == f"kodo-fast {kodo_fast.__version__} with pulsar-client 3.13.0\n"
+    for compiled, out, err in ((True, "compiled core: on (it)\n", ""), (False, "", "compiled core: off (it)\n")):
+        monkeypatch.setattr("kodo_consumer.core.COMPILED", CoreStatus(compiled=compiled, detail="it"))
+        assert main() == (not compiled)
+        border = f"kodo-fast {kodo_fast.__version__} with pulsar-client 3.13.0\n"
+        assert capsys.readouterr() == (border + out, err)
     monkeypatch.setattr(kodo_fast, "version", lambda _: "3.99.0")
     assert main() == 1
     assert "is not used: it is proven with pulsar-client 3.13.0" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Compiles the hot modules of the consumer's core with mypyc: `python compile_core.py CHECKOUT TARGET`.
+
+mypyc takes what is type-checked strictly, and needs the sources of what it imports: it reads them from a checkout. The
+modules are those that a message passes through from its delivery to its acknowledgement: all of core/ takes minutes, and
+what is left out is asked once a second, once a lane or at the start.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from mypyc.build import mypycify
+from setuptools import Distribution
+
+sys.path.insert(0, str(Path(__file__).parent / "src"))
+from kodo_fast.compiled_core import LIBRARY, digest
+
+HOT: Final = (
+    "audit_recorder", "cause_counts", "counters", "due_times", "effects", "engine", "engine_context", "envelope",
+    "handler_runs", "in_flight", "limit_policy", "local_delays", "lookahead", "message_flow", "outcome_validation", "outcomes",
+    "policy", "publishing", "receive_checks", "state_machine", "timers",
+    "limits.limiter_set", "limits.limiter_values",
+    "scheduling.adaptive_concurrency", "scheduling.bulkheads", "scheduling.circuit_breaker",
+    "scheduling.concurrency_control", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
+    "scheduling.slot_reservation", "scheduling.slow_breakers", "scheduling.slow_calls", "scheduling.tenant_isolation",
+    "scheduling.tenant_queue", "scheduling.tenant_ring", "scheduling.turn_queues",
+)  # fmt: skip
+MODULES: Final = tuple(f"kodo_consumer.core.{name}" for name in HOT)
+LEVEL: Final = os.environ.get("KODO_FAST_OPT", "1")  # of the C compiler
+CONFIG: Final = (
+    "[mypy]\nstrict = true\nexplicit_package_bases = true\nfollow_imports = silent\nignore_missing_imports = true\n"
+)
+
+
+def sources_of(consumer: Path, checkout: Path) -> list[str]:
+    """Paths of the modules and of all that they import themselves: constants of those are compiled in."""
+    found = set()
+    for module in MODULES:
+        path = f"{module.replace('.', '/')}.py"
+        found.add(path)
+        for node in ast.walk(ast.parse((consumer / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                paths = [
+                    f"{name.replace('.', '/')}.py" for name in names if name.startswith(("kodo_consumer.", "kodoctl."))
+                ]
+                found |= {path for path in paths if (consumer / path).exists() or (checkout / path).exists()}
+    return sorted(found)
+
+
+def main(checkout: Path, target: Path) -> None:
+    """Writes the extension modules and the manifest below the target."""
+    consumer = checkout / "consumer"
+    sources = sources_of(consumer, checkout)
+    before = digest(sources, consumer / "kodo_consumer")
+    with tempfile.TemporaryDirectory() as scratch:
+        config = Path(scratch, "mypy.ini")
+        config.write_text(CONFIG, encoding="utf-8")
+        os.environ["MYPYPATH"] = f"{consumer}{os.pathsep}{checkout}"
+        os.chdir(consumer)  # mypy names modules by their paths from here
+        paths = [f"{module.replace('.', '/')}.py" for module in MODULES]
+        extensions = mypycify(
+            [f"--config-file={config}", f"--cache-dir={scratch}/cache", *paths],
+            opt_level=LEVEL, debug_level="0", multi_file=True, target_dir=f"{scratch}/c",
+            group_name=LIBRARY.removesuffix("__mypyc"),
+        )  # fmt: skip
+        command = Distribution({"name": "kodo-core", "ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_lib, command.build_temp = str(target), f"{scratch}/objects"
+        command.parallel = os.cpu_count()
+        command.ensure_finalized()
+        command.run()
+    if digest(sources, consumer / "kodo_consumer") != before:
+        sys.exit("the sources were edited while they were compiled")
+    manifest = {"digest": before, "modules": MODULES, "sources": sources}
+    (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())

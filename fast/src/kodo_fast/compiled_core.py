@@ -1,0 +1,88 @@
+"""Compiled core: the hot modules of the consumer's pure core, compiled by mypyc from the very sources that are installed.
+
+A build carries the digest of the sources that it was made of. Beside other sources it is not used: those are interpreted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from hashlib import blake2b
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BUILD: Final = Path(__file__).with_name("core")
+"""Folder of the build: manifest.json, and the extension modules in folders named as their packages."""
+LIBRARY: Final = "kodo_core__mypyc"
+"""Module that holds the code of all others."""
+SWITCHES: Final = ("KODO_CONSUMER_NATIVE", "KODO_FAST_CORE")
+"""Environment variables that switch it off, the first one all of kodo-fast."""
+
+
+class CoreStatus(NamedTuple):
+    """Whether the compiled core is in use. `detail`: what it is, or why it is not used."""
+
+    compiled: bool
+    detail: str
+
+
+class CompiledModules:
+    """Finder of the compiled modules, by their full names. Others are found as ever."""
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self._files = files
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        """As importlib asks."""
+        file = self._files.get(name)
+        return None if file is None else spec_from_file_location(name, file)
+
+
+def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
+    """Has the modules below the package's folder (`…/kodo_consumer`) that are compiled imported so from now on, if the
+    build fits. Never raises.
+    """
+    for switch in SWITCHES:
+        if os.environ.get(switch, "").lower() in ("0", "false"):
+            return CoreStatus(False, f"switched off by the variable {switch}")
+    try:
+        manifest = json.loads((build / "manifest.json").read_bytes())
+        if digest(manifest["sources"], package) != manifest["digest"]:
+            return CoreStatus(False, "it was compiled from other sources than those installed: build it again")
+        suffix = EXTENSION_SUFFIXES[0]
+        files = {name: build / f"{name.replace('.', '/')}{suffix}" for name in (LIBRARY, *manifest["modules"])}
+        if not files[LIBRARY].exists():
+            return CoreStatus(False, f"it was compiled for another Python than {sys.implementation.cache_tag}")
+        finder = CompiledModules(files)
+        sys.meta_path.insert(0, finder)
+        try:
+            import_module(LIBRARY)
+        except ImportError as problem:
+            sys.meta_path.remove(finder)
+            return CoreStatus(False, f"it cannot be loaded: {problem}")
+    except FileNotFoundError:
+        return CoreStatus(False, "this build of kodo-fast has none")
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        return CoreStatus(False, f"its manifest cannot be read: {problem}")
+    return CoreStatus(True, f"{len(manifest['modules'])} modules, sources {manifest['digest'][:12]}")
+
+
+def digest(sources: Iterable[str], package: Path) -> str:
+    """Digest of sources by their paths, such as `kodo_consumer/core/engine.py`; `package`: the folder kodo_consumer.
+    Raises OSError for one that is not there.
+    """
+    found = blake2b(digest_size=20)
+    other = find_spec("kodoctl")
+    roots = {"kodo_consumer": package, "kodoctl": Path((other and other.origin) or "").parent}
+    for source in sources:
+        top, _, path = source.partition("/")
+        text = (roots[top] / path).read_bytes()
+        found.update(f"{source} {len(text)}\n".encode() + text)
+    return found.hexdigest()
