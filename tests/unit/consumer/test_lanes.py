@@ -292,16 +292,17 @@ def test_every_wrong_name_of_every_handler_is_told_at_once(
 def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
     app: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from kodo_consumer.consumer import _log_lanes
+    from kodo_consumer.core.broker import BorderStatus
+    from kodo_consumer.running_worker import _log_ready
 
     caplog.set_level(logging.INFO, "kodo.consumer")
     path, name = app
     (consumer,) = _consumers(path, [("orders", "billing", f"{name}:plain")], {}, ["L1,!blocking"])
-    _log_lanes(consumer.policy)
+    _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     others = "L2/ready, L2/retrying, L2/pending, L2/blocking, L1/blocking, B1/ready"
     line = f"ready: reads L1/ready, L1/retrying, L1/pending; other workers have to read {others}"
-    assert caplog.messages == [line]
+    assert [text for text in caplog.messages if text.startswith("ready: ")] == [line]
     caplog.clear()
     (consumer,) = _consumers(path, [("orders", "billing", f"{name}:plain")], {})
-    _log_lanes(consumer.policy)
-    assert caplog.messages == []
+    _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
+    assert [text for text in caplog.messages if text.startswith("ready: ")] == []
