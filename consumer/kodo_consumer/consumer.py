@@ -248,7 +248,8 @@ class Consumer:
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))
-        policy = handling.scheduled(self.policy, self._hooks)
+        scheduled = partial(_scheduled, handling, self._hooks, self.settings.workers)
+        policy = scheduled(self.policy)
         with ExitStack() as on_failure:
             connections = broker, cluster = self._connect()
             on_failure.callback(cluster.close)
@@ -258,7 +259,6 @@ class Consumer:
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
-            scheduled = partial(handling.scheduled, hooks=self._hooks)
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
@@ -369,6 +369,12 @@ def _lane_lines(policy: Policy) -> list[str]:
 def _slots(policy: Policy, lane: Lane) -> list[str]:
     """Bulkheads of a lane, in the order of the file."""
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
+
+
+def _scheduled(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:
+    """The policy for a worker that runs this handler, and that expects at least so many workers."""
+    expected = max(policy.expected_workers, workers)
+    return replace(handling.scheduled(policy, hooks), expected_workers=expected)
 
 
 def _with_schemas(check: Check | None, policy: Policy, cluster: Cluster) -> Check | None:

@@ -1,0 +1,266 @@
+"""The bars of the consumer as tables, from raw results: no figure in a README is typed by hand. Pure: records in, text out.
+
+A record is a line of bars.jsonl: what a program measured in one run of an arm, with `program`, `run` (one measuring of all bars),
+`round` and `commit`. An arm that ends in `-before` is of the former edition, in the same run. Of each program and arm the records of the
+last run count. Values are medians of rounds; a ratio is one of medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+NEW, OLD = "", "-before"
+NO_SLOWER = 0.97  # what two rounds of the same code differ by
+Record = dict[str, Any]
+
+
+class Results:
+    """Records by program and arm."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._found: dict[tuple[str, str], list[Record]] = {}
+        for record in records:
+            if "arm" in record:
+                self._found.setdefault((record["program"], record["arm"]), []).append(record)
+        for key, found in self._found.items():
+            last = max(record["run"] for record in found)
+            self._found[key] = [record for record in found if record["run"] == last]
+
+    def of(self, program: str, arm: str) -> list[Record]:
+        return self._found.get((program, arm), [])
+
+    def arms(self, program: str) -> list[str]:
+        return [arm for name, arm in self._found if name == program]
+
+    def median(self, program: str, arm: str, read: Callable[[Record], float]) -> float | None:
+        values = [read(record) for record in self.of(program, arm)]
+        return statistics.median(values) if values else None
+
+    def cpu(self, arm: str) -> float | None:
+        """µs a message."""
+        return self.median("throughput", arm, lambda record: record["cpu_us"])
+
+    def rate(self, arm: str) -> float | None:
+        """Messages a second."""
+        return self.median("throughput", arm, rate)
+
+
+def rate(record: Record) -> float:
+    """Messages a second; of a flood those handled or moved aside, or as near to it as a former edition counts."""
+    if "rate" in record:
+        return float(record["rate"])
+    counted = record["messages"] if "messages" in record else passed(record)
+    return float(counted / record["seconds"])
+
+
+def passed(record: Record) -> float:
+    """Messages of a flood that were handled or moved. Where they were not counted by lane, what came back and was handled is in the
+    sum: it is no more than what was read.
+    """
+    return float(record.get("passed", min(record["read"], record["done"] + record["moved"])))
+
+
+def _difference(left: float | None, right: float | None) -> float | None:
+    return None if left is None or right is None else left - right
+
+
+def _quotient(left: float | None, right: float | None) -> float | None:
+    return None if left is None or not right else left / right
+
+
+class Bar(NamedTuple):
+    """A row: `value` is read for each edition (NEW, OLD), and compared with `bar`."""
+
+    row: str
+    bar: float
+    least: bool  # the value is at least the bar, or at most
+    unit: str  # "µs", "%", "×" or "ms"
+    value: Callable[[Results, str], float | None]
+
+    def is_met(self, value: float) -> bool:
+        return value >= self.bar if self.least else value <= self.bar
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        if value is None:
+            return "–"
+        match self.unit:
+            case "%":
+                return f"{value:.1%}".replace("%", " %") if value < 0.1 else f"{value:.0%}".replace("%", " %")
+            case "×":
+                return f"{value:.2f} ×"
+            case _:
+                return f"{value:{'+' if signed else ''}.1f} {self.unit}"
+
+    @property
+    def bar_text(self) -> str:
+        return f"{'≥' if self.least else '≤'} {self.text(self.bar).replace('.0 ', ' ').replace('0 ×', ' ×')}"
+
+
+def over(arm: str, base: str, bar: float, row: str) -> Bar:
+    """µs of processor time beyond another arm's."""
+    return Bar(row, bar, False, "µs", lambda found, edition: _difference(found.cpu(arm + edition), found.cpu(base)))
+
+
+def share(arm: str, base: str, bar: float, row: str, unit: str = "%", *, of_edition: bool = False) -> Bar:
+    """Part of another arm's rate; `of_edition`: of that arm's in the same edition."""
+
+    def value(found: Results, edition: str) -> float | None:
+        return _quotient(found.rate(arm + edition), found.rate(base + edition * of_edition))
+
+    return Bar(row, bar, True, unit, value)
+
+
+def _flood(found: Results, edition: str) -> float | None:
+    read, raw = (found.median("readthrough", arm, rate) for arm in (f"ours{edition}", "raw-reroute"))
+    return _quotient(read, raw)
+
+
+def _quiet(when: str, *, over_idle: bool) -> Callable[[Results, str], float | None]:
+    def value(found: Results, edition: str) -> float | None:
+        def read(record: Record) -> float:
+            return float(record[when]["p99"] - record["idle"]["p99"] * over_idle)
+
+        return found.median("fairness", f"ours{edition}", read)
+
+    return value
+
+
+def _idle(found: Results, edition: str) -> float | None:
+    return found.median("footprint", f"idle{edition}", lambda record: record["core_percent"] / 100)
+
+
+def _spark(found: Results, edition: str) -> float | None:
+    """The best number of splits."""
+    arms = [arm for arm in found.arms("source") if arm.startswith("spark-") and arm.endswith(OLD) == (edition == OLD)]
+    rates = [one for arm in arms if (one := found.median("source", arm, rate)) is not None]
+    return _quotient(max(rates, default=None), found.median("source", f"reader{edition}", rate))
+
+
+def _fall_back(arm: str) -> Bar:
+    def value(found: Results, edition: str) -> float | None:
+        former = found.rate(arm + OLD)
+        return _quotient(former if edition == OLD else found.rate(f"{arm}-python"), former)
+
+    return Bar(f"pure-Python fall-back, {arm}: rate of the former edition's", NO_SLOWER, True, "%", value)
+
+
+BARS: Sequence[Bar] = (
+    over("sync", "raw", 7, "no-op, sync: processor time over raw"),
+    over("async", "raw", 7, "no-op, async: processor time over raw"),
+    share("sync", "raw", 0.65, "no-op, sync: rate of raw's"),
+    share("async", "raw", 0.65, "no-op, async: rate of raw's"),
+    share("sync", "go", 1.5, "no-op, sync: rate of the Go library's", "×"),
+    share("async", "go", 1.5, "no-op, async: rate of the Go library's", "×"),
+    over("sync-fair", "raw", 10, "with `fair_by`, 100 tenants: processor time over raw"),
+    share("failing", "sync", 0.80, "10 % failing: rate of no-op's", of_edition=True),
+    share("reroute", "raw-reroute", 1.05, "reroute: rate of the raw loop's"),
+    share("route", "raw-route", 2.00, "route: rate of the raw loop's"),
+    share("slots", "slots-sketch", 0.99, "100 async handlers of 10 ms: rate of the sketch's"),
+    Bar("a flood read through: handled or moved, of the raw rerouting loop", 1.10, True, "%", _flood),
+    Bar("F2, quiet p99 once the flood is in: over idle", 10, False, "ms", _quiet("settled", over_idle=True)),
+    Bar("F2, quiet p99 over the whole minute", 250, False, "ms", _quiet("whole", over_idle=False)),
+    Bar("idle, 12 lanes: of a core", 0.005, False, "%", _idle),
+    Bar("Spark source: rate of plain Python reader loops", 2.0, True, "×", _spark),
+    _fall_back("sync"),
+    _fall_back("async"),
+    _fall_back("reroute"),
+    over("audit", "sync", 3, "audit records: processor time over none"),
+)
+
+
+def bars(records: Iterable[Record]) -> list[str]:
+    """The table of bars."""
+    found = Results(records)
+    lines = ["| | bar | before | now | |", "|---|---|---|---|---|"]
+    for one in BARS:
+        value = one.value(found, NEW)
+        end = "not measured" if value is None else "met" if one.is_met(value) else "**missed**"
+        before = one.text(one.value(found, OLD), signed=True)
+        lines.append(f"| {one.row} | {one.bar_text} | {before} | {one.text(value, signed=True)} | {end} |")
+    return lines
+
+
+def _cell(values: Sequence[float], digits: int = 0) -> str:
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
+
+
+def arms(records: Iterable[Record]) -> list[str]:
+    """What each arm of throughput.py and each kind of flood came to: medians, least and most."""
+    found = Results(records)
+    head = "| arm | messages | µs CPU a message | a second | from the first message on: µs CPU, a second | MiB |"
+    lines = [head, "|---|---|---|---|---|---|"]
+    for arm in found.arms("throughput"):
+        runs = found.of("throughput", arm)
+        steady = [run["steady"] for run in runs if "steady" in run]
+        after = (
+            f"{_cell([one['cpu_us'] for one in steady], 1)}, {_cell([one['rate'] for one in steady])}" if steady else ""
+        )
+        lines.append(
+            f"| `{arm}` | {runs[0]['messages']:,} | {_cell([run['cpu_us'] for run in runs], 1)} |"
+            f" {_cell([rate(run) for run in runs])} | {after} | {max(run['rss_mib'] for run in runs)} |"
+        )
+    for arm in found.arms("readthrough"):
+        runs = found.of("readthrough", arm)
+        costs = _cell([run["cpu_s"] / passed(run) * 1e6 for run in runs], 1)
+        name = f"flood, {'`ours`' if arm == 'ours' else f'`{arm}`'}"
+        lines.append(
+            f"| {name} | {max(run['read'] for run in runs):,} | {costs} | {_cell([rate(run) for run in runs])} | | |"
+        )
+    return lines
+
+
+def workers(records: Iterable[Record]) -> list[str]:
+    """What several processes came to."""
+    found = Results(records)
+    lines = ["| arm | `--workers` | a second | of one worker's | µs CPU a message |", "|---|---|---|---|---|"]
+    for arm in found.arms("workers"):
+        runs = found.of("workers", arm)
+        kind, _, count = arm.rpartition("-")
+        of_one = _quotient(found.median("workers", arm, rate), found.median("workers", f"{kind}-1", rate))
+        part = "–" if of_one is None else f"{of_one:.2f} ×"
+        costs = _cell([run["cpu_us"] for run in runs], 1)
+        lines.append(f"| `{kind}` | {count} | {_cell([rate(run) for run in runs])} | {part} | {costs} |")
+    return lines
+
+
+def about(records: Iterable[Record]) -> str:
+    """What was measured, when and on what, in a sentence."""
+    measured = [record for record in records if "load" in record or "machine_load" in record]
+    if not measured:
+        return "Nothing is measured yet."
+    last = max(record["run"] for record in measured)
+    of_last = [record for record in measured if record["run"] == last]
+    loads = [load for record in of_last if isinstance(load := record.get("machine_load", record.get("load")), float)]
+    commits = {record["arm"].endswith(OLD): record["commit"] for record in of_last}
+    beside = f" beside {commits[True]} (before)" if True in commits else ""
+    rounds = max(record["round"] for record in of_last) + 1
+    return (
+        f"Measured {last[:10]}, commit {commits.get(False, '')}{beside}, {rounds} round{'s' if rounds > 1 else ''}; load {min(loads):.1f} to"
+        f" {max(loads):.1f} on {os_cores(of_last)} cores, the broker among them."
+    )
+
+
+def os_cores(records: Iterable[Record]) -> int:
+    return max(record.get("cores", 0) for record in records)
+
+
+TABLES: dict[str, Callable[[list[Record]], list[str]]] = {
+    "about": lambda records: [about(records)],
+    "bars": bars,
+    "arms": arms,
+    "workers": workers,
+}
+
+
+def filled(text: str, records: list[Record]) -> str:
+    """A page with every table of it made anew, between `<!-- bars.py: NAME -->` and `<!-- end -->`. Raises KeyError for a name
+    that is none.
+    """
+    parts = text.split("<!-- bars.py: ")
+    for number, part in enumerate(parts[1:], 1):
+        name = part.partition(" -->")[0]
+        rest = part.partition("<!-- end -->")[2]
+        parts[number] = "\n".join([f"{name} -->", *TABLES[name](records), f"<!-- end -->{rest}"])
+    return "<!-- bars.py: ".join(parts)
