@@ -87,7 +87,7 @@ class Bar(NamedTuple):
             return "–"
         match self.unit:
             case "%":
-                return f"{value:.1%}".replace("%", " %") if value < 0.1 else f"{value:.0%}".replace("%", " %")
+                return f"{value * 100:.{0 if value >= 0.1 else 2}f} %"
             case "×":
                 return f"{value:.2f} ×"
             case _:
@@ -95,7 +95,7 @@ class Bar(NamedTuple):
 
     @property
     def bar_text(self) -> str:
-        return f"{'≥' if self.least else '≤'} {self.text(self.bar).replace('.0 ', ' ').replace('0 ×', ' ×')}"
+        return f"{'≥' if self.least else '≤'} {self.bar * (100 if self.unit == '%' else 1):g} {self.unit}"
 
 
 def over(arm: str, base: str, bar: float, row: str) -> Bar:
@@ -186,12 +186,23 @@ def _cell(values: Sequence[float], digits: int = 0) -> str:
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
 
 
+ORDER = (
+    "raw", "sync", "async", "sync-fair", "go", "failing", "audit", "slots-sketch", "slots", "raw-reroute", "reroute", "raw-route", "route",
+)  # fmt: skip
+
+
+def _place(arm: str) -> tuple[int, str]:
+    """Of an arm in a table: behind the one whose variant it is."""
+    named = [number for number, name in enumerate(ORDER) if arm == name or arm.startswith(f"{name}-")]
+    return max(named, default=len(ORDER)), arm
+
+
 def arms(records: Iterable[Record]) -> list[str]:
     """What each arm of throughput.py and each kind of flood came to: medians, least and most."""
     found = Results(records)
     head = "| arm | messages | µs CPU a message | a second | from the first message on: µs CPU, a second | MiB |"
     lines = [head, "|---|---|---|---|---|---|"]
-    for arm in found.arms("throughput"):
+    for arm in sorted(found.arms("throughput"), key=_place):
         runs = found.of("throughput", arm)
         steady = [run["steady"] for run in runs if "steady" in run]
         after = (
@@ -211,11 +222,32 @@ def arms(records: Iterable[Record]) -> list[str]:
     return lines
 
 
+def summary(records: Iterable[Record]) -> list[str]:
+    """The consumer's rows of the project's own page."""
+    found = Results(records)
+    lines = ["| | consumer | the client's own loop in Python | of its rate | Go library |", "|---|---|---|---|---|"]
+
+    def cell(arm: str) -> str:
+        cost, speed = found.cpu(arm), found.rate(arm)
+        return "" if cost is None or speed is None else f"{speed:,.0f}/s, {cost:.1f} µs"
+
+    for row, arm, base, other in (
+        ("handler that does nothing", "sync", "raw", "go"),
+        ("async handler that does nothing", "async", "raw", "go"),
+        ("move a message to a lane with a due time", "reroute", "raw-reroute", ""),
+        ("transfer a message to another topic", "route", "raw-route", ""),
+    ):
+        part = _quotient(found.rate(arm), found.rate(base))
+        of = "" if part is None else f"{part:.0%}".replace("%", " %")
+        lines.append(f"| {row} | {cell(arm)} | {cell(base)} | {of} | {cell(other) if other else ''} |")
+    return lines
+
+
 def workers(records: Iterable[Record]) -> list[str]:
     """What several processes came to."""
     found = Results(records)
     lines = ["| arm | `--workers` | a second | of one worker's | µs CPU a message |", "|---|---|---|---|---|"]
-    for arm in found.arms("workers"):
+    for arm in sorted(found.arms("workers")):
         runs = found.of("workers", arm)
         kind, _, count = arm.rpartition("-")
         of_one = _quotient(found.median("workers", arm, rate), found.median("workers", f"{kind}-1", rate))
@@ -246,21 +278,73 @@ def os_cores(records: Iterable[Record]) -> int:
     return max(record.get("cores", 0) for record in records)
 
 
-TABLES: dict[str, Callable[[list[Record]], list[str]]] = {
-    "about": lambda records: [about(records)],
-    "bars": bars,
-    "arms": arms,
-    "workers": workers,
+def _last(records: Iterable[Record], *keys: str) -> list[Record]:
+    """The last record of each kind, in the order of the first ones."""
+    found: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        found[tuple(record[key] for key in keys)] = record
+    return list(found.values())
+
+
+def fairness(records: Iterable[Record]) -> list[str]:
+    """How long quiet tenants wait, under each load and arm: the last run of each."""
+    head = "| load | arm | before the flood p50 / p99 | whole watch p50 / p99 / max | once the flood is in p99 | a second, all tenants | load of the machine |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
+    for one in sorted(_last(records, "load", "arm"), key=lambda record: record["load"]):
+        idle, whole = one["idle"], one["whole"]
+        lines.append(
+            f"| {one['load']} | `{one['arm']}` | {idle['p50']:,.0f} / {idle['p99']:,.0f} |"
+            f" {whole['p50']:,.0f} / {whole['p99']:,.0f} / {whole['max']:,.0f} | {one['settled']['p99']:,.0f} |"
+            f" {one['total_a_second']:,} | {one['machine_load']:.1f} |"
+        )
+    return lines
+
+
+def lateness(records: Iterable[Record]) -> list[str]:
+    """Milliseconds after they are due, of each wait and arm: the last run of each."""
+    lines = ["| wait | arm | least | p50 | p99 | max |", "|---|---|---|---|---|---|"]
+    for one in _last(records, "delay", "arm"):
+        cells = " | ".join(f"{one[f'{name}_ms']:.1f}" for name in ("min", "p50", "p99", "max"))
+        lines.append(f"| {one['delay']} | {one['arm']} | {cells} |")
+    return lines
+
+
+def footprint(records: Iterable[Record]) -> list[str]:
+    """Processor and memory: the last run of each arm."""
+    lines = ["| | of a core | resident MiB | messages held |", "|---|---|---|---|"]
+    for one in _last(records, "arm"):
+        core = f"{one['core_percent']} %" if "core_percent" in one else ""
+        lines.append(f"| `{one['arm']}` | {core} | {one['rss_mib']} | {one.get('held', '')} |")
+    return lines
+
+
+class Table(NamedTuple):
+    """A table of a page: the file of its records, and what makes it."""
+
+    file: str
+    lines: Callable[[list[Record]], list[str]]
+
+
+TABLES: dict[str, Table] = {
+    "about": Table("bars.jsonl", lambda records: [about(records)]),
+    "bars": Table("bars.jsonl", bars),
+    "arms": Table("bars.jsonl", arms),
+    "summary": Table("bars.jsonl", summary),
+    "workers": Table("bars.jsonl", workers),
+    "fairness": Table("fairness.jsonl", fairness),
+    "lateness": Table("lateness.jsonl", lateness),
+    "footprint": Table("footprint.jsonl", footprint),
 }
 
 
-def filled(text: str, records: list[Record]) -> str:
-    """A page with every table of it made anew, between `<!-- bars.py: NAME -->` and `<!-- end -->`. Raises KeyError for a name
-    that is none.
+def filled(text: str, read: Callable[[str], list[Record]]) -> str:
+    """A page with every table of it made anew, between `<!-- bars.py: NAME -->` and `<!-- end -->`. `read`: records of a file.
+    Raises KeyError for a name that is none.
     """
     parts = text.split("<!-- bars.py: ")
     for number, part in enumerate(parts[1:], 1):
         name = part.partition(" -->")[0]
         rest = part.partition("<!-- end -->")[2]
-        parts[number] = "\n".join([f"{name} -->", *TABLES[name](records), f"<!-- end -->{rest}"])
+        table = TABLES[name]
+        parts[number] = "\n".join([f"{name} -->", *table.lines(read(table.file)), f"<!-- end -->{rest}"])
     return "<!-- bars.py: ".join(parts)

@@ -3,7 +3,7 @@
     python benchmarks/consumer/bars.py [--rounds 5] [--beside CHECKOUT] [--go BINARY] [--variant NAME=VARIABLE=VALUE ...]
         [--messages 200000] [--moves 100000] [--flood 1000000] [--lookahead 50000] [--only PROGRAM ...]
     python benchmarks/consumer/bars.py --table      # only prints it, from what was measured before
-    python benchmarks/consumer/bars.py --write      # and puts the tables into README.md
+    python benchmarks/consumer/bars.py --write      # puts the tables into README.md here and of the project
 
 Needs a broker (kodoctl dev up --use) and a machine that does nothing else for an hour or two. In each round every program runs once, in random
 order, each with its arms in random order or in turn; `source`, which has rounds of its own, runs once. With `--beside` the
@@ -30,7 +30,7 @@ from bar_table import TABLES, filled
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-RESULTS, README = HERE / "bars.jsonl", HERE / "README.md"
+RESULTS, PAGES = HERE / "bars.jsonl", (HERE / "README.md", ROOT / "README.md")
 NO_OPS = ("sync", "async", "sync-fair", "failing")
 MOVES = ("reroute", "route", "slots")
 FALL_BACK = ("sync", "async", "reroute")  # whose variants are measured as well
@@ -46,15 +46,18 @@ def _before(asked: argparse.Namespace, *arms: str) -> list[str]:
     return [f"{arm}-before" for arm in arms] if asked.beside else []
 
 
-def _program(asked: argparse.Namespace, name: str, *arguments: str) -> Records:
+def _program(name: str, *arguments: str) -> Records:
     """One run of a program of this folder: its records."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.jsonl"
-        more = ["--beside", str(asked.beside)] if asked.beside else []
-        for variant in asked.variant:
-            more += ["--variant", variant]
-        subprocess.run([sys.executable, HERE / f"{name}.py", "--out", out, *more, *arguments], check=True)
-        return [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+        subprocess.run([sys.executable, HERE / f"{name}.py", "--out", out, *arguments], check=True)
+        return _records(out)
+
+
+def _editions(asked: argparse.Namespace) -> list[str]:
+    """Options of programs whose arms have variants."""
+    beside = ["--beside", str(asked.beside)] if asked.beside else []
+    return [*beside, *(one for variant in asked.variant for one in ("--variant", variant))]
 
 
 def throughput(asked: argparse.Namespace) -> Records:
@@ -65,26 +68,26 @@ def throughput(asked: argparse.Namespace) -> Records:
     quick += [arm for arm in variants if arm.startswith(NO_OPS)]
     slow = ["raw-reroute", "raw-route", "slots-sketch", *MOVES, *_before(asked, *MOVES)]
     slow += [arm for arm in variants if arm.startswith(MOVES)]
-    run = partial(_program, asked, "throughput", "--repeats", "1", *go)
+    run = partial(_program, "throughput", "--repeats", "1", *go, *_editions(asked))
     return [*run("--messages", str(asked.messages), *quick), *run("--messages", str(asked.moves), *slow)]
 
 
 def readthrough(asked: argparse.Namespace) -> Records:
     arms = ["ours", "raw-reroute", *_before(asked, "ours")]
     sizes = ["--messages", str(asked.flood), "--lookahead", str(asked.lookahead), "--seconds", "600"]
-    return _program(asked, "readthrough", "--repeats", "1", *sizes, *random.sample(arms, len(arms)))
+    return _program("readthrough", "--repeats", "1", *sizes, *_editions(asked), *random.sample(arms, len(arms)))
 
 
 def fairness(asked: argparse.Namespace) -> Records:
-    return _program(asked, "fairness", "--loads", "f2", "--arms", "ours", *_before(asked, "ours"))
+    return _program("fairness", *_editions(asked), "--loads", "f2", "--arms", "ours", *_before(asked, "ours"))
 
 
 def footprint(asked: argparse.Namespace) -> Records:
-    return _program(asked, "footprint", "idle", *_before(asked, "idle"))
+    return _program("footprint", *_editions(asked), "idle", *_before(asked, "idle"))
 
 
 def workers(asked: argparse.Namespace) -> Records:
-    return _program(asked, "workers", "--repeats", "1", "--messages", str(asked.messages))
+    return _program("workers", "--repeats", "1", "--messages", str(asked.messages))
 
 
 def source(asked: argparse.Namespace) -> Records:
@@ -108,6 +111,15 @@ PROGRAMS: dict[str, Callable[[argparse.Namespace], Records]] = {
 }
 
 
+def _records(file: Path) -> Records:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def read(name: str) -> Records:
+    """Records of a file of this folder."""
+    return _records(HERE / name)
+
+
 def _commit(checkout: Path) -> str:
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -122,7 +134,13 @@ def measure(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
             if name == "source" and number:
                 continue
             print(f"== round {number + 1} of {asked.rounds}: {name}", flush=True)
-            for record in PROGRAMS[name](asked):
+            try:
+                records = PROGRAMS[name](asked)
+            except subprocess.CalledProcessError as problem:
+                asked.failed.append(name)
+                print(f"{name}: {problem}", file=sys.stderr)
+                continue
+            for record in records:
                 own = {"round": record["round"] if name == "source" else number, "cores": os.cpu_count()}
                 commit = commits[record["arm"].endswith("-before")]
                 yield {"run": run, "program": name, "commit": commit} | record | own
@@ -143,17 +161,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=[*PROGRAMS], default=[*PROGRAMS], help="programs (default: all)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="raw results, which are added to")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the tables")
-    parser.add_argument("--write", action="store_true", help="measure nothing, put the tables into README.md")
+    parser.add_argument("--write", action="store_true", help="measure nothing, put the tables into both README.md")
     asked = parser.parse_args()
+    asked.failed = []
     if not (asked.table or asked.write):
         for record in measure(asked):
             with asked.out.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(record) + "\n")
-    records = [json.loads(line) for line in asked.out.read_text("utf-8").splitlines()]
     if asked.write:
-        README.write_text(filled(README.read_text("utf-8"), records), encoding="utf-8")
+        for page in PAGES:
+            page.write_text(filled(page.read_text("utf-8"), read), encoding="utf-8")
     else:
-        print("\n".join(line for table in TABLES.values() for line in (*table(records), "")))
+        records = _records(asked.out)
+        own = [table for table in TABLES.values() if table.file == RESULTS.name]
+        print("\n".join(line for table in own for line in (*table.lines(records), "")))
+    if asked.failed:
+        sys.exit(f"failed: {', '.join(asked.failed)}")
 
 
 if __name__ == "__main__":
