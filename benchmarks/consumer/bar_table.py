@@ -1,8 +1,8 @@
 """The bars of the consumer as tables, from raw results: no figure in a README is typed by hand. Pure: records in, text out.
 
 A record is a line of bars.jsonl: what a program measured in one run of an arm, with `program`, `run` (one measuring of all bars),
-`round` and `commit`. An arm that ends in `-before` is of the former edition, in the same run. Of each program and arm the records of the
-last run count. Values are medians of rounds; a ratio is one of medians.
+`round` and `commit`. An arm that ends in `-before` is of the former edition, in the same run. Of each program the records of its
+last run count, so that no ratio is of two runs. Values are medians of rounds; a ratio is one of medians.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ Record = dict[str, Any]
 
 
 class Results:
-    """Records by program and arm."""
+    """Records of the last run of each program, by arm."""
 
     def __init__(self, records: Iterable[Record]) -> None:
+        every = list(records)
+        last = {record["program"]: record["run"] for record in sorted(every, key=lambda record: str(record["run"]))}
         self._found: dict[tuple[str, str], list[Record]] = {}
-        for record in records:
-            if "arm" in record:
+        for record in every:
+            if record["run"] == last[record["program"]]:
                 self._found.setdefault((record["program"], record["arm"]), []).append(record)
-        for key, found in self._found.items():
-            last = max(record["run"] for record in found)
-            self._found[key] = [record for record in found if record["run"] == last]
+
+    @property
+    def programs(self) -> list[str]:
+        return list(dict.fromkeys(program for program, _ in self._found))
+
+    def of_program(self, program: str) -> list[Record]:
+        return [record for (name, _), found in self._found.items() if name == program for record in found]
 
     def of(self, program: str, arm: str) -> list[Record]:
         return self._found.get((program, arm), [])
@@ -257,25 +263,22 @@ def workers(records: Iterable[Record]) -> list[str]:
     return lines
 
 
-def about(records: Iterable[Record]) -> str:
-    """What was measured, when and on what, in a sentence."""
-    measured = [record for record in records if "load" in record or "machine_load" in record]
-    if not measured:
-        return "Nothing is measured yet."
-    last = max(record["run"] for record in measured)
-    of_last = [record for record in measured if record["run"] == last]
-    loads = [load for record in of_last if isinstance(load := record.get("machine_load", record.get("load")), float)]
-    commits = {record["arm"].endswith(OLD): record["commit"] for record in of_last}
-    beside = f" beside {commits[True]} (before)" if True in commits else ""
-    rounds = max(record["round"] for record in of_last) + 1
-    return (
-        f"Measured {last[:10]}, commit {commits.get(False, '')}{beside}, {rounds} round{'s' if rounds > 1 else ''}; load {min(loads):.1f} to"
-        f" {max(loads):.1f} on {os_cores(of_last)} cores, the broker among them."
-    )
-
-
-def os_cores(records: Iterable[Record]) -> int:
-    return max(record.get("cores", 0) for record in records)
+def about(records: Iterable[Record]) -> list[str]:
+    """What was measured when, of which commits, and what else the machine did."""
+    found = Results(records)
+    lines = ["| program | measured | commit | before | rounds | load | cores |", "|---|---|---|---|---|---|---|"]
+    for program in sorted(found.programs):
+        runs = found.of_program(program)
+        loads = [run.get("machine_load", run.get("load")) for run in runs]
+        numbers = [load for load in loads if isinstance(load, float)]
+        load = f"{min(numbers):.1f} to {max(numbers):.1f}" if numbers else ""
+        commits = {run["arm"].endswith(OLD): run["commit"] for run in runs}
+        rounds = max(run["round"] for run in runs) + 1
+        lines.append(
+            f"| {program} | {runs[0]['run'][:10]} | {commits.get(False, '')} | {commits.get(True, '–')} | {rounds} | {load} |"
+            f" {max(run.get('cores') or 0 for run in runs)} |"
+        )
+    return lines
 
 
 def _last(records: Iterable[Record], *keys: str) -> list[Record]:
@@ -326,7 +329,7 @@ class Table(NamedTuple):
 
 
 TABLES: dict[str, Table] = {
-    "about": Table("bars.jsonl", lambda records: [about(records)]),
+    "about": Table("bars.jsonl", about),
     "bars": Table("bars.jsonl", bars),
     "arms": Table("bars.jsonl", arms),
     "summary": Table("bars.jsonl", summary),

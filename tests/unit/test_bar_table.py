@@ -40,13 +40,15 @@ def test_a_bar_compares_medians_of_both_editions_with_the_same_base() -> None:
     assert _row(lines, "pure-Python fall-back, sync")[1:] == ["≥ 97 %", "100 %", "98 %", "met"]
 
 
-def test_the_last_run_of_an_arm_counts_and_others_stay_out() -> None:
+def test_the_last_run_of_a_program_counts_and_no_ratio_is_of_two() -> None:
     old, new = "2026-11-25T23:00Z", "2026-11-26T01:00Z"
-    runs = [_run("raw", 5, 100_000, run=old), _run("raw", 7, 100_000, run=new), _run("audit", 12, 9, run=old)]
-    runs += [_run("sync", 9, 50_000, run=old), _run("sync", 10, 50_000, run=new)]
+    runs = [_run("raw", 7, 100_000, run=new), _run("raw", 5, 100_000, run=old), _run("audit", 12, 9, run=old)]
+    runs += [_run("sync", 10, 50_000, run=new), _run("sync", 9, 50_000, run=old)]
+    runs += [_run("idle", 0, 1, program="footprint", run=old, core_percent=0.4)]
     lines = bar_table.bars(runs)
     assert _row(lines, "no-op, sync: processor time")[3] == "+3.0 µs"
-    assert _row(lines, "audit records")[3:] == ["+2.0 µs", "met"]
+    assert _row(lines, "audit records")[3:] == ["–", "not measured"]
+    assert _row(lines, "idle, 12 lanes")[4] == "met", "another program has a last run of its own"
 
 
 def test_a_flood_counts_what_was_handled_or_moved_and_no_edition_counts_more_than_was_read() -> None:
@@ -95,12 +97,14 @@ def test_workers_are_compared_with_one() -> None:
     assert _row(bar_table.workers(runs), "`no-op` | 1")[3] == "1.00 ×"
 
 
-def test_what_was_measured_is_told_with_its_load() -> None:
-    runs = [_run("raw", 5, 9, load=0.5), _run("sync-before", 5, 9, load=2.25, commit="old", round=4)]
-    assert bar_table.about(runs) == (
-        "Measured 2026-11-26, commit abc beside old (before), 5 rounds; load 0.5 to 2.2 on 2 cores, the broker among them."
-    )
-    assert bar_table.about([]) == "Nothing is measured yet."
+def test_each_program_is_told_with_its_commits_rounds_and_load() -> None:
+    runs = [_run("raw", 5, 9, load=0.5), _run("sync-before", 5, 9, load=2.24, commit="old", round=4)]
+    runs += [_run("idle", 0, 1, program="footprint", run="2026-11-27T01:00Z", load=3.0)]
+    assert bar_table.about(runs)[2:] == [
+        "| footprint | 2026-11-27 | abc | – | 1 | 3.0 to 3.0 | 2 |",
+        "| throughput | 2026-11-26 | abc | old | 5 | 0.5 to 2.2 | 2 |",
+    ]
+    assert len(bar_table.about([])) == 2
 
 
 def _read(name: str) -> list[dict[str, Any]]:
@@ -117,6 +121,6 @@ def test_the_pages_have_the_figures_of_the_raw_results(page: Path) -> None:
 
 def test_a_page_keeps_what_is_around_its_tables() -> None:
     page = "a\n<!-- bars.py: about -->\nold\n<!-- end -->\nb\n"
-    assert bar_table.filled(page, lambda _: []) == page.replace("old", "Nothing is measured yet.")
+    assert bar_table.filled(page, lambda _: []) == page.replace("old", "\n".join(bar_table.about([])))
     with pytest.raises(KeyError):
         bar_table.filled("<!-- bars.py: nothing -->", _read)
