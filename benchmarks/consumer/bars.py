@@ -157,7 +157,7 @@ def main() -> None:
         "--beside", type=lambda text: Path(text).resolve(), metavar="CHECKOUT", help="the former edition"
     )
     parser.add_argument("--go", help="binary of golang/")
-    parser.add_argument("--variant", action="append", default=[], metavar="NAME=VARIABLE=VALUE", help="see cluster.py")
+    parser.add_argument("--variant", action="append", default=[], metavar="NAME=VARIABLE=VALUE", help="see variants.py")
     parser.add_argument("--only", nargs="+", choices=[*PROGRAMS], default=[*PROGRAMS], help="programs (default: all)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="raw results, which are added to")
     parser.add_argument("--table", action="store_true", help="measure nothing, print the tables")

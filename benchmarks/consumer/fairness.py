@@ -13,7 +13,7 @@ Loads (16 slots, handlers of 10 ms unless said otherwise; times count from the f
 
 Arms: `ours`; `fifo` (a Shared consumer and threads); `key_shared` (16 consumers, a thread each); `sketch` (receive everything,
 a queue a tenant in memory, round robin: the idea without any guarantee); `go` (the Go library, its Pending state above 50/s a
-tenant; --go names a binary built from golang/); `ours-python`, `ours-before` and their like (see cluster.py). Dwell is from sending to the start of the handler; a message that has not
+tenant; --go names a binary built from golang/); `ours-python`, `ours-before` and their like (see variants.py). Dwell is from sending to the start of the handler; a message that has not
 started at the end counts with its age. A flood is `through` when the last quiet message that was sent before the flood's end has
 started; `after` are those sent from then on. Every run is a line of fairness.jsonl.
 """
@@ -36,20 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import (
-    CLUSTER,
-    Variants,
-    add_variants,
-    admin,
-    batched,
-    client,
-    cpu,
-    create_tenant,
-    create_topic,
-    loaded,
-    topology,
-    variants_of,
-)
+from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
+from variants import Variants, add_variants, variants_of
 
 HERE = Path(__file__).parent
 QUIET_BEFORE = 12.0  # seconds without the noisy tenant: what the machine and the arm do by themselves

@@ -6,7 +6,7 @@
 `idle`: 12 lanes without messages, processor time over `--idle` seconds. `full`: the same 12 lanes, a look-ahead of 50,000
 messages of 1 KiB filled by 100,000 tenants one after the other (every message of another tenant, all of them seen once,
 the last 50,000 held by handlers that never come to them). `bare` is Python with the client and one subscription: what nobody
-can be below. `idle-before` and their like: see cluster.py. Every run is a line of footprint.jsonl.
+can be below. `idle-before` and their like: see variants.py. Every run is a line of footprint.jsonl.
 """
 
 from __future__ import annotations
@@ -21,19 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import (
-    add_variants,
-    admin,
-    batched,
-    client,
-    cpu,
-    create_tenant,
-    create_topic,
-    loaded,
-    rss_mib,
-    topology,
-    variants_of,
-)
+from cluster import admin, batched, client, cpu, create_tenant, create_topic, loaded, rss_mib, topology
+from variants import add_variants, variants_of
 
 HERE = Path(__file__).parent
 STATES = ("RETRYING", "PENDING", "BLOCKING")

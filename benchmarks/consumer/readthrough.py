@@ -7,7 +7,7 @@ Needs a broker as throughput.py does. Each run has a backlog of its own: so many
 behind them. `ours`: 16 slots, handlers of 10 ms, `isolate` as it is by default, until the last quiet message has started or the
 `--seconds` are over; what is read is handled or moved to B1, and comes back from there after a minute at the earliest. `raw-reroute`,
 `raw-route`: the loops of throughput.py over the same backlog, with a due time and without. `ours-python`, `ours-before` and their like: see
-cluster.py. Arms run in turn, each in a process of its own; every run is a line of readthrough.jsonl.
+variants.py. Arms run in turn, each in a process of its own; every run is a line of readthrough.jsonl.
 
 `passed`: messages of the ready lane that were handled or moved aside. `read`: those in the look-ahead are counted as well, all of the
 backlog once the last quiet message has started.
@@ -25,21 +25,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cluster import (
-    Variants,
-    add_variants,
-    batched,
-    client,
-    cpu,
-    create_tenant,
-    create_topic,
-    edition,
-    loaded,
-    topology,
-    variants_of,
-)
+from cluster import batched, client, cpu, create_tenant, create_topic, edition, loaded, topology
 from fairness import TOPICS, admin_topics
 from throughput import moved_to, raw_reroute_arm
+from variants import Variants, add_variants, variants_of
 
 HERE = Path(__file__).parent
 ARMS = ("ours", "raw-reroute", "raw-route")

@@ -49,21 +49,8 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import (
-    CLUSTER,
-    Variants,
-    add_variants,
-    admin,
-    batched,
-    client,
-    cpu,
-    create_tenant,
-    create_topic,
-    edition,
-    loaded,
-    topology,
-    variants_of,
-)
+from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, edition, loaded, topology
+from variants import Variants, add_variants, variants_of
 
 BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
