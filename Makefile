@@ -25,9 +25,11 @@ SEEDS ?= 20000
 KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
+ROUNDS ?= 5
 MESSAGES ?= 10000000
+# Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
-.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,8 +86,8 @@ hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new s
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
 	$(BIN)/python -m tests.sanitized
 
-native-leaks: $(READY) ## Memory over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
-	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q tests/broker/test_native_messages_real.py
+native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
+	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py
 	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
@@ -107,6 +109,10 @@ demo-pipeline: $(READY) ## Traffic with a noisy tenant, failures and a loss; eve
 
 bench: $(READY) ## Measure against what a user would pick instead (needs a broker: kodoctl dev up --use)
 	$(BIN)/python -m benchmarks
+
+bench-consumer: $(READY) ## Every bar of the consumer in ROUNDS=5 rounds, BESIDE=CHECKOUT, GO=BINARY; then the tables of benchmarks/consumer
+	$(BIN)/python benchmarks/consumer/bars.py --rounds $(ROUNDS) $(if $(BESIDE),--beside $(BESIDE)) $(if $(GO),--go $(GO))
+	$(BIN)/python benchmarks/consumer/bars.py --write
 
 format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .

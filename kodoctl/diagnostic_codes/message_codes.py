@@ -151,6 +151,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
                      "Name levels, states or lanes that it lists, such as L2, retrying or L1/ready; `!` leaves them to others."),
         "K765": Code("limit beyond the lanes of a worker",
                      "Declare how many workers there are (`expected_workers`), and limits of all of them with `scope: subscription`."),
+        "K766": Code("not for several workers",
+                     "Run it with one worker, or change what each of several would have for itself."),
         "K780": Code("order that cannot be followed", "Give the order as the detail says."),
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),
