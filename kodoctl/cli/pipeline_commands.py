@@ -13,6 +13,7 @@ from kodoctl.cli import (
     pipeline_report,
     pipeline_rollup,
     pipeline_simulate,
+    pipeline_sql,
 )
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ def register(parent: typer.Typer) -> None:
     app.command("lab")(pipeline_simulate.lab)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
+    app.command("sql")(pipeline_sql.sql)
     app.command("convert")(pipeline_convert.convert)
     app.add_typer(pipeline_recall.app)
     parent.add_typer(app)
