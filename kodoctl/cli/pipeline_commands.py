@@ -12,6 +12,7 @@ from kodoctl.cli import (
     pipeline_recommend,
     pipeline_report,
     pipeline_rollup,
+    pipeline_run,
     pipeline_simulate,
     pipeline_sql,
 )
@@ -26,6 +27,7 @@ app = typer.Typer(
 
 def register(parent: typer.Typer) -> None:
     """Adds the group and its commands."""
+    app.command("run")(pipeline_run.run)
     app.command("ingest")(pipeline_ingest.ingest)
     app.command("rollup")(pipeline_rollup.rollup)
     app.command("recommend")(pipeline_recommend.recommend)
