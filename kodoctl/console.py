@@ -184,7 +184,7 @@ def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     except Exception as problem:
         if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
             raise
-        report([_defect(problem)])
+        report([defect(problem)])
         return ExitCode.ERROR
     return ExitCode.OK
 
@@ -197,7 +197,7 @@ def _told_lost(problem: OSError) -> int:
     return ExitCode.ERROR
 
 
-def _defect(problem: Exception) -> Diagnostic:
+def defect(problem: Exception) -> Diagnostic:
     """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever fixes it."""
     import tempfile
     import traceback

@@ -55,6 +55,11 @@ class Storage:
             detail = f"{where}: {problem}{way_in(self.uri)}"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
+    def opened(self) -> tuple[Any, str]:
+        """Arrow's file system, and the folder in it."""
+        with self._fs() as found:
+            return found
+
     def write(self, name: str, document: object) -> None:
         """A JSON document, complete or not at all."""
         data = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()

@@ -61,7 +61,7 @@ def test_the_document_says_what_was_counted_and_read():
 
 def test_text_from_the_cluster_stays_a_text_in_sql():
     query = next(sql([SampledFinding("lost", "", "t", "s", "a'b\\c", "1")]))
-    assert query == "SELECT * FROM events WHERE msg_topic = 'a\\'b\\\\c' AND id IN ('1')"
+    assert query == "SELECT * FROM events WHERE msg_topic = 'a''b\\c' AND id IN ('1')"
 
 
 def test_exit_codes_tell_the_verdicts_apart():
