@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
 _LOOK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
+_PAUSE: Final = 2.0  # seconds without a message leaving that are no end of a flood
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
@@ -79,6 +80,10 @@ class TenantIsolation:
 
     def __len__(self) -> int:
         return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING)
+
+    def evacuates(self, now: float) -> bool:
+        """True while messages leave, and for a moment after."""
+        return bool(self.leaving) or any(now - noisy.last_moved_at < _PAUSE for noisy in self.tenants.values())
 
     # ---- when
 
