@@ -16,7 +16,6 @@ from kodo_consumer.core.engine_context import EngineContext
 from kodo_consumer.core.handler_runs import HandlerRuns
 from kodo_consumer.core.in_flight import BatchEntry, InFlight, LaneState, Stage
 from kodo_consumer.core.invariants import contradictions
-from kodo_consumer.core.lane_overflow import LaneOverflow
 from kodo_consumer.core.lane_presence import LanePresence
 from kodo_consumer.core.limits.limiters import Limiter
 from kodo_consumer.core.lookahead import LookaheadBudget
@@ -71,7 +70,6 @@ class Engine:
         self.isolation = TenantIsolation(
             self.context, self.lanes, self.lookahead, self.flow, self.scheduler, self.timers.set, rng
         )
-        self.overflow = LaneOverflow(self.flow, self.isolation)
         self.queued_moves = QueuedMoves(self.lanes, self.flow, self.scheduler)
         self.handover = HandOver(self.context, self.flow, self.scheduler, self.gap_monitor, clock, self.timers.set)
         self.presence = LanePresence(self.context, self.lanes, self.handover)
@@ -109,8 +107,8 @@ class Engine:
                 self.flow.receive(lane, delivery, entry, now)
         if self.isolation.tenants:
             self.isolation.evacuate_excess(now)
-        if self.flow.too_early:
-            self.overflow.publish_pending(now)
+        elif self.flow.too_early:
+            self.isolation.publish_pending(now)
 
     def disconnected(self, index: int, partition: str | None = None) -> None:
         """The messages of a lane, or of one partition, will come again: see HandOver."""
@@ -131,11 +129,15 @@ class Engine:
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
-        self.flow.receipt(ticket, receipt, now := self._clock.now())
+        self.receipts([(ticket, receipt)])
+
+    def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        """The same of several."""
+        now, flow = self._clock.now(), self.flow
+        for ticket, receipt in receipts:
+            flow.receipt(ticket, receipt, now)
         self.isolation.publish_pending(now)
         self.queued_moves.publish_pending(now)
-        if self.flow.too_early:
-            self.overflow.publish_pending(now)
 
     # ---- handlers
 
@@ -197,7 +199,6 @@ class Engine:
                 self.context.effects.alarm("limits", text)
             self.scheduler.throttle.look(now, self._clock.wall())
             self.isolation.update(now)
-            self.overflow.publish_pending(now)
             self.presence.update()
             for text in self.gap_monitor.look(now) if self.gap_monitor is not None else ():
                 self.context.effects.alarm("missing", text)
@@ -277,7 +278,7 @@ class Engine:
             Stage.RUNNING: len(self.runs.running),
             Stage.PUBLISHING: self.flow.publishes.waiting,
             Stage.LIMITED: self.scheduler.limited,
-            Stage.EVACUATING: len(self.isolation) + len(self.queued_moves) + len(self.overflow),
+            Stage.EVACUATING: len(self.isolation) + len(self.queued_moves),
             Stage.RECORDED: self.flow.recorder.waiting if self.flow.recorder else 0,
             Stage.UNDELIVERABLE: self.lookahead.parked,
         }

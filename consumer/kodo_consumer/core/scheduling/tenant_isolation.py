@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 from kodo_consumer.core.policy import IsolationPolicy, Policy
+from kodo_consumer.core.scheduling.lane_overflow import LaneOverflow
 from kodo_consumer.core.state_machine import ISOLATED_MOST
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class TenantIsolation:
         self.tenants: dict[str, _Noisy] = {}
         self.leaving: deque[InFlight] = deque()
         self._isolate, self._lookahead, self._rng = _reachable(policy), lookahead, rng
+        self._overflow = LaneOverflow(flow)
         self._lanes = [lane for lane in lanes if _has_way_out(policy, lane)]
         for lane in lanes:
             lane.cannot_evacuate = bool(self._lanes) and lane not in self._lanes
@@ -79,9 +81,9 @@ class TenantIsolation:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING)
+        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING) + len(self._overflow)
 
-    def evacuates(self, now: float) -> bool:
+    def _evacuates(self, now: float) -> bool:
         """True while messages leave, and for a moment after."""
         return bool(self.leaving) or any(now - noisy.last_moved_at < _PAUSE for noisy in self.tenants.values())
 
@@ -99,6 +101,7 @@ class TenantIsolation:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
             self._context.effects.alarm("paused", text)
         if not self._lanes:
+            self.publish_pending(now)
             return
         self._learn(now)
         if self._is_full:
@@ -203,6 +206,8 @@ class TenantIsolation:
             held = self.leaving.popleft()
             if held.stage is Stage.EVACUATING:  # else it was released
                 self._flow.move_aside(held, self._wait(held, now), now)
+        if self._flow.too_early:
+            self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:
         """The same for those who wait at limits: they would fill the look-ahead just so."""
