@@ -5,7 +5,7 @@
 
 Needs a broker as throughput.py does. Each run has a backlog of its own: so many messages of one tenant and 100 of ten quiet ones
 behind them. `ours`: 16 slots, handlers of 10 ms, `isolate` as it is by default, until the last quiet message has started or the
-`--seconds` are over; what is read is handled or moved to B1, and comes back from there after a minute at the earliest. `raw-reroute`,
+`--seconds` are over; what is read is handled or moved to B1, and is due there after a minute at the earliest. `raw-reroute`,
 `raw-route`: the loops of throughput.py over the same backlog, with a due time and without. `ours-python`, `ours-before` and their like: see
 variants.py. Arms run in turn, each in a process of its own; every run is a line of readthrough.jsonl.
 
