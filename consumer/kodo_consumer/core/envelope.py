@@ -120,20 +120,16 @@ class Headers:
         new.pending = self.pending
         new.blocking = self.blocking
         new.backup = self.backup
-        new.due = self.due
-        new.reserved = self.reserved
+        new.due, new.reserved = self.due, self.reserved
         new.hop = self.hop
         new.meant_for = self.meant_for
-        new.reason = self.reason
-        new.died_in = self.died_in
+        new.reason, new.died_in = self.reason, self.died_in
         new.origin_id = self.origin_id
         new.origin_topic = self.origin_topic
         new.origin_time = self.origin_time
         new.recall = self.recall
-        new.quota_taken = self.quota_taken
-        new.again = self.again
-        new.error = self.error
-        new.error_stack = self.error_stack
+        new.quota_taken, new.again = self.quota_taken, self.again
+        new.error, new.error_stack = self.error, self.error_stack
         new.routes = self.routes
         return new
 
@@ -173,8 +169,7 @@ class Headers:
             return self
         new = self.copy()
         new.due = new.reserved = new.error = new.error_stack = None
-        new.quota_taken = False
-        new.routes = new.backup = 0
+        new.quota_taken, new.routes, new.backup = False, 0, 0
         return new
 
     def write_to(self, properties: dict[str, str]) -> None:
@@ -300,16 +295,9 @@ class Envelope:
     ordered: bool
 
     def __init__(  # noqa: PLR0913, PLR0917  # by position, as every decision takes one; written out, so that it is compiled
-        self,
-        level: Level,
-        state: State,
-        headers: Headers = FRESH,
-        local_retries: int = 0,
-        undeliverable_retries: int = 0,
-        unavailable: int = 0,
-        may_wait: bool = True,  # noqa: FBT001, FBT002
-        ordered: bool = False,  # noqa: FBT001, FBT002
-    ) -> None:
+        self, level: Level, state: State, headers: Headers = FRESH, local_retries: int = 0,
+        undeliverable_retries: int = 0, unavailable: int = 0, may_wait: bool = True, ordered: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:  # fmt: skip
         self.level, self.state, self.headers = level, state, headers
         self.local_retries, self.undeliverable_retries = local_retries, undeliverable_retries
         self.unavailable, self.may_wait, self.ordered = unavailable, may_wait, ordered
@@ -317,15 +305,9 @@ class Envelope:
     def with_headers(self, headers: Headers) -> Envelope:
         """The same with other headers."""
         return Envelope(
-            self.level,
-            self.state,
-            headers,
-            self.local_retries,
-            self.undeliverable_retries,
-            self.unavailable,
-            self.may_wait,
-            self.ordered,
-        )
+            self.level, self.state, headers, self.local_retries, self.undeliverable_retries, self.unavailable,
+            self.may_wait, self.ordered,
+        )  # fmt: skip
 
 
 class Outgoing(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kodo_consumer.core.envelope import Level, State  # noqa: TC001  # the compiler needs types of fields at run time
+from kodoctl.topology.names import Level, State  # noqa: TC001  # the compiler needs types of fields at run time
 
 
 class ErrorDetails(NamedTuple):
