@@ -6,7 +6,6 @@ Costs nothing where a subscription keeps no records: the engine has no recorder 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.envelope import Outgoing, message_identity, position, signed
@@ -34,12 +33,14 @@ _EVENTS: Final = {
 }
 
 
-@dataclass(slots=True)
 class AuditBatch(PendingPublish):
     """Records in one message. `held`: the messages that wait for its receipt. Never given up."""
 
-    held: list[InFlight]
-    records: int
+    __slots__ = ("held", "records")
+
+    def __init__(self, message: Outgoing, held: list[InFlight], records: int) -> None:
+        super().__init__(message)
+        self.held, self.records = held, records
 
 
 class AuditRecorder:
@@ -130,7 +131,7 @@ class AuditRecorder:
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
         if (signer := self._context.policy.signer) is not None:
             message = signed(message, signer)
-        self._send(AuditBatch(message=message, held=held, records=len(records)), now)
+        self._send(AuditBatch(message, held, len(records)), now)
 
     def stored(self, bundle: AuditBatch) -> list[InFlight]:
         """The receipt of a bundle: messages that may be acknowledged now."""

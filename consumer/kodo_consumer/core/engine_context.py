@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kodo_consumer.core.cause_counts import CauseCounts
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
 
 
-@dataclass(slots=True)
 class EngineContext:
     """`policy`: the one in force; a later one has the same lanes. `effects`: what nobody has fetched yet; the object is
     another one after each fetch, so no part keeps it. `unsent`: acknowledgements that nobody has fetched yet.
@@ -22,12 +20,12 @@ class EngineContext:
     `observer`: notified of every decision before it is carried out.
     """
 
-    policy: Policy
-    counts: Counts = field(default_factory=Counts)
-    causes: CauseCounts = field(default_factory=CauseCounts)
-    effects: Effects = field(default_factory=Effects)
-    unsent: int = 0
-    observer: DecisionObserver | None = None
+    __slots__ = ("causes", "counts", "effects", "observer", "policy", "unsent")
+
+    def __init__(self, policy: Policy, observer: DecisionObserver | None = None) -> None:
+        self.policy, self.observer = policy, observer
+        self.counts, self.causes, self.effects = Counts(), CauseCounts(), Effects()
+        self.unsent = 0
 
     def take_effects(self) -> Effects:
         """Effects so far; fetched once."""

@@ -272,7 +272,8 @@ class LaneState:
 
     def __iter__(self) -> Iterator[InFlight]:
         """In-flight messages of the lane; to be read while nothing comes or goes."""
-        return (held for entry in self.active_entries.values() for held in entry.held.values())
+        for entry in self.active_entries.values():
+            yield from entry.held.values()
 
 
 def _order_key(delivery: Delivery) -> str:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from kodo_consumer.core.envelope import Level, State
+from kodoctl.topology.names import Level, State  # noqa: TC001  # the compiler needs types of fields at run time
 
 
 class ErrorDetails(NamedTuple):

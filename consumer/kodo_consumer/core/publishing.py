@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message, without_error
@@ -30,13 +30,15 @@ _FIRST_BACKOFF: Final = 0.2
 _MOST_BACKOFF: Final = 30.0
 
 
-@dataclass(slots=True, kw_only=True)
 class PendingPublish:
     """A message that is published until it has a receipt. `sent_at`: seconds, of the last try."""
 
-    message: Outgoing
-    tries: int = field(default=0, init=False)
-    sent_at: float = field(default=0.0, init=False)
+    __slots__ = ("message", "sent_at", "tries")
+
+    def __init__(self, message: Outgoing) -> None:
+        self.message = message
+        self.tries = 0
+        self.sent_at = 0.0
 
     @property
     def backoff(self) -> float:
@@ -44,25 +46,31 @@ class PendingPublish:
         return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
-@dataclass(slots=True, kw_only=True)
 class PendingReroute(PendingPublish):
-    """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go."""
+    """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go. `error`: text of the error
+    that this run ended with, for its audit record.
+    """
 
-    held: InFlight
-    why: Rule
-    reason: str
-    last_resort: bool
-    error: str = ""  # text of the error that this run ended with, for its audit record
+    __slots__ = ("error", "held", "last_resort", "reason", "why")
+
+    def __init__(
+        self, message: Outgoing, held: InFlight, why: Rule, reason: str, error: str, *, last_resort: bool
+    ) -> None:
+        super().__init__(message)
+        self.held, self.why, self.reason, self.error = held, why, reason, error
+        self.last_resort = last_resort
 
 
-class Published(NamedTuple):
+@dataclass(slots=True)
+class Published:
     """The target of a send has it; `token` says where."""
 
     sent: PendingPublish
-    token: object
+    token: Any  # not `object`, for the compiler
 
 
-class Refused(NamedTuple):
+@dataclass(slots=True)
+class Refused:
     """The target of a move will never take it."""
 
     sent: PendingReroute
@@ -97,16 +105,13 @@ class PendingPublishes:
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
             self._context.effects.alarm("unreadable", text)
-        publication = self._publication(held, decision)
-        publication.error = error
-        publication.message = self._signed(publication.message)
-        self.send(publication, now)
+        self.send(self._publication(held, decision, error), now)
 
     def _signed(self, message: Outgoing) -> Outgoing:
         signer = self._context.policy.signer
         return message if signer is None else signed(message, signer)
 
-    def _publication(self, held: InFlight, decision: Reroute | TransferOut) -> PendingReroute:
+    def _publication(self, held: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
         no_dead_letter = self._context.policy.dead_letter is None
         match decision:
             case Reroute(target, headers, why, note, lane_waits):
@@ -115,14 +120,14 @@ class PendingPublishes:
                 message = reroute_message(held.delivery, headers, lane.topic, target.topic, due, lane_waits=lane_waits)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = note or headers.reason or ""
-                return PendingReroute(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
+                return PendingReroute(self._signed(message), held, why, reason, error, last_resort=last_resort)
             case TransferOut(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
                 origin = held.lane.lane.subscription
                 message = transfer_message(delivery, held.headers, origin, topic, payload, asked.changes, asked.key)
                 why = Rule.TRANSFERRED
-                return PendingReroute(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
+                return PendingReroute(self._signed(message), held, why, "", error, last_resort=no_dead_letter)
             case _:
                 assert_never(decision)
 

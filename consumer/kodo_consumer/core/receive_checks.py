@@ -69,8 +69,8 @@ def _headers(held: InFlight, policy: Policy, wall: int) -> Headers:
     if headers.due is None or _is_adopted(held, policy):
         return headers
     if softens and not lane.ordered:  # of a lane that drains
-        return headers._replace(due=min(headers.due, policy.latest(delivery.publish_time, wall)))
-    return headers._replace(due=policy.believable(headers.due, lane, delivery.publish_time, wall))
+        return headers.replace(due=min(headers.due, policy.latest(delivery.publish_time, wall)))
+    return headers.replace(due=policy.believable(headers.due, lane, delivery.publish_time, wall))
 
 
 def _is_softens(held: InFlight, policy: Policy) -> bool:

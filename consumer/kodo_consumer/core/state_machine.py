@@ -6,9 +6,9 @@ lane the message is in, in memory, with a growing backoff. Nothing is ever dropp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Final, assert_never
 
 from kodo_consumer.core.envelope import Envelope, Headers, Level, State
 from kodo_consumer.core.limit_policy import Limit, Quota, Rate
@@ -89,7 +89,8 @@ class Acknowledge:
     reason: str = ""
 
 
-class Delay(NamedTuple):
+@dataclass(slots=True)
+class Delay:
     """The message stays in its lane, in memory, for `delay` ms. `headers` replaces what it carries while it is held."""
 
     delay: int
@@ -97,7 +98,8 @@ class Delay(NamedTuple):
     headers: Headers
 
 
-class Reroute(NamedTuple):
+@dataclass(slots=True)
+class Reroute:
     """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`: what records
     say of the reason, where `headers` has none of its own. `lane_waits`: the broker need not wait until it is due, for
     whoever reads the lane does, so it may be sent in a batch.
@@ -179,9 +181,9 @@ def _with_error(envelope: Envelope, error: ErrorDetails | None) -> Envelope:
     """With the error of the run that ended in place of that of an earlier one."""
     headers = envelope.headers
     text, stack = (error.text or None, error.stack or None) if error is not None else (None, None)
-    if (headers.error, headers.error_stack) == (text, stack):
+    if headers.error == text and headers.error_stack == stack:
         return envelope
-    return envelope._replace(headers=headers._replace(error=text, error_stack=stack))
+    return envelope.with_headers(headers.replace(error=text, error_stack=stack))
 
 
 def _failed(
@@ -207,7 +209,9 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
         return None
     delay = waits.delay(used + 1) if after is None else after
     due = now + _clamped(delay, policy)
-    return _move(envelope, target, envelope.headers, policy, retrying=used + 1, due=due, reason=reason)
+    headers = envelope.headers.copy()
+    headers.retrying, headers.due, headers.reason = used + 1, due, reason
+    return _move(envelope, target, headers, policy)
 
 
 def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
@@ -217,13 +221,14 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     if used >= waits.attempts:
         return _dead_letter(envelope, reason, policy)
     delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
-    headers = envelope.headers._replace(backup=used + 1, reason=reason)
+    headers = envelope.headers.replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
         return Delay(delay, Rule.BACKUP, headers)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _dead_letter(envelope, reason, policy)
-    return _move(envelope, target, headers, policy, Rule.BACKUP, due=now + delay)
+    headers.due = now + delay
+    return _move(envelope, target, headers, policy, Rule.BACKUP)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
@@ -249,7 +254,8 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
     used = envelope.headers.attempts(state)
     if used >= waits.attempts:
         return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
-    headers = envelope.headers.with_attempt(state, due=now + waits.delay(used + 1), reason=reason)
+    headers = envelope.headers.with_attempt(state)
+    headers.due, headers.reason = now + waits.delay(used + 1), reason
     return _move(envelope, target, headers, policy)
 
 
@@ -269,14 +275,15 @@ def _refused_by_limit(
     hop = envelope.headers.hop
     if due < slot and not counts:
         hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
-    headers = envelope.headers._replace(reserved=slot, due=due, reason=OVER_LIMIT_REASON, hop=hop)
+    headers = envelope.headers.replace(reserved=slot, due=due, reason=OVER_LIMIT_REASON, hop=hop)
     for target in targets:
         if headers.attempts(target.state) + counts <= policy.waits[target.state].attempts:
             return _move(envelope, target, headers.with_attempt(target.state, counts), policy, limited=True)
     used = headers.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
-        return _move(envelope, retrying, headers, policy, limited=True, retrying=used)
+        headers.retrying = used
+        return _move(envelope, retrying, headers, policy, limited=True)
     escalated = _escalate(envelope, f"{OVER_LIMIT_REASON} for too long", policy)
     return stay if isinstance(escalated, Delay) else escalated
 
@@ -291,10 +298,10 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
     if target is None:
         return Delay(0, Rule.ISOLATED, envelope.headers)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
-    due, headers = now + away, envelope.headers
-    decision = _move(envelope, target, headers, policy, Rule.ISOLATED, due=due, reason=ISOLATED_REASON)
+    headers = envelope.headers.replace(due=now + away, reason=ISOLATED_REASON)
+    decision = _move(envelope, target, headers, policy, Rule.ISOLATED)
     if isinstance(decision, Reroute) and decision.why is Rule.ISOLATED:
-        return decision._replace(lane_waits=True)
+        decision.lane_waits = True
     return decision
 
 
@@ -304,7 +311,7 @@ def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why:
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:
         return Delay(delay, Rule.EARLY, envelope.headers)
-    return _move(envelope, target, envelope.headers, policy, why, due=now + delay, reason=reason)
+    return _move(envelope, target, envelope.headers.replace(due=now + delay, reason=reason), policy, why)
 
 
 def _to_level(
@@ -314,14 +321,14 @@ def _to_level(
     problem = why_not_level(envelope, level, policy)
     if target is None or problem:
         return _failed(envelope, f"MoveTo: {problem}", policy, now)
-    return _move(envelope, target, envelope.headers, policy, why, limited=limited, due=None)
+    return _move(envelope, target, envelope.headers.replace(due=None), policy, why, limited=limited)
 
 
 def _routed(envelope: Envelope, level: Level, route: str, policy: Policy, now: int) -> Decision:
     """To the level, with the moment that a limiter set aside: the wait for it is over, and a refusal there counts."""
-    headers = envelope.headers._replace(routes=envelope.headers.routes + 1)
-    decision = _to_level(envelope._replace(headers=headers), level, Rule.ROUTED, policy, now, limited=True)
-    return decision._replace(note=route) if isinstance(decision, Reroute) else decision
+    headers = envelope.headers.replace(routes=envelope.headers.routes + 1)
+    decision = _to_level(envelope.with_headers(headers), level, Rule.ROUTED, policy, now, limited=True)
+    return replace(decision, note=route) if isinstance(decision, Reroute) else decision
 
 
 def why_not_level(envelope: Envelope, level: Level, policy: Policy) -> str:
@@ -337,7 +344,7 @@ def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None =
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, envelope.headers, policy, Rule.ESCALATED, due=due, reason=reason)
+        return _move(envelope, target, envelope.headers.replace(due=due, reason=reason), policy, Rule.ESCALATED)
     return _dead_letter(envelope, reason, policy)
 
 
@@ -345,7 +352,7 @@ def _dead_letter(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     if policy.dead_letter is None:
         delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.undeliverable_retries, 16))
         return Delay(delay, Rule.STUCK, envelope.headers)
-    headers = envelope.headers._replace(
+    headers = envelope.headers.replace(
         due=None,
         reserved=None,
         meant_for=None,
@@ -364,21 +371,19 @@ def _move(
     why: Rule | None = None,
     *,
     limited: bool = False,
-    **changes: Any,
 ) -> Decision:
-    """A move with its hop counted and its control changed, in one copy; one hop too many is a message running in
-    circles.
+    """A move with its hop counted; one hop too many is a message running in circles. `headers`: a copy for this move alone.
 
     On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a
     limiter's reservation outlives the move.
     """
-    hop = headers.hop + 1
-    if hop > policy.max_hops:
+    headers.hop += 1
+    if headers.hop > policy.max_hops:
         return _dead_letter(envelope, "too many moves", policy)
-    meant_for = policy.subscription if target.state is State.READY else None
-    reserved = headers.reserved if limited else None
-    moved = headers._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
-    return Reroute(target, moved, why or _STATE_WHY[target.state])
+    headers.meant_for = policy.subscription if target.state is State.READY else None
+    if not limited:
+        headers.reserved = None
+    return Reroute(target, headers, why or _STATE_WHY[target.state])
 
 
 def _must_keep_order(envelope: Envelope, policy: Policy) -> bool:

@@ -20,7 +20,8 @@ class TimerQueue(Generic[S]):
         self._count = 0
 
     def __iter__(self) -> Iterator[tuple[int, S]]:
-        return ((number, target) for _, number, target in self._heap)
+        for _, number, target in self._heap:
+            yield number, target
 
     def set(self, at: float, target: S) -> int:
         """Sets a timer for the target; returns its number."""

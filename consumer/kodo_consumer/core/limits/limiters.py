@@ -221,8 +221,8 @@ class QuotaLimiter(Limiter):
     def _expiry_of(self, count: int) -> float:
         """Time when the `count` oldest starts have left the window."""
         leaving = accumulate(starts for _, starts in self._counts)
-        part = next(part for (part, _), total in zip(self._counts, leaving, strict=True) if total >= count)
-        return (part + _PARTS + 1) * self._width
+        parts = [part for (part, _), total in zip(self._counts, leaving, strict=True) if total >= count]
+        return (parts[0] + _PARTS + 1) * self._width
 
     def _expire(self, now: float) -> None:
         while self._counts and (self._counts[0][0] + _PARTS + 1) * self._width <= now + _EPSILON:

@@ -225,7 +225,7 @@ class Scheduler:
         shut = self.limits.start(held.limiters, now, quota_taken=headers.quota_taken)
         if shut is None:
             if not headers.quota_taken and any(isinstance(limiter, QuotaLimiter) for limiter in held.limiters):
-                held.headers = headers._replace(quota_taken=True)
+                held.headers = headers.replace(quota_taken=True)
             return True
         for limiter in held.limiters:  # another limiter may have let it through for nothing: the next one's turn
             if limiter is not shut and limiter.waiters and limiter.free(now):

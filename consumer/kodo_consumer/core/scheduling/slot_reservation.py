@@ -154,7 +154,7 @@ class SlotReservation:
         if self._backlog.counts(now):
             most = self._backlog.most_for_slow(self._fair_share(passing_over), self.headroom, total, now)
         else:
-            most = total - self.headroom
+            most = float(total - self.headroom)
         used = len(self.slow_running) + len(self._newcomers.running)
         return used < max(1, most) or self._is_alone(now)
 

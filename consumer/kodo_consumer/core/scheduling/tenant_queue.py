@@ -24,6 +24,7 @@ class TenantQueue(Generic[T]):
         "slow", "tenant", "used", "weight",
     )  # fmt: skip
 
+    __deletable__ = ("first",)  # for the compiler
     first: T  # while listed
 
     def __init__(self, tenant: str, weight: int) -> None:

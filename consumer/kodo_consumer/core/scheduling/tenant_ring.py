@@ -145,7 +145,9 @@ class DeficitRoundRobin(Generic[T]):
         return self.slow.count + len(self.newcomers) if slow else self.quick.count
 
     def __iter__(self) -> Iterator[T]:
-        return (item for queue in self._listed() for item in (queue.first, *(queue.others or ())))
+        for queue in self._listed():
+            yield queue.first
+            yield from queue.others or ()
 
     def queues(self) -> Iterator[tuple[str, int, T]]:
         """(tenant, items, first item) of tenants with any. May be read while others write: one item more or less."""
@@ -213,7 +215,8 @@ class DeficitRoundRobin(Generic[T]):
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Tenants with items and how many each has."""
-        return ((queue.tenant, len(queue)) for queue in self._listed())
+        for queue in self._listed():
+            yield queue.tenant, len(queue)
 
     def sample(self, tenant: str, count: int) -> list[T]:
         """Up to so many of a tenant's items, the latest first."""

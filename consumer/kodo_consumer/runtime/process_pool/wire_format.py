@@ -9,6 +9,8 @@ from __future__ import annotations
 import marshal
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import FRESH, Delivery, Headers, Level, State
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import Lane
 
 _LENGTH: Final = struct.Struct(">I")
+_HEADERS: Final = attrgetter(*(one.name for one in fields(Headers)))
 _KINDS: Final[dict[str, Callable[..., Outcome]]] = {
     "failed": lambda reason, error: Failed(reason, _error(error)),
     "retry": lambda after, reason, code, error: RetryAsked(after, reason, code, _error(error)),
@@ -103,7 +106,7 @@ def packed(message: Message) -> tuple[Any, ...]:
         delivery.publish_time,
         position,
         message.tenant,
-        None if headers is FRESH else tuple(headers),
+        None if headers is FRESH else _HEADERS(headers),
         delivery.schema,
     )
 

@@ -45,11 +45,11 @@ def test_control_properties_survive_printing_and_reading(headers: Headers) -> No
 
 @given(HEADERS)
 def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(headers: Headers) -> None:
-    plain = headers._replace(
+    plain = headers.replace(
         due=None, reserved=None, quota_taken=False, error=None, error_stack=None, routes=0, backup=0
     )
-    assert headers._replace(hop=0).unmoved == plain._replace(hop=0)
-    assert headers._replace(hop=headers.hop + 1).unmoved == headers._replace(hop=headers.hop + 1)
+    assert headers.replace(hop=0).unmoved == plain.replace(hop=0)
+    assert headers.replace(hop=headers.hop + 1).unmoved == headers.replace(hop=headers.hop + 1)
 
 
 def test_a_message_without_control_properties_is_fresh() -> None:
@@ -123,7 +123,7 @@ def test_the_first_hop_stamps_the_origin_and_later_ones_keep_it() -> None:
 
 def test_a_reason_is_cut_short() -> None:
     properties: dict[str, str] = {}
-    FRESH._replace(reason="x" * 1000).write_to(properties)
+    FRESH.replace(reason="x" * 1000).write_to(properties)
     assert len(properties[names.REASON]) == MAX_REASON
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
         return decision.headers.due
 
     assert due(here, Retry(code="busy")) == 7_000
-    assert due(here._replace(headers=Headers(retrying=1)), Retry(code="busy", why="bank")) == 70_000
+    assert due(replace(here, headers=Headers(retrying=1)), Retry(code="busy", why="bank")) == 70_000
     assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
     assert due(here, Retry("3s", code="busy")) == 3_000
     assert due(Envelope(Level.B1, State.READY, Headers(backup=1)), Retry(code="busy")) == 70_000

@@ -71,7 +71,7 @@ def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Rule) -> None:
 
 
 def test_a_failure_first_waits_in_place() -> None:
-    waits = [_wait(decide(READY._replace(local_retries=used), FAILED, policy(), NOW)).delay for used in range(3)]
+    waits = [_wait(decide(replace(READY, local_retries=used), FAILED, policy(), NOW)).delay for used in range(3)]
     assert waits == [2_000, 3_000, 5_000]
 
 
@@ -85,7 +85,7 @@ def test_state_lanes_have_no_in_place_waits() -> None:
 
 def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
     for used, delay in enumerate((10_000, 60_000, 300_000)):
-        decision = _move(decide(READY._replace(level=Level.L2, headers=Headers(retrying=used)), FAILED, policy(), NOW))
+        decision = _move(decide(replace(READY, level=Level.L2, headers=Headers(retrying=used)), FAILED, policy(), NOW))
         assert (decision.target.level, decision.target.state) == ("L2", "retrying")
         assert decision.headers.due == NOW + delay
         assert decision.headers.retrying == used + 1
@@ -94,21 +94,21 @@ def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
 
 def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
     spent = Headers(retrying=3)
-    escalated = _move(decide(READY._replace(headers=spent), FAILED, policy(), NOW))
+    escalated = _move(decide(replace(READY, headers=spent), FAILED, policy(), NOW))
     assert (_place(escalated), escalated.headers.due, escalated.why) == (("B1", "ready"), None, Rule.ESCALATED)
     assert escalated.headers.meant_for == "s"
     alone = policy(levels=(Level.L1,))
-    assert _place(decide(READY._replace(headers=spent), FAILED, alone, NOW)) == ("L1", "dead")
+    assert _place(decide(replace(READY, headers=spent), FAILED, alone, NOW)) == ("L1", "dead")
 
 
 def test_a_level_below_backup_is_not_escalated_upwards() -> None:
-    below = READY._replace(level=Level.D1, headers=Headers(retrying=3))
+    below = replace(READY, level=Level.D1, headers=Headers(retrying=3))
     assert _place(decide(below, FAILED, policy(levels=(Level.L1, Level.B1, Level.D1)), NOW)) == ("L1", "dead")
 
 
 def test_with_nowhere_to_go_a_message_stays_with_growing_backoff() -> None:
     nowhere = policy(levels=(Level.L1,), states=(), dead=False)
-    delays = [_wait(decide(READY._replace(undeliverable_retries=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
+    delays = [_wait(decide(replace(READY, undeliverable_retries=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
     assert delays == [5_000, 10_000, 20_000, 300_000]
 
 
@@ -116,10 +116,10 @@ def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> N
     in_backup = Envelope(Level.B1, State.READY)
     first = _wait(decide(in_backup, FAILED, policy(), NOW))
     assert (first.delay, first.headers.backup) == (1_000, 1)
-    second = _move(decide(in_backup._replace(headers=first.headers), FAILED, policy(), NOW))
+    second = _move(decide(replace(in_backup, headers=first.headers), FAILED, policy(), NOW))
     assert (_place(second), second.headers.due, second.headers.backup) == (("B1", "ready"), NOW + 60_000, 2)
     assert second.headers.meant_for == "s"
-    spent = in_backup._replace(headers=Headers(backup=3))
+    spent = replace(in_backup, headers=Headers(backup=3))
     assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
 
 
@@ -150,9 +150,9 @@ def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None
     assert _place(decision) == ("L1", state)
     assert decision.headers.due == NOW + delay
     assert decision.headers.attempts(state) == 1
-    spent = READY._replace(headers=Headers(pending=2, blocking=2))
+    spent = replace(READY, headers=Headers(pending=2, blocking=2))
     assert _place(decide(spent, StateAsked(state, "wait"), policy(), NOW)) == ("L1", "retrying")
-    exhausted = READY._replace(headers=Headers(pending=2, blocking=2, retrying=3))
+    exhausted = replace(READY, headers=Headers(pending=2, blocking=2, retrying=3))
     assert _place(decide(exhausted, StateAsked(state, "wait"), policy(), NOW)) == ("B1", "ready")
 
 
@@ -181,18 +181,18 @@ def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
 
 def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
     spent = Headers(pending=2, blocking=2, reserved=NOW)
-    first = _move(decide(READY._replace(headers=spent), OverQuota(NOW + 60_000), policy(), NOW))
+    first = _move(decide(replace(READY, headers=spent), OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(first), first.headers.retrying) == (("L1", "retrying"), 1)
-    there = Envelope(Level.L1, State.RETRYING, headers=first.headers._replace(reserved=NOW))
+    there = Envelope(Level.L1, State.RETRYING, headers=first.headers.replace(reserved=NOW))
     again = _move(decide(there, OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(again), again.headers.retrying) == (("L1", "retrying"), 2)
     uncounted = Envelope(
-        Level.L1, State.RETRYING, headers=first.headers._replace(pending=3, blocking=3, reserved=NOW + 1)
+        Level.L1, State.RETRYING, headers=first.headers.replace(pending=3, blocking=3, reserved=NOW + 1)
     )
     assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).headers.retrying == 1
-    last = _move(decide(READY._replace(headers=spent._replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
+    last = _move(decide(replace(READY, headers=spent.replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(last), last.headers.retrying) == (("L1", "retrying"), 3)
-    exhausted = READY._replace(headers=spent._replace(retrying=3))
+    exhausted = replace(READY, headers=spent.replace(retrying=3))
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
     stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
@@ -200,7 +200,7 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
 
 
 def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
-    spent = READY._replace(headers=Headers(pending=2, reserved=NOW))
+    spent = replace(READY, headers=Headers(pending=2, reserved=NOW))
     assert _place(decide(spent, OverRate(NOW + 60_000), policy(states=(State.PENDING,)), NOW)) == ("B1", "ready")
 
 
@@ -213,9 +213,9 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
         assert moved.lane_waits, "a due time would cost the broker an entry of its own"
     assert _place(decide(READY, Isolated(NOW), policy(isolate=IsolationPolicy(0.5, 10, "B1")), NOW)) == ("B1", "ready")
     for stays, by in (
-        (READY._replace(ordered=True), of),
-        (READY._replace(state=State.RETRYING), of),
-        (READY._replace(level=Level.B1), of),
+        (replace(READY, ordered=True), of),
+        (replace(READY, state=State.RETRYING), of),
+        (replace(READY, level=Level.B1), of),
         (READY, policy(states=(), isolate=IsolationPolicy(0.5, 10, "pending"))),
         (READY, policy()),
     ):
@@ -225,16 +225,16 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
     attempts = policy().waits[State.BLOCKING].attempts
-    last = READY._replace(headers=Headers(blocking=attempts - 1, reserved=NOW))
+    last = replace(READY, headers=Headers(blocking=attempts - 1, reserved=NOW))
     found = _move(decide(last, OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(found), found.headers.blocking) == (("L1", "blocking"), attempts)
-    spent = READY._replace(headers=Headers(blocking=attempts, reserved=NOW))
+    spent = replace(READY, headers=Headers(blocking=attempts, reserved=NOW))
     assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
-    early = READY._replace(
-        headers=Headers(blocking=attempts, reserved=NOW + 1)
+    early = replace(
+        READY, headers=Headers(blocking=attempts, reserved=NOW + 1)
     )  # counts nothing: it may wait there again
     assert _place(decide(early, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
-    beyond = READY._replace(headers=Headers(blocking=attempts + 1))
+    beyond = replace(READY, headers=Headers(blocking=attempts + 1))
     assert _place(decide(beyond, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     no_blocking = policy(states=(State.PENDING,))
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
@@ -248,7 +248,7 @@ def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_n
     assert (again.headers.hop, again.headers.due, again.headers.blocking) == (7, NOW + 60_000, 0)
     assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).headers.hop == 1
     assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).headers.hop == 8
-    counted = bounced._replace(headers=Headers(hop=7, reserved=NOW))
+    counted = replace(bounced, headers=Headers(hop=7, reserved=NOW))
     assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).headers.hop == 8
 
 
@@ -260,7 +260,7 @@ def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_
 
 @pytest.mark.parametrize("outcome", [DeadLettered("no"), CorruptHeaders("no"), RejectedByTarget("no")])
 def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
-    decision = _move(decide(READY._replace(level=Level.L2, headers=Headers(meant_for="s")), outcome, policy(), NOW))
+    decision = _move(decide(replace(READY, level=Level.L2, headers=Headers(meant_for="s")), outcome, policy(), NOW))
     assert (decision.target.state, decision.why) == ("dead", Rule.DEAD)
     assert (decision.headers.reason, decision.headers.died_in, decision.headers.meant_for) == ("no", "L2", None)
     assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Rule.STUCK
@@ -273,7 +273,7 @@ def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
         assert decision.headers.hop == 1
     assert _place(decide(READY, MoveAsked(Level.S1), policy(), NOW)) == ("L1", "retrying")
     assert _place(decide(READY, MoveAsked(Level.L1), policy(), NOW)) == ("L1", "retrying")
-    assert _place(decide(READY._replace(state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
+    assert _place(decide(replace(READY, state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
 
 
 def test_a_transfer_needs_a_declared_topic() -> None:
@@ -293,7 +293,7 @@ def test_what_cannot_be_is_told_in_the_reason() -> None:
 
 def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
     delays = [
-        _wait(decide(READY._replace(unavailable=n), DependencyUnavailable("psp"), policy(), NOW)).delay
+        _wait(decide(replace(READY, unavailable=n), DependencyUnavailable("psp"), policy(), NOW)).delay
         for n in (0, 1, 4, 60)
     ]
     assert delays == [1_000, 2_000, 16_000, 30_000]
@@ -301,7 +301,7 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
 
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
-    for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
+    for envelope in (READY, Envelope(Level.B1, State.READY), replace(READY, ordered=True)):
         assert decide(envelope, Deferred("elsewhere"), policy(), NOW) == Delay(1_000, Rule.POSTPONED, envelope.headers)
 
 
@@ -314,15 +314,15 @@ def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
 def test_a_message_running_in_circles_dies() -> None:
     hops = policy().max_hops
     assert hops == 3 + 2 + 2 + 3 + 16
-    last = _move(decide(READY._replace(headers=Headers(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
+    last = _move(decide(replace(READY, headers=Headers(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
     assert (last.target.state, last.headers.hop) == ("ready", hops)
-    decision = _move(decide(READY._replace(headers=Headers(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
+    decision = _move(decide(replace(READY, headers=Headers(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
     assert (decision.target.state, decision.headers.reason) == ("dead", "too many moves")
 
 
 def test_a_draining_state_is_no_target_and_a_draining_level_uses_the_waits_of_l1() -> None:
     assert _place(decide(READY, FAILED, policy(draining=(State.RETRYING,)), NOW)) == ("B1", "ready")
-    leaving = READY._replace(level=Level.L2)
+    leaving = replace(READY, level=Level.L2)
     assert _place(decide(leaving, FAILED, policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
     assert _place(decide(READY, MoveAsked(Level.L2), policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
 
@@ -331,10 +331,10 @@ def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     ordered = policy(ordered=True)
     first = Envelope(Level.L1, State.READY, ordered=True, may_wait=False)
     assert _wait(decide(first, FAILED, ordered, NOW)).why is Rule.IN_PLACE
-    spent = first._replace(local_retries=3)
+    spent = replace(first, local_retries=3)
     parked = _wait(decide(spent, FAILED, ordered, NOW))
     assert (parked.why, parked.delay, parked.headers.retrying) == (Rule.PARKED, 10_000, 1)
-    over = spent._replace(headers=Headers(retrying=3))
+    over = replace(spent, headers=Headers(retrying=3))
     assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
     assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Rule.STUCK
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
@@ -350,7 +350,7 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     ):
         assert isinstance(decide(message, outcome, ordered, NOW), Delay)
     assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
-    assert _wait(decide(message._replace(local_retries=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(replace(message, local_retries=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
     assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
     assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
     leave = policy(ordered=True, on_failure="leave")
@@ -363,7 +363,7 @@ def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_an
     found = decide(Envelope(Level.L1, State.RETRYING, headers), TakenOverFromSoften(NOW + 60_000), policy(), NOW)
     assert isinstance(found, Reroute)
     assert (found.target.state, found.why) == (State.RETRYING, Rule.ADOPTED)
-    assert found.headers == headers._replace(hop=2, due=NOW + 60_000)
+    assert found.headers == headers.replace(hop=2, due=NOW + 60_000)
     assert _wait(decide(READY, TakenOverFromSoften(NOW + 4_000), policy(), NOW)).delay == 4_000
     draining = policy(draining=(State.RETRYING,))
     assert (

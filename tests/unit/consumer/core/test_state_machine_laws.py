@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,7 +98,8 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
             case Acknowledge() | TransferOut():
                 return
             case Delay(headers=headers, why=why):
-                envelope = envelope._replace(
+                envelope = replace(
+                    envelope,
                     headers=headers,
                     local_retries=envelope.local_retries + (why is Rule.IN_PLACE),
                     undeliverable_retries=envelope.undeliverable_retries + 1,

@@ -186,7 +186,7 @@ def test_of_what_a_message_claims_only_its_way_counts() -> None:
     move = TenantMove(L2, 1_000, waiting=True)
     assert move.takes(L1, State.READY, FRESH, 0)
     assert not move.takes(L2, State.READY, FRESH, 0)
-    assert not move.takes(B1, State.READY, FRESH._replace(due=5), 0)
+    assert not move.takes(B1, State.READY, FRESH.replace(due=5), 0)
 
 
 @pytest.mark.parametrize(
