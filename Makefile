@@ -16,7 +16,7 @@ ADAPTERS := consumer/kodo_consumer/core/payloads/*,kodoctl/pipeline/spark/*,kodo
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/recall/*_*.py,kodoctl/pipeline/recommend/verified_patch.py,kodoctl/pipeline/recommend/slot_query.py
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/audit/audit_inputs.py,kodoctl/pipeline/audit/signatures.py,kodoctl/pipeline/source/data_source.py
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/partition_stats.py,kodoctl/pipeline/source/predicates.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/pipeline/source/native_batches.py,kodoctl/pipeline/source/message_columns.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/done_store.py,kodoctl/recall/partition_lanes.py,kodoctl/recall/recall_planner.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py,kodoctl/recall/batch_sender.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/dead_letter_partitions.py
@@ -36,7 +36,7 @@ help: ## Show the targets
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.cpp fast/src/kodo_fast/*.py)
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.?pp fast/src/kodo_fast/*.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
@@ -89,6 +89,7 @@ native-sanitize: $(READY) ## The native border under AddressSanitizer and Undefi
 native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
 	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py
 	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
+	KODOCTL_TEST_EXAMPLES=20000 $(BIN)/pytest -q --timeout 3600 tests/unit/pipeline/source/test_native_batches.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .

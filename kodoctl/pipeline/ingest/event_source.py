@@ -18,7 +18,8 @@ from kodoctl.pipeline.ingest.table_writer import PartitionDays
 from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
-from kodoctl.pipeline.source.options import Options, read_options
+from kodoctl.pipeline.source.options import NATIVE_VARIABLE, Options, read_options
+from kodoctl.pulsar.secret import text_of_variable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ class EventSource(DataSource):
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
         """For streams, which is all that is needed."""
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
-        options = read_options(given, os.cpu_count() or 1)
+        options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
         return EventStream(options, of_text(self.options["roles"]), self.options["run"], self.options["looks"])
 
 
