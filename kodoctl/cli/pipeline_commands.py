@@ -8,6 +8,7 @@ from kodoctl.cli import (
     pipeline_audit,
     pipeline_convert,
     pipeline_ingest,
+    pipeline_maintain,
     pipeline_recall,
     pipeline_recommend,
     pipeline_report,
@@ -31,6 +32,7 @@ def register(parent: typer.Typer) -> None:
     app.command("lab")(pipeline_simulate.lab)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
+    app.command("maintain")(pipeline_maintain.maintain)
     app.command("convert")(pipeline_convert.convert)
     app.add_typer(pipeline_recall.app)
     parent.add_typer(app)

@@ -57,6 +57,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     "Formats of the landing": {
         "K584": Code("the landing has another format",
                      "`kodoctl pipeline convert` takes a former one; for a newer one, use the kodoctl that wrote it."),
+        "K586": Code("a time that maintenance cannot take", "Give a span such as 24h, 7d at most."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

@@ -321,7 +321,8 @@ LATENCIES: Final = Table(
 )
 COMMITS: Final = Table(
     "commits",
-    "One row for each batch, each beginning and end of a run, and the last rollup: what counts, in the order it was committed.",
+    "One row for each new batch, each beginning and end of a run, the last rollup and maintenance, and one (run `history`) for "
+    "all that is older: what counts, in the order it was committed.",
     (
         Column(
             "number", "bigint", "number of the commit; version of the application transaction `kodoctl` in each table"
