@@ -7,6 +7,7 @@ import typer
 from kodoctl.cli import (
     pipeline_audit,
     pipeline_convert,
+    pipeline_erase,
     pipeline_ingest,
     pipeline_maintain,
     pipeline_recall,
@@ -33,6 +34,7 @@ def register(parent: typer.Typer) -> None:
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
     app.command("maintain")(pipeline_maintain.maintain)
+    app.command("erase")(pipeline_erase.erase)
     app.command("convert")(pipeline_convert.convert)
     app.add_typer(pipeline_recall.app)
     parent.add_typer(app)

@@ -52,11 +52,14 @@ def maintain(
     from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, noted
     from kodoctl.pipeline.ingest.landing_maintenance import maintain as maintain_landing
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.ingest.payload_policy import payload_policies
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, command_line(topology, env, landing))
     with place.alone() as alone, noted(place, view.run, "maintain", alone=alone):
-        done = maintain_landing(MaintenanceRequest(place, view.run, hours), view.table)
+        done = maintain_landing(
+            MaintenanceRequest(place, view.run, hours, policies=payload_policies(expansion)), view.table
+        )
     view.end(done, place.root.uri)
 
 
@@ -84,10 +87,13 @@ class _View(PipelineProgress):
         """Prints the sums."""
         before, after = (sum(one[end] for one in done.files.values()) for end in (0, 1))
         if self.json:
-            self.line("end", "", before=before, after=after, removed=done.removed, freed=done.freed, landing=where)
+            figures = {"removed": done.removed, "freed": done.freed, "expired": done.expired}
+            self.line("end", "", before=before, after=after, **figures, landing=where)
             return
         what = (
             f"{many(before, 'file')} became {after:,}" if after != before else f"{many(before, 'file')}, none to join"
         )
+        if done.expired:
+            say_folded(f"{many(done.expired, 'payload')} removed that the file keeps no longer.")
         gone = f"{many(done.removed, 'file')} that nothing names removed ({done.freed / 1e6:.1f} MB)"
         say_folded(f"{what}; {gone}, {self.seconds:.1f} s: {where}")

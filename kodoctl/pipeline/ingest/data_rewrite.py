@@ -37,8 +37,8 @@ def rewrite(table: LandingTable, files: Sequence[DataFile], attempt: str, change
 
 
 def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows of a file with the columns of a schema. Columns that came later are null. Raises KodoctlError (K573) for a file
-    that is gone, or not as it was written.
+    """Rows of a file with the columns of a schema. Columns that came later are null. Raises KodoctlError (K573) for a
+    file that is gone, or not as it was written.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -15,6 +15,7 @@ from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
+from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
@@ -108,7 +109,7 @@ def maintain_if_due(request: IngestRequest) -> None:
     landing = request.landing
     if is_due(landing.commits(), request.maintain_every):
         with suppress(LockedError):  # in a store, somebody else maintains it
-            maintain(MaintenanceRequest(landing, request.run))
+            maintain(MaintenanceRequest(landing, request.run, policies=payload_policies(request.expansion)))
 
 
 def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
@@ -139,6 +140,7 @@ def _stream(
         "roles": events.to_text(events.roles(request.expansion)),
         "run": request.run,
         "looks": to_text(looks),
+        "payloads": policies_to_text(payload_policies(request.expansion)),
     }
     read = spark.readStream.format(EventSource.name()).options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)

@@ -19,11 +19,14 @@ from kodoctl.pipeline.ingest.landing_commits import (
     newest_batch,
     next_number,
 )
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
+from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
 
 RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
 _GROUPS: Final = 32  # of a commit
@@ -32,29 +35,33 @@ _GROUPS: Final = 32  # of a commit
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRequest:
-    """`retain`: hours that a replaced file stays for those who read it; `target`: bytes of a file."""
+    """`retain`: hours that a replaced file stays for those who read it; `target`: bytes of a file; `policies`: of
+    payloads, by ground topic.
+    """
 
     landing: Landing
     run: str
     retain: int = RETAIN
     target: int = TARGET
+    policies: Mapping[str, PayloadPolicy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """Files of each table before and after; what was removed, in files and bytes."""
+    """Files of each table before and after; what was removed, in files and bytes; payloads that expired."""
 
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     removed: int = 0
     freed: int = 0
+    expired: int = 0
 
 
 def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
-    """True if so many batches landed since the last maintenance, or as many runs without any. `every` 0: never."""
+    """True if so many batches landed since the last maintenance, or about as many runs without any. `every` 0: never."""
     last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
     batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
-    runs = 2 * every  # a run without a batch is two commits
-    return every > 0 and (newest_batch(commits) - batch >= every or next_number(commits) - 1 - number > runs)
+    most = 3 * every  # a run with a batch is three commits, one without is two
+    return every > 0 and (newest_batch(commits) - batch >= every or next_number(commits) - 1 - number > most)
 
 
 @contextmanager
@@ -77,18 +84,27 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     """
     landing = asked.landing
     commits = landing.recover()
+    last = next(
+        (one for one in commits if one.run == MAINTAIN_RUN), LandingCommit(MAINTAIN_RUN, 0, facts={"batch": -1})
+    )
+    before = expiry_times(asked.policies, int(time.time() * 1000))
+    expired = expire(landing, asked.run, before, last.facts.get("expiry", {}), last.facts["batch"])
     floors = [one.facts["batch"] for one in commits if one.run == ROLLUP_RUN]
     files: dict[str, tuple[int, int]] = {}
-    for table in (*TABLES, *COUNTED):
+    for table in (*TABLES, *COUNTED, *RECORDED):
         files[table.name] = _compact(asked, table, floors)
         told(table.name, *files[table.name])
-    for table in (*TABLES, *COUNTED, COMMITS):
+    for table in (*TABLES, *COUNTED, *RECORDED, COMMITS):
         landing.table(table).tidy_log()
-    removed = [size for table in (*TABLES, *COUNTED, COMMITS) for size in remove_unnamed(landing, table, asked.retain)]
-    result = MaintenanceResult(files, len(removed), sum(removed))
-    last = next((one.number for one in commits if one.run == MAINTAIN_RUN), -1)
+    removed = [
+        size
+        for table in (*TABLES, *COUNTED, *RECORDED, COMMITS)
+        for size in remove_unnamed(landing, table, asked.retain)
+    ]
+    result = MaintenanceResult(files, len(removed), sum(removed), expired)
     facts = {"run": asked.run, "batch": newest_batch(commits), "removed": result.removed, "freed": result.freed}
-    landing.commit(LandingCommit(MAINTAIN_RUN, int(time.time() * 1000), facts=facts), behind=last)
+    facts |= {"expired": expired, "expiry": before}
+    landing.commit(LandingCommit(MAINTAIN_RUN, int(time.time() * 1000), facts=facts), behind=last.number)
     return result
 
 
@@ -111,33 +127,3 @@ def _attempt(group: Sequence[DataFile], run: str) -> str:
     """Folder of a file with the rows of others; it names the last batch that is in it, if all are of batches."""
     last = max(one.batch for one in group)
     return f"compact-{run}" if last < 0 else f"{last:09d}-compact-{run}"
-
-
-def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int | None = None) -> list[int]:
-    """Removes files that the table names no more, or never named, since so many hours (`loose`: those that were never
-    named). Sizes of those that were removed.
-    """
-    place = landing.table(table)
-    there = place.folder.written()  # first: what is named later is younger than `retain`
-    named = {
-        one.path for one in (place.version().files if table is COMMITS else landing.snapshot(table).files[table.name])
-    }
-    replaced, old = set(place.replaced()), set(place.replaced(retain))
-    before = time.time() - 3600 * (retain if loose is None else loose)
-    gone = {
-        name: one.size
-        for name, one in there.items()
-        if not name.startswith("_delta_log/") and (_data(name) in old - named or
-        (_data(name) not in named | replaced and one.at <= before))
-    }  # fmt: skip
-    place.folder.delete(gone)
-    place.folder.prune()
-    return list(gone.values())
-
-
-def _data(name: str) -> str:
-    """The data file that a checksum of Hadoop's is about; any other file is its own."""
-    folder, _, last = name.rpartition("/")
-    if last.startswith(".") and last.endswith(".crc"):
-        last = last[1 : -len(".crc")]
-    return f"{folder}/{last}" if folder else last

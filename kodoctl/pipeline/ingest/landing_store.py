@@ -42,7 +42,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     with_commit,
     with_number,
 )
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class Landing:
         self.root = Storage(uri) / topology / (environment or BASE)
         _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
-        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED)}
+        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
         self._is_former: bool | None = None
 
@@ -290,7 +290,7 @@ class Landing:
         return self.root / ("_work" if what == "ingest" else f"_work-{what}")
 
     def _sweep(self, runs: Sequence[str]) -> None:
-        snapshot = self.snapshot(*TABLES, *COUNTED, former=True)
+        snapshot = self.snapshot(*TABLES, *COUNTED, *RECORDED, former=True)
         for name, table in self._tables.items():
             counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
             for attempt in table.folder.folders():

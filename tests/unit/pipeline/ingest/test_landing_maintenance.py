@@ -243,7 +243,7 @@ def test_maintenance_is_due_after_so_many_batches_or_runs(landing: Landing) -> N
     )
     maintain(MaintenanceRequest(landing, "m1"))
     assert not is_due(landing.commits(), 3)
-    for run in range(4):
+    for run in range(5):
         assert not is_due(landing.commits(), 3)
         landing.commit(LandingCommit(f"r{run}", run))
         landing.commit(LandingCommit(f"r{run}-end", run))
