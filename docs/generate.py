@@ -22,7 +22,7 @@ from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, RECORDED, TABLES
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.render.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
@@ -217,7 +217,7 @@ def tables_page() -> str:
         "",
         "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
-    for table in (*TABLES, *COUNTED, COMMITS, MESSAGES):
+    for table in (*TABLES, *COUNTED, *RECORDED, COMMITS, MESSAGES):
         lines += [
             "",
             f"## {table.name}",

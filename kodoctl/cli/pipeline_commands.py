@@ -7,7 +7,9 @@ import typer
 from kodoctl.cli import (
     pipeline_audit,
     pipeline_convert,
+    pipeline_erase,
     pipeline_ingest,
+    pipeline_maintain,
     pipeline_recall,
     pipeline_recommend,
     pipeline_report,
@@ -35,6 +37,8 @@ def register(parent: typer.Typer) -> None:
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
     app.command("sql")(pipeline_sql.sql)
+    app.command("maintain")(pipeline_maintain.maintain)
+    app.command("erase")(pipeline_erase.erase)
     app.command("convert")(pipeline_convert.convert)
     app.add_typer(pipeline_recall.app)
     parent.add_typer(app)

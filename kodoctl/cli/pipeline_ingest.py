@@ -38,6 +38,12 @@ MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads 
 AcceptHoles = Annotated[
     bool, typer.Option("--accept-holes", help="Go on where messages are gone, and write down that they are missing.")
 ]
+MaintainEvery = Annotated[
+    int,
+    typer.Option(
+        "--maintain-every", help="Batches after which the landing is maintained; 0: never.", min=0, metavar="N"
+    ),
+]
 
 
 @command
@@ -51,6 +57,7 @@ def ingest(
     conf: Conf = None,
     max_bytes: MaxBytes = 256 * 1024 * 1024,
     accept_holes: AcceptHoles = False,
+    maintain_every: MaintainEvery = 50,
     output: Output = Format.TEXT,
 ) -> None:
     """Land everything the topology's topics hold as tables; the next run goes on behind it."""
@@ -66,7 +73,7 @@ def ingest(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()
-    request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes)
+    request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes, maintain_every)
     topics, absent = job.present(request)
     view.topics(expansion, topics, absent)
     with view.bar.session(settings) as spark:

@@ -13,7 +13,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, classify_landing
 from kodoctl.pipeline.audit.verdict import Cause
-from kodoctl.pipeline.ingest.landing_commits import finished
+from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -59,13 +59,13 @@ def load_and_classify(
     that was cut short has cursors whose messages it never read.
     """
     snapshot = landing.snapshot(*TABLES)
-    runs = finished(snapshot.commits)
+    runs = unfinished(snapshot.commits)
     read = {table: landing.read(spark, table, snapshot=snapshot) for table in TABLES}
     _check_whole(landing, snapshot, read)
     events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
-    tables = LandedTables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
+    tables = LandedTables(events, transitions, coverage, cursors.where(~cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
     return classify_landing(
         spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys
