@@ -22,6 +22,7 @@ from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
+from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
 from kodoctl.render.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
@@ -205,7 +206,7 @@ def tables_page() -> str:
         "",
         "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
-    for table in (*TABLES, *COUNTED, COMMITS, MESSAGES):
+    for table in (*TABLES, *COUNTED, *STATE, COMMITS, MESSAGES):
         lines += [
             "",
             f"## {table.name}",

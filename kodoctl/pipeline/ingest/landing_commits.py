@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _END: Final = "-end"  # of a run: its second commit
 ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
+AUDIT_RUN: Final = "audit"  # the same of audits
+REPLACED_RUNS: Final = (ROLLUP_RUN, AUDIT_RUN)
 BEHIND: Final = "behind"  # in its facts: number of the one that it replaced
 _KEPT: Final = 16  # commits that name their files, for readers that began before the newest of them
 
@@ -107,8 +109,8 @@ def _table_files(told: Mapping[str, Any], named: Mapping[str, Any] | None) -> Ta
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit) -> list[dict[str, Any]]:
-    """Rows of the table `commits` when `added` is the next one. Of rollups the last one is kept."""
-    kept = [one for one in known if not (one.run == added.run == ROLLUP_RUN)]
+    """Rows of the table `commits` when `added` is the next one. Of rollups, and of audits, the last one is kept."""
+    kept = [one for one in known if one.run != added.run or added.run not in REPLACED_RUNS]
     return [one.to_row(files=one.number > added.number - _KEPT) for one in (*kept, added)]
 
 

@@ -48,7 +48,7 @@ def gather(
         document = summary(known.rollup, known.latencies, known.width)
         width = coarser(document["until"] - document["since"], known.width)
         return Facts(
-            audit=with_ledger_note(found, ledger),
+            audit=with_ledger_note(found.document(), ledger),
             counted=document,
             waiting=waiting,
             failures=failures,
