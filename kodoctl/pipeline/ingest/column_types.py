@@ -23,6 +23,8 @@ def arrow_type(kind: str) -> Any:
             return pa.list_(pa.string())
         case "array<bigint>":
             return pa.list_(number)
+        case "array<int>":
+            return pa.list_(pa.int32())
         case "array<struct<first:bigint,last:bigint>>":
             return pa.list_(pa.struct([("first", number), ("last", number)]))
         case "array<struct<ledger:bigint,first:bigint,last:bigint>>":
@@ -49,6 +51,8 @@ def spark_type(kind: str) -> Any:
             return t.ArrayType(t.StringType())
         case "array<bigint>":
             return t.ArrayType(number)
+        case "array<int>":
+            return t.ArrayType(t.IntegerType())
         case "array<struct<first:bigint,last:bigint>>":
             return t.ArrayType(t.StructType([t.StructField(name, number) for name in ("first", "last")]))
         case "array<struct<ledger:bigint,first:bigint,last:bigint>>":

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _END: Final = "-end"  # of a run: its second commit
 ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
+AUDIT_RUN: Final = "audit"  # the same of audits
 MAINTAIN_RUN: Final = "maintain"  # one commit, which the next one replaces
-_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, MAINTAIN_RUN})
+_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, AUDIT_RUN, MAINTAIN_RUN})
 BEHIND: Final = "behind"  # in its facts: number of the one that it replaced
 HISTORY: Final = "history"  # run of the one row that stands for all old commits
 _KEPT: Final = 16  # commits that name their files, for readers that began before the newest of them
@@ -116,7 +117,7 @@ def is_replaced(run: str) -> bool:
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Rows of the table `commits` when `added` is the next one. Of rollups the last one is kept; old commits become one
+    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits become one
     row, so that a commit costs the same after years (`whole`: they stay as they are).
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]

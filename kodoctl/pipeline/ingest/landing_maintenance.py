@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.pipeline.ingest.compaction_plan import TARGET, compaction_groups
 from kodoctl.pipeline.ingest.data_rewrite import rewrite
 from kodoctl.pipeline.ingest.landing_commits import (
+    AUDIT_RUN,
     MAINTAIN_RUN,
     ROLLUP_RUN,
     LandingCommit,
@@ -20,6 +21,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     next_number,
 )
 from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
+from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
 
@@ -89,16 +91,16 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     )
     before = expiry_times(asked.policies, int(time.time() * 1000))
     expired = expire(landing, asked.run, before, last.facts.get("expiry", {}), last.facts["batch"])
-    floors = [one.facts["batch"] for one in commits if one.run == ROLLUP_RUN]
+    floors = [one.facts["batch"] for one in commits if one.run in (ROLLUP_RUN, AUDIT_RUN)]
     files: dict[str, tuple[int, int]] = {}
     for table in (*TABLES, *COUNTED, *RECORDED):
         files[table.name] = _compact(asked, table, floors)
         told(table.name, *files[table.name])
-    for table in (*TABLES, *COUNTED, *RECORDED, COMMITS):
+    for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS):
         landing.table(table).tidy_log()
     removed = [
         size
-        for table in (*TABLES, *COUNTED, *RECORDED, COMMITS)
+        for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS)
         for size in remove_unnamed(landing, table, asked.retain)
     ]
     result = MaintenanceResult(files, len(removed), sum(removed), expired)

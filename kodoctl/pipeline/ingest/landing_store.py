@@ -3,6 +3,7 @@
     LANDING/TOPOLOGY/ENVIRONMENT/
       events/ transitions/ coverage/ cursors/   Delta tables
       rollup/ latencies/                         Delta tables, of a rollup
+      audit_…/                                   Delta tables, of an audit: its state, which may be lost
       commits/                                   Delta table: what counts
       _checkpoint/                               Spark's own record of what was read
       _manifests/                                one file, which has a former kodoctl refuse the landing
@@ -29,6 +30,7 @@ from kodoctl.pipeline.ingest import table_writer
 from kodoctl.pipeline.ingest.delta_tables import TRIES, ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.pipeline.ingest.landing_commits import (
+    AUDIT_RUN,
     LandingCommit,
     TableFiles,
     batches,
@@ -42,6 +44,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     with_commit,
     with_number,
 )
+from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class Landing:
         self.root = Storage(uri) / topology / (environment or BASE)
         _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
-        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED)}
+        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED, *STATE)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
         self._is_former: bool | None = None
 
@@ -101,6 +104,11 @@ class Landing:
             detail = f"{self._commits.folder.uri}: {problem}"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
         return sorted(found, key=lambda one: one.number)
+
+    def holds(self, table: Table, files: Iterable[DataFile]) -> bool:
+        """True if all of these files are there."""
+        there = set(self._tables[table.name].folder.files())
+        return all(one.path in there for one in files)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
@@ -273,7 +281,7 @@ class Landing:
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
         """The run has ended. `sweep`: it wrote files that no commit names."""
         if sweep:
-            self._sweep([run])
+            self._sweep([run], what)
         (self._notes(what) / run).remove()
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
@@ -282,16 +290,17 @@ class Landing:
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
         if left:
-            self._sweep(left)
+            self._sweep(left, what)
         for run in left:
             self.end(run, what)
 
     def _notes(self, what: str) -> Storage:
         return self.root / ("_work" if what == "ingest" else f"_work-{what}")
 
-    def _sweep(self, runs: Sequence[str]) -> None:
-        snapshot = self.snapshot(*TABLES, *COUNTED, *RECORDED, former=True)
-        for name, table in self._tables.items():
+    def _sweep(self, runs: Sequence[str], what: str) -> None:
+        chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED)
+        snapshot = self.snapshot(*chosen, former=True)
+        for name, table in ((one, self._tables[one]) for one in snapshot.files):
             counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
             for attempt in table.folder.folders():
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):

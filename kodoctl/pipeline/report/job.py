@@ -42,7 +42,7 @@ def gather(
 ) -> Facts:
     """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
     with load_and_classify(spark, landing, expansion, admin, ledger, keys) as found:
-        return gather_facts(spark, landing, expansion, found, with_ledger_note(found, ledger))
+        return gather_facts(spark, landing, expansion, found, with_ledger_note(found.document(), ledger))
 
 
 def gather_facts(
