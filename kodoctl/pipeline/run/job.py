@@ -121,7 +121,7 @@ def run_topology(
         progress.stage("audit")
         began = time.monotonic()
         with load_and_classify(spark, landing, expansion, admin, request.ledger, request.keys) as found:
-            audit = with_ledger_note(found, request.ledger)
+            audit = with_ledger_note(found.document(), request.ledger)
             stages.seconds["audit"] = time.monotonic() - began
             facts = None
             if request.is_report_wanted:
