@@ -88,9 +88,8 @@ def test_new_files_are_those_of_later_batches_if_the_others_have_what_was_judged
 ) -> None:
     files = {EVENTS.name: events, TRANSITIONS.name: [file(0, 8)]}
     found = fresh_files(STATE, files)
-    assert (found and {table.name: len(one) for table, one in found.items()}) == (
-        None if fresh is None else {"events": fresh, "transitions": 0}
-    )
+    counts = None if found is None else {table.name: len(one) for table, one in found.items()}
+    assert counts == (None if fresh is None else {"events": fresh, "transitions": 0})
 
 
 def test_a_letter_whose_state_changes_has_another_hash() -> None:
