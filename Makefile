@@ -16,7 +16,7 @@ ADAPTERS := consumer/kodo_consumer/core/payloads/*,kodoctl/pipeline/spark/*,kodo
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/recall/*_*.py,kodoctl/pipeline/recommend/verified_patch.py,kodoctl/pipeline/recommend/slot_query.py
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/audit/audit_inputs.py,kodoctl/pipeline/audit/signatures.py,kodoctl/pipeline/source/data_source.py
 ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/partition_stats.py,kodoctl/pipeline/source/predicates.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
+ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/pipeline/source/native_batches.py,kodoctl/pipeline/source/message_columns.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/done_store.py,kodoctl/recall/partition_lanes.py,kodoctl/recall/recall_planner.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py,kodoctl/recall/batch_sender.py
 ADAPTERS := $(ADAPTERS),kodoctl/recall/dead_letter_partitions.py
@@ -25,16 +25,18 @@ SEEDS ?= 20000
 KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
+ROUNDS ?= 5
 MESSAGES ?= 10000000
+# Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
-.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.cpp fast/src/kodo_fast/*.py)
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard fast/*.toml fast/*.py fast/src/kodo_fast/*.?pp fast/src/kodo_fast/*.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
@@ -89,9 +91,10 @@ hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new s
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
 	$(BIN)/python -m tests.sanitized
 
-native-leaks: $(READY) ## Memory over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
-	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q tests/broker/test_native_messages_real.py
+native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
+	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py
 	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
+	KODOCTL_TEST_EXAMPLES=20000 $(BIN)/pytest -q --timeout 3600 tests/unit/pipeline/source/test_native_batches.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .
@@ -113,13 +116,17 @@ demo-pipeline: $(READY) ## Traffic with a noisy tenant, failures and a loss; eve
 bench: $(READY) ## Measure against what a user would pick instead (needs a broker: kodoctl dev up --use)
 	$(BIN)/python -m benchmarks
 
+bench-consumer: $(READY) ## Every bar of the consumer in ROUNDS=5 rounds, BESIDE=CHECKOUT, GO=BINARY; then the tables of benchmarks/consumer
+	$(BIN)/python benchmarks/consumer/bars.py --rounds $(ROUNDS) $(if $(BESIDE),--beside $(BESIDE)) $(if $(GO),--go $(GO))
+	$(BIN)/python benchmarks/consumer/bars.py --write
+
 format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra recall --extra spark --extra sql --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
 	set -e; for group in build audit; do $(BIN)/uv pip compile --group $$group -c requirements/dev.txt --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/$$group.txt; done
 	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 USUAL = ("lint", "plan_apply", "consumer", "outbox")
-OTHER_NEEDS = ("plan_apply/terraform", "pipeline/peers")  # a binary and a provider; a folder that audit.py makes
+# They need a binary and a provider; a folder that audit.py makes; hours, for it runs the others (make bench-consumer).
+OTHER_NEEDS = ("plan_apply/terraform", "pipeline/peers", "consumer/bars")
 
 
 def programs() -> dict[str, Path]:

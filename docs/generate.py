@@ -22,7 +22,9 @@ from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, TABLES
+from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, RECORDED, TABLES
+from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.render.status_metrics import STATUS_METRICS
 from kodoctl.topology.json_schema.file_schema import topology_schema
 
@@ -188,6 +190,17 @@ def metrics_page() -> str:
         "|---|---|---|---|",
     ]
     lines += [f"| `{one.name}` | {one.kind} | {_listed(one.labels)} | {one.help} |" for one in STATUS_METRICS]
+    lines += [
+        "",
+        "## Of the pipeline",
+        "",
+        "Of `kodoctl pipeline run --every` ([how](../how-to/standing-verdict.md)). Before the first verdict of a topology there is no",
+        "sample of it; the last one stays while runs fail, and the lag says how old it is.",
+        "",
+        "| name | kind | labels | what it says |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{one.name}` | {one.kind} | {_listed(one.labels)} | {one.help} |" for one in PIPELINE_METRICS]
     return NOTE + "\n".join(lines) + "\n"
 
 
@@ -205,7 +218,7 @@ def tables_page() -> str:
         "",
         "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
-    for table in (*TABLES, *COUNTED, COMMITS, MESSAGES):
+    for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS, MESSAGES):
         lines += [
             "",
             f"## {table.name}",

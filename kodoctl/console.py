@@ -184,7 +184,7 @@ def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     except Exception as problem:
         if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
             raise
-        report([_defect(problem)])
+        report([defect(problem)])
         return ExitCode.ERROR
     return ExitCode.OK
 
@@ -197,7 +197,7 @@ def _told_lost(problem: OSError) -> int:
     return ExitCode.ERROR
 
 
-def _defect(problem: Exception) -> Diagnostic:
+def defect(problem: Exception) -> Diagnostic:
     """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever fixes it."""
     import tempfile
     import traceback
@@ -209,7 +209,7 @@ def _defect(problem: Exception) -> Diagnostic:
     return error("K599", "a defect of kodoctl", detail)
 
 
-def _prepare_streams() -> None:
+def prepare_streams() -> None:
     """In the place of standard streams that are closed: what is written there is lost, and told as that, and no file or
     socket gets their numbers. What an old character set does not have is escaped.
     """
@@ -222,7 +222,7 @@ def _prepare_streams() -> None:
 
 def run_application(app: typer.Typer) -> NoReturn:
     """A whole command line, to its exit code: usage errors exit 64, as CI scripts expect."""
-    _prepare_streams()
+    prepare_streams()
     try:
         code = app(standalone_mode=False)
     except typer.Exit as end:

@@ -25,6 +25,7 @@ from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
 from tests import shared_broker
+from tests.border import follow_environment
 from tests.databases import database_url, own_postgres, postgres, postgres_url
 from tests.ports import cluster_ports, unusual_ports
 
@@ -51,6 +52,7 @@ if (
 # On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
 settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kodoctl")
+follow_environment()
 
 
 @dataclass

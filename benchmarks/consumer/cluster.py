@@ -25,7 +25,8 @@ try:
     CLUSTER = connect(Flags(), os.environ, Path.cwd())
 except KodoctlError as problem:
     sys.exit(str(problem))
-PLACE: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
+SETTINGS = {name: value for name, value in os.environ.items() if name.startswith("KODO_")}
+PLACE: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": SETTINGS}
 EARLIEST = {"ledgerId": -1, "entryId": -1}
 HEAD = """
 version: 1
@@ -90,3 +91,12 @@ def rss_mib() -> int:
     """Resident memory now, in MiB."""
     with Path("/proc/self/statm").open() as found:
         return int(found.read().split()[1]) * resource.getpagesize() // (1 << 20)
+
+
+def edition() -> dict[str, bool]:
+    """How the consumer of this process runs: with the native border, and with a compiled core."""
+    from kodo_consumer.adapters.pulsar.native_border import choose_border
+    from kodo_consumer.core import engine
+
+    native = SETTINGS.get("KODO_CONSUMER_NATIVE", "true") == "true"
+    return {"native": choose_border(native=native).border is not None, "compiled": not engine.__file__.endswith(".py")}

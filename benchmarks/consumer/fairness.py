@@ -1,6 +1,7 @@
 """How long quiet tenants wait while one is noisy, on a real broker, beside what one would use instead.
 
-    python benchmarks/consumer/fairness.py [--loads f2 f1 …] [--arms ours fifo …] [--repeats 1] [--go BINARY] [--out FILE]
+    python benchmarks/consumer/fairness.py [--loads f2 f1 …] [--arms ours fifo …] [--repeats 1] [--go BINARY]
+        [--beside CHECKOUT] [--variant NAME=VARIABLE=VALUE ...] [--out FILE]
 
 Loads (16 slots, handlers of 10 ms unless said otherwise; times count from the flood on, before it is a quiet time):
 
@@ -12,7 +13,7 @@ Loads (16 slots, handlers of 10 ms unless said otherwise; times count from the f
 
 Arms: `ours`; `fifo` (a Shared consumer and threads); `key_shared` (16 consumers, a thread each); `sketch` (receive everything,
 a queue a tenant in memory, round robin: the idea without any guarantee); `go` (the Go library, its Pending state above 50/s a
-tenant; --go names a binary built from golang/). Dwell is from sending to the start of the handler; a message that has not
+tenant; --go names a binary built from golang/); `ours-python`, `ours-before` and their like (see variants.py). Dwell is from sending to the start of the handler; a message that has not
 started at the end counts with its age. A flood is `through` when the last quiet message that was sent before the flood's end has
 started; `after` are those sent from then on. Every run is a line of fairness.jsonl.
 """
@@ -36,6 +37,7 @@ from typing import Any
 
 import pulsar
 from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
+from variants import Variants, add_variants, variants_of
 
 HERE = Path(__file__).parent
 QUIET_BEFORE = 12.0  # seconds without the noisy tenant: what the machine and the arm do by themselves
@@ -291,20 +293,20 @@ def spread(waits: list[float]) -> dict[str, float]:
     }
 
 
-def measure(name: str, arm: str, go: str | None) -> dict[str, Any]:
-    load = LOADS[name]
+def measure(name: str, arm: str, go: str | None, variants: Variants) -> dict[str, Any]:
+    load, kind = LOADS[name], variants.split(arm)[0]
     tenant, topic = f"fair{time.time_ns() // 1_000_000}", "flow"
     create_tenant(tenant)
-    admin_topics(tenant, topic, arm)
+    admin_topics(tenant, topic, kind)
     seconds = QUIET_BEFORE + load.watch + 3
     here = [sys.executable, __file__]
-    command = [*here, "--one", arm, name, tenant, topic, str(seconds)]
+    command, environ = variants.one("fairness.py", arm, name, tenant, topic, str(seconds))
     if arm == "go":
         over = ["--pending-above", "50"]
         command = [str(go), "--url", CLUSTER.broker_url, "--topic", f"persistent://{tenant}/ns/{topic}", "--subscription", "s",
                    "--sleep", f"{load.handler}s", "--watch", f"{seconds}s", *over]  # fmt: skip
     with tempfile.TemporaryFile("w+") as starts, tempfile.TemporaryDirectory() as folder:
-        worker = subprocess.Popen(command, stdout=starts, stderr=subprocess.DEVNULL)
+        worker = subprocess.Popen(command, env=environ, stdout=starts, stderr=subprocess.DEVNULL)
         time.sleep(3)
         sent = Path(folder) / "sent"
         subprocess.run([*here, "--produce", name, tenant, topic, str(sent)], check=True)
@@ -328,12 +330,13 @@ def admin_topics(tenant: str, topic: str, arm: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loads", nargs="+", default=["f2"], choices=list(LOADS))
-    parser.add_argument("--arms", nargs="+", default=["ours", "fifo", "sketch"], choices=ARMS)
+    parser.add_argument("--arms", nargs="+", default=["ours", "fifo", "sketch"])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--go", help="binary of golang/, for the arm `go`")
     parser.add_argument("--out", default=str(HERE / "fairness.jsonl"))
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
     parser.add_argument("--produce", nargs=4, help=argparse.SUPPRESS)
+    add_variants(parser)
     arguments = parser.parse_args()
     if arguments.one:
         arm, name, tenant, topic, seconds = arguments.one
@@ -342,10 +345,11 @@ def main() -> None:
         name, tenant, topic, sent = arguments.produce
         produce(LOADS[name], tenant, topic, Path(sent))
     else:
+        variants = variants_of(arguments, arguments.arms, ARMS)
         for name in arguments.loads:
             for _ in range(arguments.repeats):
                 for arm in arguments.arms:
-                    record = measure(name, arm, arguments.go)
+                    record = measure(name, arm, arguments.go, variants)
                     with Path(arguments.out).open("a", encoding="utf-8") as out:
                         out.write(json.dumps(record) + "\n")
                     show = {

@@ -1,11 +1,12 @@
 """What the consumer takes when there is nothing to do, and when its look-ahead is full: processor and resident memory.
 
-    python benchmarks/consumer/footprint.py [--idle 30] [--tenants 100000] [--out FILE]
+    python benchmarks/consumer/footprint.py [--idle 30] [--tenants 100000] [--beside CHECKOUT]
+        [--variant NAME=VARIABLE=VALUE ...] [--out FILE] [ARM ...]
 
 `idle`: 12 lanes without messages, processor time over `--idle` seconds. `full`: the same 12 lanes, a look-ahead of 50,000
 messages of 1 KiB filled by 100,000 tenants one after the other (every message of another tenant, all of them seen once,
 the last 50,000 held by handlers that never come to them). `bare` is Python with the client and one subscription: what nobody
-can be below. Every run is a line of footprint.jsonl.
+can be below. `idle-before` and their like: see variants.py. Every run is a line of footprint.jsonl.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 
 import pulsar
 from cluster import admin, batched, client, cpu, create_tenant, create_topic, loaded, rss_mib, topology
+from variants import add_variants, variants_of
 
 HERE = Path(__file__).parent
 STATES = ("RETRYING", "PENDING", "BLOCKING")
@@ -70,13 +70,12 @@ def full(tenant: str, _seconds: float, tenants: int) -> dict[str, Any]:
             released.wait()
 
     found = consumer(tenant, handle)
-    counts = found._running.worker.counts  # noqa: SLF001
     until = time.time() + 180
-    while time.time() < until and counts.received < tenants:
+    while time.time() < until and found.counts.received < tenants:
         time.sleep(0.5)
     time.sleep(2)
-    held = sum(lane.held for lane in found._running.worker.engine.lanes)  # noqa: SLF001
-    return {"lanes": len(found.policy.lanes), "seen": counts.received, "held": held, "rss_mib": rss_mib()}
+    held = sum(found.in_flight.values())
+    return {"lanes": len(found.policy.lanes), "seen": found.counts.received, "held": held, "rss_mib": rss_mib()}
 
 
 ARMS = {"bare": bare, "idle": idle, "full": full}
@@ -97,12 +96,15 @@ def main() -> None:
     parser.add_argument("--tenants", type=int, default=100_000)
     parser.add_argument("--out", default=str(HERE / "footprint.jsonl"))
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    add_variants(parser)
+    parser.add_argument("arms", nargs="*", default=[*ARMS], help="default: all")
     arguments = parser.parse_args()
     if arguments.one:
         arm, tenant = arguments.one
         print(json.dumps(ARMS[arm](tenant, arguments.idle, arguments.tenants)), flush=True)
         os._exit(0)  # handlers are held up for ever
-    for arm in ARMS:
+    variants = variants_of(arguments, arguments.arms, [*ARMS])
+    for arm in arguments.arms:
         tenant = f"foot{time.time_ns() // 1_000_000}"
         create_tenant(tenant)
         admin("POST", f"namespaces/{tenant}/ns/maxUnackedMessagesPerConsumer", 1_000_000)
@@ -110,21 +112,10 @@ def main() -> None:
             create_topic(tenant, f"flow{level}", "s")
             for state in STATES:
                 create_topic(tenant, f"flow{level}-s-{state}", "s")
-        if arm == "full":
+        if variants.split(arm)[0] == "full":
             fill(tenant, arguments.tenants)
-        command = [
-            sys.executable,
-            __file__,
-            "--one",
-            arm,
-            tenant,
-            "--idle",
-            str(arguments.idle),
-            "--tenants",
-            str(arguments.tenants),
-        ]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        record = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
+        more = ("--idle", str(arguments.idle), "--tenants", str(arguments.tenants))
+        record = {"arm": arm} | variants.run("footprint.py", arm, tenant, *more)
         record |= {"load": os.getloadavg()[0], "python": platform.python_version()}
         with Path(arguments.out).open("a", encoding="utf-8") as out:
             out.write(json.dumps(record) + "\n")

@@ -1,6 +1,7 @@
 """What the consumer costs beside what a user would write or take instead: client CPU per message, and the rate.
 
-    python benchmarks/consumer/throughput.py [--messages 100000] [--size 1024] [--repeats 5] [--go BINARY] [--out FILE] [ARM ...]
+    python benchmarks/consumer/throughput.py [--messages 100000] [--size 1024] [--repeats 5] [--go BINARY] [--beside CHECKOUT]
+        [--variant NAME=VARIABLE=VALUE ...] [--out FILE] [ARM ...]
 
 Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. One backlog is kept by a
 holding subscription; each run drains it through a fresh one, in a process of its own. Arms run interleaved, in random order.
@@ -19,8 +20,14 @@ Each is compared with the arm it names as its base: quote ratios of one run, not
 | `reroute` | Consumer whose handler sends everything to RETRYING | `raw-reroute` |
 | `raw-route` | the same without a due time, so that the client may batch | |
 | `route` | Consumer whose handler transfers everything to another topic | `raw-route` |
-| `…-python` | each arm of Consumer without kodo-fast, which the others use where it is installed | the same |
-| `…-interpreted` | each arm of Consumer with the native border and without the compiled core | the same |
+| `audit` | as `sync`, with a record of every message on the audit topic | `sync` |
+| `…-python` | an arm of Consumer without the native border, which the others use where it is installed | the arm's |
+| `…-NAME` | an arm in the environment of `--variant NAME=…`, such as one without the compiled core | the arm's |
+| `…-before` | an arm of the checkout that `--beside` names, measured by its own program | the arm's |
+
+Seconds and processor time (of the whole process, the client's threads included) count from just before `start` of the Consumer, so that its
+connecting and its threads are in them; those of raw loops from after the subscription. `steady` has both from the first message in
+a handler (raw: of the loop) to the end: of the messages after it, without any start. Neither counts the imports.
 """
 
 from __future__ import annotations
@@ -35,7 +42,6 @@ import random
 import resource
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -43,21 +49,14 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, PLACE, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
+from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, edition, loaded, topology
+from variants import Variants, add_variants, variants_of
 
 BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
     "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
-    "route": "raw-route",
+    "route": "raw-route", "audit": "sync",
 }  # fmt: skip
-PYTHON = "-python"  # at the end of an arm of the Consumer: without the native border and the compiled core
-INTERPRETED = "-interpreted"  # the same: without the compiled core
-BASES |= {
-    f"{arm}{end}": base
-    for arm, base in BASES.items()
-    if base is not None and arm != "go"
-    for end in (PYTHON, INTERPRETED)
-}
 SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
 HOUR = 3_600_000  # ms
@@ -65,7 +64,7 @@ TOPICS = """
   flow:
     {fair}
     subscriptions:
-      {subscription}: {{states: {states}, dead_letter: false, produces: {produces}, in_place: [], concurrency: {slots}, retrying: {{delays: [1h]}}}}
+      {subscription}: {{states: {states}, dead_letter: false, produces: {produces}, in_place: [], concurrency: {slots}, audit: {audit}, retrying: {{delays: [1h]}}}}
   elsewhere: {{}}
 """
 
@@ -85,23 +84,50 @@ def _ignore(_result: Any, _position: Any) -> None:
     pass
 
 
-def raw_arm(tenant: str, subscription: str, messages: int) -> tuple[float, float]:
+class Stopwatch:
+    """Seconds and processor time of an arm: of all messages, and of those after the first one."""
+
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
+        self._began = self._first = self._end = (time.perf_counter(), cpu())
+
+    def first(self) -> None:
+        self._first = time.perf_counter(), cpu()
+
+    def stop(self) -> None:
+        self._end = time.perf_counter(), cpu()
+
+    @property
+    def record(self) -> dict[str, Any]:
+        (began, used), (first, used_first), (end, used_end) = self._began, self._first, self._end
+        after = self._messages - 1
+        steady = {
+            "seconds": end - first,
+            "cpu_us": (used_end - used_first) / after * 1e6,
+            "rate": after / (end - first),
+        }
+        return {"seconds": end - began, "cpu_us": (used_end - used) / self._messages * 1e6, "steady": steady}
+
+
+def raw_arm(tenant: str, subscription: str, messages: int) -> Stopwatch:
     with_broker = client()
     consumer = with_broker.subscribe(
         f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
         initial_position=pulsar.InitialPosition.Earliest, batch_index_ack_enabled=True,
     )  # fmt: skip
-    began, used = time.perf_counter(), cpu()
-    for _ in range(messages):
+    watch = Stopwatch(messages)
+    for number in range(messages):
         message = consumer.receive(10_000)
+        if not number:
+            watch.first()
         message.data()
         consumer.acknowledge(message)
-    took = time.perf_counter() - began, cpu() - used
+    watch.stop()
     with_broker.close()
-    return took
+    return watch
 
 
-def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool) -> tuple[float, float]:
+def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool) -> Stopwatch:
     with_broker, with_broker_too = client(), client()
     consumer = with_broker.subscribe(
         f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
@@ -109,10 +135,12 @@ def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool)
     )  # fmt: skip
     producer = batched(with_broker_too, tenant, moved_to(subscription, due=due))
     stored: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    began, used = time.perf_counter(), cpu()
+    watch = Stopwatch(messages)
     left = messages
-    for _ in range(messages):
+    for one in range(messages):
         message = consumer.receive(10_000)
+        if not one:
+            watch.first()
         number = message.message_id()
         more = {"kodo-hop": "1", "kodo-origin-id": str(number), "kodo-reason": "asked to retry"}
         producer.send_async(
@@ -125,10 +153,10 @@ def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool)
     while left:
         consumer.acknowledge(stored.get(timeout=30))
         left -= 1
-    took = time.perf_counter() - began, cpu() - used
+    watch.stop()
     with_broker.close()
     with_broker_too.close()
-    return took
+    return watch
 
 
 def _stored(stored: queue.SimpleQueue[Any], number: Any, _result: Any, _position: Any) -> None:
@@ -139,7 +167,7 @@ def moved_to(subscription: str, *, due: bool) -> str:
     return f"flow-{subscription}-RETRYING" if due else "elsewhere"
 
 
-def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, float]:
+def sketch_arm(tenant: str, subscription: str, messages: int) -> Stopwatch:
     """The least that hands messages from a thread to tasks: bundles into a queue, 100 tasks, an acknowledgement each."""
     with_broker = client()
     consumer = with_broker.subscribe(
@@ -149,6 +177,7 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
 
     async def work() -> None:
         loop, there, left, over = asyncio.get_running_loop(), asyncio.Queue[Any](), messages, asyncio.Event()
+        fresh = [True]
 
         def fill() -> None:
             read = 0
@@ -165,6 +194,9 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
             nonlocal left
             while True:
                 _, number = await there.get()
+                if fresh:
+                    fresh.clear()
+                    watch.first()
                 await asyncio.sleep(SLEEP)
                 consumer.acknowledge(number)
                 left -= 1
@@ -177,33 +209,32 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
         for task in tasks:
             task.cancel()
 
-    began, used = time.perf_counter(), cpu()
+    watch = Stopwatch(messages)
     asyncio.run(work())
-    took = time.perf_counter() - began, cpu() - used
+    watch.stop()
     with_broker.close()
-    return took
+    return watch
 
 
-def plain(arm: str) -> str:
-    """An arm without what is switched off in it."""
-    return arm.removesuffix(PYTHON).removesuffix(INTERPRETED)
-
-
-def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tuple[float, float]:
+def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> Stopwatch:
     import kodo_consumer.adapters.pulsar  # noqa: F401  # its cost is not that of a message
     from kodo_consumer import Message, Retry, Transfer
 
-    arm = plain(name)
-    PLACE["environ"] = {"KODO_CONSUMER_NATIVE": str(not name.endswith(PYTHON)).lower()}
     topics = TOPICS.format(
         subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
         fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
-        states="[retrying]" if arm in ("reroute", "failing") else "[]",
+        states="[retrying]" if arm in ("reroute", "failing") else "[]", audit=str(arm == "audit").lower(),
     )  # fmt: skip
     worker = loaded(topology(tenant, topics), subscription=subscription)
-    left, over = [messages], threading.Event()
+    left, over, fresh = [messages], threading.Event(), [True]
+
+    def begin() -> None:
+        if fresh:
+            fresh.clear()
+            watch.first()
 
     def count() -> None:
+        begin()
         left[0] -= 1  # a statement of one thread at a time is not needed: handlers that do nothing rarely overlap
         if left[0] <= 0:
             over.set()
@@ -212,6 +243,7 @@ def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tu
         count()
 
     async def sleep(_message: Message) -> None:
+        begin()
         await asyncio.sleep(SLEEP)
         count()
 
@@ -219,9 +251,11 @@ def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tu
         count()
 
     def retry(_message: Message) -> None:
+        begin()
         raise Retry
 
     def move(_message: Message) -> None:
+        begin()
         raise Transfer("elsewhere")
 
     def fail(message: Message) -> None:
@@ -231,39 +265,43 @@ def consumer_arm(tenant: str, subscription: str, messages: int, name: str) -> tu
 
     handlers = {"slots": sleep, "reroute": retry, "route": move, "failing": fail}
     worker.handler(handlers.get(arm) or (handle_later if arm.startswith("async") else handle))
-    began, used = time.perf_counter(), cpu()
+    watch = Stopwatch(messages)
     worker.start()
-    counts = worker._running.worker.counts  # noqa: SLF001
     while not over.wait(0.05):
-        if counts.done + sum(counts.finished.values()) >= messages:  # reroutes, or a lost count of ours
+        counts = worker.counts
+        if counts.done + counts.finished.total() >= messages:  # reroutes, or a lost count of ours
             break
-    took = time.perf_counter() - began, cpu() - used
+    while arm == "audit" and worker.counts.recorded < messages:  # what is done waits for its record
+        time.sleep(0.01)
+    watch.stop()
     worker.stop()
-    return took
+    return watch
 
 
 def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
     if arm == "raw":
-        seconds, used = raw_arm(tenant, subscription, messages)
+        found = raw_arm(tenant, subscription, messages).record
     elif arm.startswith("raw"):
-        seconds, used = raw_reroute_arm(tenant, subscription, messages, due=arm == "raw-reroute")
+        found = raw_reroute_arm(tenant, subscription, messages, due=arm == "raw-reroute").record
     elif arm == "slots-sketch":
-        seconds, used = sketch_arm(tenant, subscription, messages)
+        found = sketch_arm(tenant, subscription, messages).record
     else:
-        seconds, used = consumer_arm(tenant, subscription, messages, arm)
+        found = consumer_arm(tenant, subscription, messages, arm).record | edition()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"arm": arm, "seconds": seconds, "cpu_us": used / messages * 1e6, "rss_mib": peak}))
+    print(json.dumps(found | {"rss_mib": peak}))
 
 
-def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str | None) -> dict[str, Any]:
+def measure_one(
+    arm: str, tenant: str, subscription: str, messages: int, go: str | None, variants: Variants
+) -> dict[str, Any]:
+    name, _ = variants.split(arm)
     create_topic(tenant, "flow", subscription)
-    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * plain(arm).endswith(
-        "route"
-    )
+    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ", *["elsewhere"] * name.endswith("route")]
+    others += [f"flow-{subscription}-AUDIT"] * (name == "audit")
     for other in others:
         create_topic(tenant, other, subscription)
-    command = [sys.executable, __file__, "--one", arm, tenant, subscription, str(messages)]
-    if arm == "go":
+    record: dict[str, Any] = {"arm": arm}
+    if name == "go":
         topic = f"persistent://{tenant}/ns/flow"
         command = [
             str(go),
@@ -276,12 +314,13 @@ def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str
             "--messages",
             str(messages),
         ]
-    compiled = str(not arm.endswith((PYTHON, INTERPRETED))).lower()  # chosen when the core is first imported
-    surroundings = os.environ | {"KODO_FAST_CORE": compiled}
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=surroundings).stdout
-    record: dict[str, Any] = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
-    if "route" in arm:
-        target = moved_to(subscription, due=plain(arm).endswith("reroute"))
+        record |= json.loads(
+            subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.splitlines()[-1]
+        )
+    else:
+        record |= variants.run("throughput.py", arm, tenant, subscription, str(messages), timeout=300) | {"arm": arm}
+    if "route" in name:
+        target = moved_to(subscription, due=name.endswith("reroute"))
         stats = admin("GET", f"persistent/{tenant}/ns/{target}-partition-0/internalStats").json()
         record |= {"entries": stats["entriesAddedCounter"], "stored_bytes": stats["totalSize"]}
     admin("DELETE", f"persistent/{tenant}/ns/flow/subscription/{subscription}?force=true")
@@ -291,34 +330,38 @@ def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    tenant = f"bench{int(time.time())}"
+    variants = variants_of(arguments, arguments.arms, [*BASES])
+    tenant = f"bench{time.time_ns() // 1_000_000}"
     preload(tenant, arguments.messages, arguments.size)
     found: dict[str, list[dict[str, Any]]] = {}
     for repeat in range(arguments.repeats):
         for arm in random.sample(arguments.arms, len(arguments.arms)):
-            record = measure_one(arm, tenant, f"s{repeat}-{arm}", arguments.messages, arguments.go) | {
+            record = measure_one(arm, tenant, f"s{repeat}-{arm}", arguments.messages, arguments.go, variants) | {
                 "repeat": repeat, "messages": arguments.messages, "size": arguments.size, "load": os.getloadavg()[0],
                 "python": platform.python_version(), "cores": os.cpu_count(),
             }  # fmt: skip
             found.setdefault(arm, []).append(record)
             with Path(arguments.out).open("a", encoding="utf-8") as out:
                 out.write(json.dumps(record) + "\n")
-    for arm, base in BASES.items():
-        if arm in found:
-            print(row(arm, found[arm], found.get(base or "")))
+    for arm in sorted(found, key=lambda arm: ([*BASES].index(variants.split(arm)[0]), arm)):
+        base = BASES[variants.split(arm)[0]]
+        print(row(arm, found[arm], found.get(base or "")))
 
 
 def row(arm: str, records: list[dict[str, Any]], base: list[dict[str, Any]] | None) -> str:
     costs = [record["cpu_us"] for record in records]
     rates = [record["messages"] / record["seconds"] for record in records]
     text = (
-        f"{arm:15} {statistics.median(costs):6.1f} µs CPU ({min(costs):.1f}–{max(costs):.1f})"
+        f"{arm:18} {statistics.median(costs):6.1f} µs CPU ({min(costs):.1f}–{max(costs):.1f})"
         f" {statistics.median(rates):8,.0f}/s ({min(rates):,.0f}–{max(rates):,.0f})"
     )
     if base:
         over = statistics.median(costs) - statistics.median(record["cpu_us"] for record in base)
         of = statistics.median(rates) / statistics.median(record["messages"] / record["seconds"] for record in base)
         text += f"  {base[0]['arm']}: {over:+.1f} µs, {of:.0%} of its rate"
+    if steady := [record["steady"] for record in records if "steady" in record]:
+        median = {name: statistics.median(one[name] for one in steady) for name in ("cpu_us", "rate")}
+        text += f"  (steady {median['cpu_us']:.1f} µs, {median['rate']:,.0f}/s)"
     return text
 
 
@@ -330,11 +373,10 @@ def main() -> None:
     parser.add_argument("--out", default=str(HERE / "results.jsonl"))
     parser.add_argument("--one", nargs=4, metavar=("ARM", "TENANT", "SUBSCRIPTION", "MESSAGES"), help=argparse.SUPPRESS)
     parser.add_argument("--go", help="binary of golang/, for the arm `go`")
-    parser.add_argument("arms", nargs="*", help="default: all")
+    add_variants(parser)
+    parser.add_argument("arms", nargs="*", help="default: all, none of them as a variant")
     arguments = parser.parse_args()
-    arguments.arms = arguments.arms or [
-        arm for arm in BASES if (arm != "go" or arguments.go) and not arm.endswith((PYTHON, INTERPRETED))
-    ]
+    arguments.arms = arguments.arms or [arm for arm in BASES if arm != "go" or arguments.go]
     if arguments.one:
         arm, tenant, subscription, messages = arguments.one
         run_arm(arm, tenant, subscription, int(messages))

@@ -30,7 +30,8 @@ import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
 
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
-from kodoctl.pipeline.audit.job import LandedTables, audit
+from kodoctl.pipeline.audit.job import audit
+from kodoctl.pipeline.audit.judged_rows import LandedTables
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.table_writer import TableWriter

@@ -94,12 +94,20 @@ def fill(
 class Readers:
     """Plain Reader loops in processes of their own, each for its share of the partitions; what a user writes without Spark."""
 
-    def __init__(self, where: Connection, topics: list[str], processes: int, parquet: Path | None = None) -> None:
+    def __init__(
+        self,
+        where: Connection,
+        topics: list[str],
+        processes: int,
+        work: Callable[..., None] | None = None,
+        more: Any = None,
+    ) -> None:
+        """`work` instead of a plain loop, with `more`; of a plain loop `more` is a folder for Parquet, or nothing."""
         context = multiprocessing.get_context("spawn")
         self._go, self._told = context.Barrier(processes + 1), context.Queue()
         shares = [topics[number::processes] for number in range(processes)]
         self._running = [
-            context.Process(target=_read, args=(where.broker_url, share, self._go, self._told, parquet))
+            context.Process(target=work or read_plainly, args=(where.broker_url, share, self._go, self._told, more))
             for share in shares
         ]
         for one in self._running:
@@ -116,7 +124,7 @@ class Readers:
         return read, took
 
 
-def _read(url: str, topics: list[str], go: Any, told: Any, parquet: Path | None) -> None:
+def read_plainly(url: str, topics: list[str], go: Any, told: Any, parquet: Path | None = None) -> None:
     with_broker = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with_broker.get_topic_partitions(topics[0])  # connects; a reader would fetch its first 10,000 before the clock runs
     go.wait(120)

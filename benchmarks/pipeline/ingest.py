@@ -99,7 +99,7 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
             return spark.read.parquet(rows).count(), took
 
         def written(folder: Path) -> tuple[int, float]:
-            return Readers(where, topics, min(CORES, asked.partitions), folder).run()
+            return Readers(where, topics, min(CORES, asked.partitions), more=folder).run()
 
         does = {"ingest": ingested, "sketch": sketched, "source": copied, "pyarrow": written}
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away

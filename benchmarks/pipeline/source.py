@@ -3,8 +3,10 @@
     python benchmarks/pipeline/source.py [--messages 1000000] [--partitions 4] [--size 1024] [--rounds 3]
 
 Needs a broker (kodoctl dev up --use). Arms, in random order in each round, one warm session for all of Spark's: `reader`
-(Reader loops that take every field and keep nothing), `spark-N` (our source with N splits a partition, to Spark's `noop`).
-Afterwards each number of splits is counted once: rows, distinct places and distinct numbers must be those that were sent.
+(Reader loops that take every field and keep nothing), `native-N` (our source by the native border, with N splits a partition, to
+Spark's `noop`), `binding-N` (the same without the border), `core-native` and `core-binding` (what Spark's tasks call, without
+Spark, in as many processes as `reader`). Afterwards each number of splits is counted once by each: rows, distinct places and
+distinct numbers must be those that were sent.
 """
 
 from __future__ import annotations
@@ -12,14 +14,25 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+from contextlib import closing
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from common import CORES, Memory, Readers, admin, cell, cluster, fill, machine, namespace, remove, say, timed, write
 
 from kodoctl.pipeline.source.data_source import PulsarSource
+from kodoctl.pipeline.source.native_batches import choose_batches
+from kodoctl.pipeline.source.options import read_options
+from kodoctl.pipeline.source.partition_stats import read_stored
+from kodoctl.pipeline.source.split_reader import read_split
+from kodoctl.pipeline.source.splits import splits_of
 from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client import BrokerClient
 
 SPLITS = (1, 2, 8)
+WAYS = ("native", "binding")
 
 
 def main() -> None:
@@ -43,27 +56,31 @@ def main() -> None:
 
 def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str, Any]]:
     runs: list[dict[str, Any]] = []
+    say(str(choose_batches()[1]))
     topics = [f"persistent://{space}/flow-partition-{number}" for number in range(asked.partitions)]
     with spark_session(SparkSettings()) as spark:
         spark.dataSource.register(PulsarSource)
 
-        def frame(splits: int) -> Any:
-            options = {
-                "topic": f"persistent://{space}/flow",
-                "adminUrl": where.admin_url,
-                "serviceUrl": where.broker_url,
-            }
-            return spark.read.format("pulsar").options(**options, splits=str(splits)).load()
+        options = {
+            "topic": f"persistent://{space}/flow",
+            "adminUrl": where.admin_url,
+            "serviceUrl": where.broker_url,
+        }
+
+        def frame(way: str, splits: int) -> Any:
+            native = str(way == "native").lower()
+            return spark.read.format("pulsar").options(**options, splits=str(splits), native=bool(native)).load()
 
         def arm(name: str) -> float:
-            if name == "reader":
-                read, took = Readers(where, topics, min(CORES, asked.partitions)).run()
-                assert read == asked.messages, f"{read} messages read"
-                return took
-            splits = int(name.partition("-")[2])
-            return timed(lambda: frame(splits).write.format("noop").mode("overwrite").save())[0]
+            kind, _, more = name.partition("-")
+            if kind in WAYS:
+                return timed(lambda: frame(kind, int(more)).write.format("noop").mode("overwrite").save())[0]
+            work = read_split_of if kind == "core" else None
+            read, took = Readers(where, topics, min(CORES, asked.partitions), work, more == "native" or None).run()
+            assert read == asked.messages, f"{read} messages read"
+            return took
 
-        arms = ["reader", *(f"spark-{splits}" for splits in SPLITS)]
+        arms = ["reader", *(f"core-{way}" for way in WAYS), *(f"{way}-{splits}" for way in WAYS for splits in SPLITS)]
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
             for name in random.sample(arms, len(arms)):
                 with Memory() as memory:
@@ -78,15 +95,35 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
                         "rate": round(asked.messages / took),
                     }
                     runs.append({**run, "cpu_us": spent})
-        for splits in SPLITS:
-            found = frame(splits).selectExpr(
+        for way, splits in product(WAYS, SPLITS):
+            found = frame(way, splits).selectExpr(
                 "count(*) AS rows", "count(DISTINCT partition, ledger, entry, batch_index) AS places",
                 "count(DISTINCT properties['n']) AS numbers",
             ).collect()[0].asDict()  # fmt: skip
-            say(f"exact with {splits} splits: {found}")
+            say(f"exact with {splits} splits, {way}: {found}")
             assert set(found.values()) == {asked.messages}, found
-            runs.append({"arm": f"exact-{splits}", **found})
+            runs.append({"arm": f"exact-{way}-{splits}", **found})
     return runs
+
+
+def read_split_of(url: str, topics: list[str], go: Any, told: Any, native: bool) -> None:  # noqa: FBT001
+    """What a task of Spark's calls, for whole partitions."""
+    where = cluster()
+    options = replace(
+        read_options({"topics": ",".join(topics), "adminUrl": where.admin_url, "serviceUrl": url}, 1),
+        native=bool(native),
+    )
+    with BrokerClient(options.connection) as broker:
+        broker.get().get_topic_partitions(topics[0])  # connects
+        go.wait(120)
+        read = 0
+        with closing(HttpAdmin(options.connection)) as port:
+            stored = read_stored(port, options.topics)
+        for (topic, number), one in stored.items():
+            if f"{topic.full}-partition-{number}" in topics:
+                for split in splits_of(topic.full, number, one.pieces, 1):
+                    read += sum(batch.num_rows for batch in read_split(split, options, broker))
+        told.put(read)
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:

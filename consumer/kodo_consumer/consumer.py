@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from kodo_consumer.adapters.tracing.setup import runs_of
-from kodo_consumer.core import COMPILED
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.lane_selection import given_selection, limit_warnings, select_lanes
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.payloads.codec import Payloads
@@ -243,30 +243,25 @@ class Consumer:
         return _lane_lines(self.policy)
 
     def start(self) -> None:
-        """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing, a handler
-        that processes cannot import.
-        """
+        """Connects, begins, returns. Raises KodoctlError: no cluster, a topic is missing, processes cannot import a handler."""
         handling, check, traces = self.handling, self.payload_check, self._traces
         self._hooks.check(is_async=handling.is_async)
         for finding in (*self._warnings, *limit_warnings(self.policy)):
             _warn(str(finding))
-        policy = handling.scheduled(self.policy, self._hooks)
+        scheduled = partial(_scheduled, handling, self._hooks, self.settings.workers)
+        policy = scheduled(self.policy)
         with ExitStack() as on_failure:
             connections = broker, cluster = self._connect()
             on_failure.callback(cluster.close)
             on_failure.callback(broker.close)
-            if isinstance(check, Payloads):
-                check = check.with_model(check.model, SchemaVersions(policy, cluster).definition)
-            clock = SystemClock()
+            check, clock = _with_schemas(check, policy, cluster), SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
             on_failure.callback(runner.stop)
             worker = Worker(policy, broker, runner, clock, _rng(), check, self.observers)
             selected = partial(select_lanes, selection=self._lanes or self.settings.lanes)
-            scheduled = partial(handling.scheduled, hooks=self._hooks)
             reloader = partial(_reloader, self._source, selected, scheduled, self.policy)
             self._running = started(worker, runner, connections, self.settings, traces, reloader)
             on_failure.pop_all()
-        _log_ready(policy, broker)
 
     @property
     def address(self) -> str | None:
@@ -275,16 +270,23 @@ class Consumer:
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
-        if self._running is not None and self._running.reloader is not None:
-            self._running.reloader.look(always=True)
+        if self._running is not None:
+            self._running.reload()
 
     def stop(self) -> None:
         """Drains and leaves. Raises what broke the worker, if anything did."""
         assert self._running is not None
-        try:
-            self._running.service.stop()
-        finally:
-            self._running.close()
+        self._running.stop()
+
+    @property
+    def counts(self) -> Counts:
+        """Counts since the start, as they are now; all 0 before it. A copy: read it again for the next look."""
+        return self._running.counts if self._running else Counts()
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Messages received and not acknowledged yet, by lane (`L1/ready`) of those that it reads; empty before the start."""
+        return self._running.in_flight if self._running else {}
 
     def summary(self) -> list[str]:
         """Counts since the start, for people."""
@@ -296,8 +298,7 @@ class Consumer:
         return self._running.service.wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
-        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main
-        threads.
+        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. Main threads only.
 
         Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is
         shown on standard error. Several at once: `kodo_consumer.run_all`.
@@ -370,22 +371,17 @@ def _slots(policy: Policy, lane: Lane) -> list[str]:
     return [str(one) for one in policy.bulkheads if one.lanes.has(lane.level, lane.state)]
 
 
-def _log_ready(policy: Policy, broker: Broker) -> None:
-    _inform(f"ready, {broker.border}, {COMPILED}")
-    _log_lanes(policy)
+def _scheduled(handling: HandlerSpec, hooks: Hooks, workers: int, policy: Policy) -> Policy:
+    """The policy for a worker that runs this handler, and that expects at least so many workers."""
+    expected = max(policy.expected_workers, workers)
+    return replace(handling.scheduled(policy, hooks), expected_workers=expected)
 
 
-def _log_lanes(policy: Policy) -> None:
-    """Where a worker reads some of the lanes: which, and which it leaves to others."""
-    if policy.unread:
-        texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
-        log.info("ready: reads %s; other workers have to read %s", *texts)
-
-
-@lru_cache(maxsize=10)
-def _inform(text: str) -> None:
-    """Once in a process, however many consumers it has."""
-    log.info("%s", text)
+def _with_schemas(check: Check | None, policy: Policy, cluster: Cluster) -> Check | None:
+    """The check of payloads, which asks the cluster for schema versions that it meets."""
+    if isinstance(check, Payloads):
+        return check.with_model(check.model, SchemaVersions(policy, cluster).definition)
+    return check
 
 
 @lru_cache(maxsize=1_000)

@@ -17,7 +17,7 @@ from kodoctl.errors import ExitCode
 
 log = logging.getLogger("kodo.consumer")
 _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
-_SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
+SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 
 
 class RunnableConsumer(Protocol):
@@ -42,9 +42,11 @@ class RunnableConsumer(Protocol):
         """Reads its topology file again."""
 
 
-def run_all(*consumers: RunnableConsumer, say: Callable[[str], object] = log.info) -> None:
+def run_all(
+    *consumers: RunnableConsumer, say: Callable[[str], object] = log.info, ready: Callable[[], object] | None = None
+) -> None:
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
-    once.
+    once. `ready` is called once all have started.
 
     When one cannot start or breaks, the others drain as well, and its error is raised: a process manager then
     starts all of them again. For main threads.
@@ -52,7 +54,7 @@ def run_all(*consumers: RunnableConsumer, say: Callable[[str], object] = log.inf
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with ending_on_signals() as asked, reloading_on_hangup([one.reload for one in consumers]):
-        _run(consumers, asked, say)
+        _run(consumers, asked, say, ready or (lambda: None))
 
 
 @contextmanager
@@ -90,7 +92,12 @@ def ending_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, before)
 
 
-def _run(consumers: Sequence[RunnableConsumer], asked: threading.Event, say: Callable[[str], object]) -> None:
+def _run(
+    consumers: Sequence[RunnableConsumer],
+    asked: threading.Event,
+    say: Callable[[str], object],
+    ready: Callable[[], object],
+) -> None:
     started: list[RunnableConsumer] = []
     try:
         for consumer in consumers:
@@ -98,6 +105,7 @@ def _run(consumers: Sequence[RunnableConsumer], asked: threading.Event, say: Cal
             started.append(consumer)
             for line in consumer.lanes():
                 say(f"lane {line}")
+        ready()
         while not asked.is_set() and not any(consumer.wait(_POLL / max(1, len(started))) for consumer in started):
             pass
     finally:
@@ -122,7 +130,7 @@ def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], Any]:
     first: list[float] = []  # when the first signal came
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if first and time.monotonic() - first[0] > _SAME_SIGNAL_S:
+        if first and time.monotonic() - first[0] > SAME_SIGNAL_S:
             os._exit(ExitCode.INTERRUPTED)
         first[:] = first or [time.monotonic()]
         asked.set()

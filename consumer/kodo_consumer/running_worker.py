@@ -6,9 +6,12 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kodo_consumer.core import COMPILED
 from kodo_consumer.runtime.lease_refresher import lease_refresher_of
 from kodo_consumer.runtime.supervisor import WorkerSupervisor
 
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.tracing.handler_spans import HandlerSpans
     from kodo_consumer.core.broker import BorderStatus, Broker, Cluster
+    from kodo_consumer.core.counters import Counts
     from kodo_consumer.core.handler_executor import HandlerExecutor
+    from kodo_consumer.core.policy import Policy
     from kodo_consumer.runtime.topology_reload import Reloader
     from kodo_consumer.runtime.worker import Worker
     from kodo_consumer.settings import Settings
@@ -37,6 +42,29 @@ class RunningWorker:
     window: HttpEndpoint | None
     reloader: Reloader | None
     traces: HandlerSpans | None
+
+    @property
+    def counts(self) -> Counts:
+        """A copy, which counts no further."""
+        counts = self.worker.counts
+        return replace(counts, **{name: copy(getattr(counts, name)) for name in ("finished", "waited", "failed")})
+
+    @property
+    def in_flight(self) -> dict[str, int]:
+        """Messages by lane."""
+        return {state.lane.name: state.held for state in self.worker.engine.lanes}
+
+    def reload(self) -> None:
+        """Reads the topology file again, where there is one."""
+        if self.reloader is not None:
+            self.reloader.look(always=True)
+
+    def stop(self) -> None:
+        """Drains the worker, then ends it and what is beside it. Raises what broke it."""
+        try:
+            self.service.stop()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Ends what is beside the worker, which has ended."""
@@ -78,6 +106,7 @@ def started(
     reloader = reloader_of(service)
     if reloader is not None:
         reloader.start()
+    _log_ready(worker.policy, broker.border)
     return RunningWorker(worker, service, broker, cluster, window, reloader, traces)
 
 
@@ -96,3 +125,17 @@ def _shown(
     window = HttpEndpoint(sight, settings.host, settings.port)
     log.info("metrics and health are on http://%s", window.address)
     return window
+
+
+def _log_ready(policy: Policy, border: BorderStatus) -> None:
+    """Whether the native border is used; and where the worker reads some of the lanes, which it leaves to others."""
+    _inform(f"ready, {border}, {COMPILED}")
+    if policy.unread:
+        texts = (", ".join(lane.name for lane in lanes) for lanes in (policy.lanes, policy.unread))
+        log.info("ready: reads %s; other workers have to read %s", *texts)
+
+
+@lru_cache(maxsize=10)
+def _inform(text: str) -> None:
+    """Once in a process, however many consumers it has."""
+    log.info("%s", text)

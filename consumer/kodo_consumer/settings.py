@@ -125,6 +125,7 @@ class Settings:
     a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`: they name tenants.
 
     `native`: false has messages cross into the client library one by one, also where the native border could be used.
+    `workers`: how many worker processes the command has of which this is one; `--workers` says it, and no file.
     """
 
     drain_timeout: int = 30_000
@@ -145,6 +146,7 @@ class Settings:
     traces: Wanted = "auto"
     traces_tenant: bool = False
     native: bool = True
+    workers: int = 1
 
 
 def _is_variable(finding: Diagnostic) -> bool:

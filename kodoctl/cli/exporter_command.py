@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli import command_target
 from kodoctl.cli.command_target import TargetOptions, connects
+from kodoctl.cli.terminal import ended_by_signals
 from kodoctl.console import Environment, Paths, command, finish, one_line, report, say, tell
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many
@@ -70,7 +70,7 @@ def exporter(
     collector = StatusCollector(every, _now)
     registry = CollectorRegistry()
     registry.register(collector)
-    with _stopping() as stopped, _reader(target, paths, env, every, stopped) as read:
+    with ended_by_signals() as stopped, _reader(target, paths, env, every, stopped) as read:
         if once:
             collector.update(reading := read())
             _publish(registry, textfile)
@@ -135,29 +135,6 @@ def _reader(
         yield read
     finally:
         admin.close()
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it always does."""
-    stopped = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def stop(_number: int, _frame: Any) -> None:
-        stopped.set()
-        _restore(before)
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield stopped
-    finally:
-        _restore(before)
-
-
-def _restore(handlers: dict[signal.Signals, Any]) -> None:
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from typing import Annotated
 
 import typer
 
@@ -23,6 +24,8 @@ from kodoctl.cli.terminal import say_folded
 from kodoctl.console import command, say, tell_wait
 from kodoctl.documents.audit_document import AuditDocument
 
+Full = Annotated[bool, typer.Option("--full", help="Judge all that landed, also what earlier audits have settled.")]
+
 
 @command
 @connects
@@ -31,6 +34,7 @@ def audit(
     target: TargetOptions,
     asked: LandedFlags,
     ledger: LedgerOption = LEDGER,
+    full: Full = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
@@ -40,7 +44,7 @@ def audit(
     settings, keys = asked.settings(), signing_keys()
     connection = target.connection()
     expansion = one_expansion(asked.topology, command_target.environment_of(connection, asked.env))
-    from kodoctl.pipeline.audit.audit_inputs import run_audit
+    from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
     from kodoctl.pipeline.audit.report import EXIT_CODES
     from kodoctl.pipeline.audit.verdict import Outcome
     from kodoctl.pipeline.ingest.landing_commits import read_at
@@ -54,7 +58,7 @@ def audit(
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
         bar.session(lightly(settings, place)) as spark,
     ):
-        judged = run_audit(spark, place, expansion, admin, ledger, keys)
+        judged = run_audit(spark, place, expansion, admin, ledger, keys, AuditOptions(run, full))
     found: AuditDocument = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))

@@ -30,12 +30,19 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.ingest.job import IngestRequest, LandingResult
-    from kodoctl.topology.expand import FamilyTopic
+    from kodoctl.pipeline.ingest.job import LandingResult
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.topology.expand import Expansion, FamilyTopic
 
 MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
 AcceptHoles = Annotated[
     bool, typer.Option("--accept-holes", help="Go on where messages are gone, and write down that they are missing.")
+]
+MaintainEvery = Annotated[
+    int,
+    typer.Option(
+        "--maintain-every", help="Batches after which the landing is maintained; 0: never.", min=0, metavar="N"
+    ),
 ]
 
 
@@ -50,42 +57,48 @@ def ingest(
     conf: Conf = None,
     max_bytes: MaxBytes = 256 * 1024 * 1024,
     accept_holes: AcceptHoles = False,
+    maintain_every: MaintainEvery = 50,
     output: Output = Format.TEXT,
 ) -> None:
     """Land everything the topology's topics hold as tables; the next run goes on behind it."""
     run = new_run()
-    view = _View(output, run)
+    view = IngestProgress(output, run)
     view.begin("ingest")
     settings = spark_settings(master, conf)
     connection = target.connection()
     expansion = one_expansion(topology, command_target.environment_of(connection, env))
-    if connection.broker_url is None:
-        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
-        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+    must_name_broker(connection)
     from kodoctl.pipeline.ingest import job
     from kodoctl.pipeline.ingest.landing_store import Landing
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()
-    request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes)
+    request = job.IngestRequest(expansion, connection, place, run, max_bytes, accept_holes, maintain_every)
     topics, absent = job.present(request)
-    view.topics(request, topics, absent)
+    view.topics(expansion, topics, absent)
     with view.bar.session(settings) as spark:
         done = job.ingest(request, topics, spark, view.batch)
     view.end(done, place.root.uri)
 
 
-class _View(PipelineProgress):
+def must_name_broker(connection: Connection) -> None:
+    """Raises ClusterError where the connection has no address to read messages from."""
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+
+
+class IngestProgress(PipelineProgress):
     """Batches and the result."""
 
-    def topics(self, request: IngestRequest, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+    def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
         """Prints the topics that are going to be read. Raises ClusterError where there is none."""
         if not topics:
-            detail = f"{request.expansion.name} is not applied there: `kodoctl apply` creates its topics"
+            detail = f"{expansion.name} is not applied there: `kodoctl apply` creates its topics"
             raise ClusterError(error("K710", "topic not found", detail))
         missing = f"; {len(absent)} are not on the cluster" if absent else ""
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
-        self.line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
+        self.line("topics", f"Reading {many(len(topics), 'topic')} of {expansion.name}{missing}.", **names)
 
     def batch(self, landed: LandingResult) -> None:
         """Each batch that counts."""

@@ -107,9 +107,9 @@ class PipelineProgress:
     A command's own view adds its events.
     """
 
-    def __init__(self, output: Format, run: str) -> None:
+    def __init__(self, output: Format, run: str, bar: Bar | None = None) -> None:
         self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
-        self.bar = Bar(output)
+        self.bar = bar or Bar(output)
 
     def line(self, event: str, text: str, **facts: Any) -> None:
         """Prints one event: `text` for people, or `event` with its facts as a line of JSON."""

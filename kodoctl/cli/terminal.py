@@ -100,3 +100,23 @@ def interruptible(first: str, second: str) -> Iterator[threading.Event]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the second signal ends the process at once."""
+    stopped = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def stop(_number: int, _frame: object) -> None:
+        stopped.set()
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -78,14 +78,19 @@ def release(
     with target.session() as session:
         loaded, chosen = _lanes(session, topology, env, topic, subscription, lane)
         shown = command_target.shown_target(session.connection)
-    rows = [sending.run(loaded, one) for one in chosen]
-    document: Any = {"format_version": 1, "topic": topic, "subscription": subscription, "where": where, "lanes": rows}
-    if output is Format.JSON:
-        import json
+    rows: list[LaneReleaseRow] = []
+    try:
+        rows.extend(sending.run(loaded, one) for one in chosen)
+    finally:  # what was sent is reported also where a later lane is refused
+        document: Any = {
+            "format_version": 1, "topic": topic, "subscription": subscription, "where": where, "lanes": rows,
+        }  # fmt: skip
+        if rows and output is Format.JSON:
+            import json
 
-        say(json.dumps(document, indent=1))
-    else:
-        show_lines(release_lines(document, shown))
+            say(json.dumps(document, indent=1))
+        elif rows:
+            show_lines(release_lines(document, shown))
     if not all(row["complete"] for row in rows):
         finish(ExitCode.INTERRUPTED if sending.interrupted else ExitCode.ERROR)
 

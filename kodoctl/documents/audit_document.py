@@ -45,8 +45,19 @@ class AuditFinding(TypedDict):
     id: str
 
 
+class AuditBasis(TypedDict):
+    """What was judged. `all_rows`: everything that landed, and `why`; else what is new and what is open, and
+    `settled_before` messages were settled by earlier audits. `unsaved`: why the next audit cannot begin with this one.
+    """
+
+    all_rows: bool
+    why: str
+    settled_before: int
+    unsaved: str
+
+
 class AuditDocument(TypedDict):
-    """`run` and `read_at` are there in what the command writes; an audit inside of a report has neither."""
+    """`judged`, `run` and `read_at` are there in what the command writes; an audit inside of a report has none of them."""
 
     format_version: int
     verdict: str
@@ -56,5 +67,6 @@ class AuditDocument(TypedDict):
     coverage: list[AuditCoverage]
     findings: list[AuditFinding]
     sql: list[str]
+    judged: NotRequired[AuditBasis]
     run: NotRequired[str]
     read_at: NotRequired[int]

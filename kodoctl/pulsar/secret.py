@@ -69,6 +69,11 @@ def checked_secret(text: str, source: str, *, file: str | None = None, variable:
     return Secret(text, file=file, variable=variable)
 
 
+def text_of_variable(name: str) -> str:
+    """The value of a variable of this process's environment that is no secret; "" where it is not set."""
+    return os.environ.get(name, "").strip()
+
+
 def secret_of_variable(name: str) -> Secret:
     """The value of a variable of this process's environment. Raises UsageError (K504)."""
     text = os.environ.get(name, "").strip()

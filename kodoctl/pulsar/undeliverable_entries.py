@@ -65,6 +65,10 @@ class Expected:
             self.gaps += self._between(self._next, begin)
         self._next = max(self._next, (place[0], place[1] + 1))
 
+    def met_through(self, ledger: int, last: int) -> None:
+        """The entries that follow the one that came last, up to this one of the same ledger."""
+        self._next = max(self._next or (ledger, 0), (ledger, last + 1))
+
     def rest(self) -> list[EntryRun]:
         """Entries that have not come yet; the last one where the beginning is unknown."""
         if self._next is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.formatting import many, time_text
 
 if TYPE_CHECKING:
-    from kodoctl.documents.audit_document import AuditDocument, AuditFinding
+    from kodoctl.documents.audit_document import AuditBasis, AuditDocument, AuditFinding
 
 _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
@@ -28,11 +28,22 @@ def lines(document: AuditDocument) -> Iterator[str]:
     yield f"coverage: {seen:,} of {many(planned, 'entry', 'entries')} of {many(len(document['coverage']), 'partition')}"
     if "read_at" in document:
         yield f"read at {time_text(document['read_at'])}: what came later is not judged"
+    if "judged" in document:
+        yield from _basis(document["judged"])
     yield from _samples(document["findings"])
     for query in document["sql"]:
         yield f"sql: {query}"
     if "run" in document:
         yield f"run: {document['run']}"
+
+
+def _basis(judged: AuditBasis) -> Iterator[str]:
+    if judged["all_rows"]:
+        yield f"judged: all, as {judged['why']}"
+    else:
+        yield f"judged: what is new or open; {many(judged['settled_before'], 'message')} had been settled"
+    if judged["unsaved"]:
+        yield f"the next audit cannot begin with this one: {judged['unsaved']}"
 
 
 def _samples(findings: Sequence[AuditFinding]) -> Iterator[str]:

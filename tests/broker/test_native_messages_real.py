@@ -17,6 +17,7 @@ from tests.contract.worlds import NATIVE, PulsarWorld, Sink
 pytestmark = [pytest.mark.broker, NATIVE]
 MESSAGES = int(os.environ.get("KODOCTL_TEST_MESSAGES", "40000"))
 _ROUND = 10_000
+_TOLD = 1_000_000 if MESSAGES >= 1_000_000 else _ROUND  # messages between two lines about memory
 _LIMIT = 24 << 20  # bytes of growth: caches of the client, arenas of malloc
 
 
@@ -106,6 +107,8 @@ def test_memory_stays_as_it_was_over_many_messages(world: PulsarWorld) -> None:
                 tokens, sink.tokens = sink.tokens, []
             lane.acknowledge(tokens)
         resident.append(_resident())
+        if sent % _TOLD == 0:
+            print(f"{sent:,} messages: {resident[-1] >> 20} MiB", flush=True)  # noqa: T201
     settled = resident[len(resident) // 4 :]
     assert settled[-1] - settled[0] < _LIMIT, resident
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.border import follow_environment
 from tests.chaos import report, spans, troubles
 from tests.chaos.campaign import ClusterCampaign, Fault
 from tests.chaos.routines import Applies, Audits, Recalls, Routine, audit, recall
@@ -139,6 +140,7 @@ def main() -> int:
         "--report", type=Path, default=Path("benchmarks/faults"), help="folder (default benchmarks/faults)"
     )
     asked = parser.parse_args()
+    follow_environment()
     if asked.disk and os.geteuid() != 0:
         parser.error("--disk needs root: the bookie gets a disk of its own")
     long = not asked.short and asked.minutes >= _LONG_FROM

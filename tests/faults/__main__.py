@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.border import follow_environment
 from tests.faults import report, trouble
 from tests.faults.campaign import Campaign
 from tests.faults.trouble import Trouble
@@ -68,6 +69,7 @@ def main() -> int:
     )
     parser.add_argument("--disk", action="store_true", help="fill the broker's disk, too (root only; see the README)")
     asked = parser.parse_args()
+    follow_environment()
     own_disk = asked.disk
     if own_disk and os.geteuid() != 0:
         parser.error("--disk needs root: the broker gets a disk of its own")

@@ -20,6 +20,7 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
 
 from kodoctl.protocol import properties as names
 from kodoctl.topology.names import RouteMoment
@@ -46,7 +47,7 @@ _COUNTERS = {
 
 def is_aside(message: Outgoing) -> bool:
     """Whether a worker moves it aside because its tenant floods. Moves that carry the word on have no due time."""
-    return message.properties.get(names.REASON) == "isolated" and names.DUE in message.properties
+    return message.properties.get(names.REASON) == ISOLATED_REASON and names.DUE in message.properties
 
 
 def is_for(stored: StoredMessage, policy: Policy) -> bool:
@@ -197,6 +198,8 @@ class _Move:
         why = self.new.get(names.REASON, "")
         if is_aside(self.to):
             return self._aside()
+        if why == PUT_BACK_REASON and self.old.get(names.REASON) == ISOLATED_REASON:
+            return self._put_back()
         if names.ROUTES in self.new and self.new[names.ROUTES] != self.old.get(names.ROUTES):
             return self._routed()
         limited = names.RESERVED in self.new or ("limit" in why and why != self.old.get(names.REASON))
@@ -245,11 +248,22 @@ class _Move:
         if work.running or work.last is DONE or isinstance(work.last, Discarded):
             return "isolated though its handler had it"
         due = self._number(self.new, names.DUE) - self.process.clock.wall()
-        if not _ASIDE[0] - _GATHERED <= due <= _ASIDE[1] + _JITTER or self.to.deliver_at != self._number(
-            self.new, names.DUE
-        ):
+        if not _ASIDE[0] - _GATHERED <= due <= _ASIDE[1] + _JITTER:
             return f"isolated, and due in {due} ms"
+        if self.to.deliver_at is not None:
+            return "isolated in a batch of its own"
         return self.book.crowds.too_small(self.process, work.stored)
+
+    def _put_back(self) -> str:
+        """Of what was moved aside, more than its lane holds: to the end of the same lane, once, due as before, by the broker."""
+        lane, work, due = self.lane, self.work, self._number(self.new, names.DUE)
+        if self._to() != (lane.level, lane.state) or work.running or work.stored.message.deliver_at is not None:
+            return "put back elsewhere, out of a handler, or twice"
+        if any(self._number(self.new, name) != self._number(self.old, name) for name in _COUNTERS.values()):
+            return "put back, and counted as an attempt"
+        if not 0 <= due - self._number(self.old, names.DUE) <= _JITTER or self.to.deliver_at != due:
+            return f"put back, and due at {due}"
+        return "" if due - self.process.clock.wall() > _MEMORY - _GATHERED else "put back, and due soon"
 
     def _before_the_handler(self) -> str:
         policy, lane = self.policy, self.lane

@@ -11,7 +11,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from kodoctl.pipeline.audit.audit_inputs import run_audit
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
 from kodoctl.pipeline.ingest.job import IngestRequest, ingest, present
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
@@ -49,7 +49,8 @@ class Judged(Setting):
         create_topics(broker, str(self.file))
         self.landing = Landing(str(folder / "landing"), self.expansion.name, None)
         self.part = f"persistent/{self.namespace}/jobs-partition-0"
-        self.runs = 0
+        self.runs = self.audits = 0
+        self.judged = []  # by audit, whether all rows were
         if look:
             self.read()
 
@@ -70,10 +71,19 @@ class Judged(Setting):
 
     def verdict(self):
         admin = HttpAdmin(Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url))
+        ledger, self.audits = str(self.folder / "recalls"), self.audits + 1
         try:
-            return run_audit(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"), None)
+            found, all_rows = (
+                run_audit(self.spark, self.landing, self.expansion, admin, ledger, None, options)
+                for options in (AuditOptions(f"a{self.audits}", few=0), AuditOptions("", few=1 << 62))
+            )
         finally:
             admin.close()
+        self.judged.append(found.pop("judged"))
+        all_rows.pop("judged")
+        assert found == all_rows, "by increments, and all at once"
+        assert not self.judged[-1]["unsaved"]
+        return found
 
     def work(self, count):
         """So many messages more, and every one done."""

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.job import LandedTables, RecalledLetter, audit
+from kodoctl.pipeline.audit.job import audit
+from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.positions import LANES
 from kodoctl.pipeline.audit.recalled import WEIGHED, recalled_positions
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
+from kodoctl.pipeline.audit.sequence_gaps import counted, holes, merged
 
 CASES = {
     "none": [1, 2, 3],
@@ -29,9 +30,15 @@ def missing(numbers):
     return found
 
 
-def repeats(numbers):
-    known = [number for number in numbers if number >= 1]
-    return len(known) - len(set(known))
+def islands(numbers):
+    """(first, last) of neighbouring numbers."""
+    found = []
+    for number in sorted({number for number in numbers if number >= 1}):
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
 
 
 def test_holes_are_those_of_a_set(spark):
@@ -48,11 +55,13 @@ def test_holes_are_those_of_a_set(spark):
     assert {name: sorted(one) for name, one in found.items()} == {name: missing(one) for name, one in cases.items()}
     seen = {row.run: row.seen for row in ranges.groupBy("run").agg({"rows": "sum"}).toDF("run", "seen").collect()}
     assert seen == {name: sum(number >= 1 for number in numbers) for name, numbers in cases.items()}
-    sums = {
-        row.run: (row.missing, row.repeats, row.of)
-        for row in summed(worded(told, ["run", "of"], "number"), ["run"], "of").collect()
-    }
-    assert sums == {name: (sum(b - a + 1 for a, b in missing(one)), repeats(one), 1) for name, one in cases.items()}
+    both = counted(told, ["run", "of"], "number").drop("of").unionByName(ranges)
+    found, rows = {name: [] for name in cases}, Counter()
+    for row in merged(both, ["run"]).collect():
+        found[row.run].append((row["first"], row["last"]))
+        rows[row.run] += row["rows"]  # those of 64 numbers stand at the first of them
+    assert {name: sorted(one) for name, one in found.items()} == {name: islands(one) for name, one in cases.items()}
+    assert rows == {name: 2 * seen[name] for name in cases}
 
 
 def test_a_range_that_only_says_how_far_it_went(spark):

@@ -11,6 +11,7 @@ import pytest
 
 from kodoctl.errors import KodoctlError, LockedError
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -92,6 +93,43 @@ def test_of_two_writers_at_once_each_batch_counts_for_one(store: ObjectStore) ->
     }
     for one in snapshot.commits:
         assert len(landing.rows(EVENTS, "ingest_run", one.run)) == 3 * len(landing.rows(COVERAGE, "split_id", one.run))
+
+
+def _filled(place: str, most: int = 8) -> Landing:
+    landing = Landing(place, "trade", None)
+    for number in range(most):
+        landing.commit(_batch(landing, number, "r"))
+    return landing
+
+
+def test_maintenance_beside_an_ingest_and_another_leaves_every_row_once(store: ObjectStore) -> None:
+    place = f"s3a://{BUCKET}/kept"
+    _filled(place)
+
+    def keep(run: str) -> str:
+        try:
+            maintain(MaintenanceRequest(Landing(place, "trade", None), run, retain=0))
+        except LockedError:
+            return "refused"
+        return "committed"
+
+    def write(run: str) -> str:
+        own = Landing(place, "trade", None)
+        for number in range(8, 14):
+            own.commit(_batch(own, number, run))
+        return "committed"
+
+    with ThreadPoolExecutor(3) as pool:
+        said = [pool.submit(keep, "m1"), pool.submit(keep, "m2"), pool.submit(write, "r")]
+    assert {"committed"} <= {one.result() for one in said} <= {"committed", "refused"}
+    maintain(MaintenanceRequest(Landing(place, "trade", None), "m3", retain=0))
+    landing = Landing(place, "trade", None)
+    found = landing.snapshot(EVENTS, COVERAGE).files
+    assert [sum(one.rows for one in found[name]) for name in ("events", "coverage")] == [42, 14]
+    assert len(found["events"]) <= 3
+    assert len(landing.rows(EVENTS, "topic", "a:b")) == 42, "every file that is named is there"
+    there = {one for one in (landing.root / "events").files() if not one.startswith("_delta_log/")}
+    assert there >= {one.path for one in found["events"]}
 
 
 def test_a_ledger_in_a_store_takes_entries_of_several_at_once(store: ObjectStore) -> None:

@@ -67,6 +67,13 @@ def test_whatever_is_installed_is_locked_with_hashes() -> None:
     assert all(re.search(rf"^{re.split(r'[<>=]', one)[0]}==", built_with, re.MULTILINE) for one in needed)
 
 
+@pytest.mark.parametrize("job", ["pulsar-4-0", "cluster", "chaos", "faults", "hostile"])
+def test_fault_kill_and_contract_tests_run_each_night_with_the_native_border_and_without(job: str) -> None:
+    found = workflow("nightly.yml")["jobs"][job]
+    assert found["strategy"] == {"fail-fast": False, "matrix": {"native": ["true", "false"]}}
+    assert found["env"] == {"KODO_CONSUMER_NATIVE": "${{ matrix.native }}"}
+
+
 def test_a_lock_names_no_index() -> None:
     for file in (ROOT / "requirements").glob("*.txt"):
         assert not re.search(r"https?://|--index-url|--extra-index-url", file.read_text(encoding="utf-8")), file.name

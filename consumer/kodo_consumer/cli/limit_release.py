@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 _FLAGS: Final = ("env", "context", "admin_url", "broker_url", "token_file", "tls_cert", "tls_key", "tls_ca")
 
 
-def release_waiting(policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions) -> None:
+def release_waiting(
+    policy: Policy, order: Override, of: Mapping[str, str], place: ConnectionOptions, *, because: str
+) -> None:
     """Runs the command and ends as it does. An interrupt is the command's, too, and it ends in order."""
     lanes = lanes_of_waits(policy, order)
     if not lanes:
         say("Nothing waits elsewhere because of this limit: workers ask it again as soon as they follow the order.")
         return
-    with subprocess.Popen(release_command(policy, order, lanes, of, place)) as child:  # noqa: S603  # our own program
+    with subprocess.Popen(release_command(policy, order, lanes, of, place, because)) as child:  # noqa: S603  # our own program
         while True:
             try:
                 code = child.wait()
@@ -78,13 +80,18 @@ def condition_of(policy: Policy, order: Override) -> str:
 
 
 def release_command(
-    policy: Policy, order: Override, lanes: Sequence[str], of: Mapping[str, str], place: ConnectionOptions
+    policy: Policy,
+    order: Override,
+    lanes: Sequence[str],
+    of: Mapping[str, str],
+    place: ConnectionOptions,
+    because: str,
 ) -> list[str]:
     """The words of `kodoctl waiting release`, run by this Python. `of`: topology, topic and subscription."""
     words = [sys.executable, "-m", "kodoctl", "waiting", "release", of["topology"]]
     words += ["--topic", of["topic"], "--subscription", of["subscription"]]
     words += [word for lane in lanes for word in ("--lane", lane)]
-    words += ["--where", condition_of(policy, order), "--because", f"{order}{f': {order.why}' if order.why else ''}"]
+    words += ["--where", condition_of(policy, order), "--because", because]
     given: Mapping[str, Any] = place
     for name in _FLAGS:
         if given.get(name):

@@ -9,7 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,7 +122,7 @@ def limit(
         _take_back(book, order) if back else _give(policy, book, order)
     if release:
         of = {"topology": topology, "topic": topic, "subscription": subscription}
-        release_waiting(policy, order, of, place)
+        release_waiting(policy, order, of, place, because=_because(order, back=back))
 
 
 @command
@@ -170,10 +170,13 @@ def move(
     lasting: For = "1h", why: Reason = "", back: Back = False, *, place: ConnectionOptions,
 ) -> None:  # fmt: skip
     """Send a tenant's messages to another level for a while, up or down, before any route of the file."""
-    from kodo_consumer.core.move_orders import share_lines
+    from kodo_consumer.core.move_orders import share_lines, why_no_level
+    from kodoctl.topology.names import Level
 
     with _book(topology, topic, subscription, place) as (policy, book):
         wanted = _wanted(to, policy.ground_lane.level, back=back)
+        if wanted not in set(Level):  # the order itself would name every level that any topic may have
+            raise _cannot(why_no_level(wanted, policy))
         stays = STAY if waiting is WaitingChoice.STAY else ""
         order = _order(OverrideKind.MOVE, lasting, why, tenant=tenant, to=wanted, waiting=stays)
         if back:
@@ -241,6 +244,12 @@ def _order(what: OverrideKind, lasting: str, why: str, **details: str) -> Overri
 
 def _who() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"[:200]
+
+
+def _because(order: Override, *, back: bool) -> str:
+    """Reason of a release after an order of a limit was given, or taken back."""
+    what = f"{replace(order, to='as in the file again')}" if back else f"{order}"
+    return f"{what}{f': {order.why}' if order.why else ''}"
 
 
 def _wanted(to: object, any_value: str, *, back: bool) -> str:

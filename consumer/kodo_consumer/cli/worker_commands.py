@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from kodo_consumer.cli.consumer_loading import ready_consumers, tried
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import ConnectionOptions, Environment
-from kodo_consumer.runtime.handler_import import load_handler
 from kodoctl.console import columns, command, judging, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.consumer import Consumer
     from kodo_consumer.core.lane_selection import LaneSelection
     from kodo_consumer.core.policy import Lane, Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -51,6 +49,9 @@ def run(
         ),
     ] = None,
     port: Port = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="Worker processes, as many workers.", metavar="NUMBER")
+    ] = 1,
     *,
     place: ConnectionOptions,
 ) -> None:
@@ -59,14 +60,18 @@ def run(
     Several in one process: repeat --subscription and --handler, in the same order; the next handler has the next
     --port. They drain together; when one cannot go on, all end. Lanes that --lanes leaves out need workers of their
     own: messages are still moved there.
+
+    With --workers each process is a worker with slots, look-ahead and ports of its own; they share messages and limits
+    as workers on several machines do. They drain together; one that ends by itself starts again, after 1 s to 30 s.
     """
     from kodo_consumer.multi_run import run_all
 
-    consumers = _consumers(topology, _together(topic, subscription, handler), place, lanes or ())
-    for number, consumer in enumerate(consumers):
-        first = consumer.settings.port if port is None else port
-        consumer.settings = replace(consumer.settings, port=first + number if first else first)
-    run_all(*consumers, say=say)
+    wanted = _together(topic, subscription, handler)
+    if workers > 1:
+        from kodo_consumer.cli.worker_processes import WorkerCommand, run_group
+
+        raise typer.Exit(run_group(WorkerCommand(topology, wanted, lanes or (), port, place), workers))
+    run_all(*ready_consumers(topology, wanted, place, lanes or (), port), say=say)
 
 
 def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
@@ -81,41 +86,6 @@ def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) 
         detail = ", ".join(f"{ground} {name} is named twice" for ground, name in twice)
         raise UsageError(error("K759", "options do not match", detail))
     return list(zip(topics, subscriptions, handlers, strict=True))
-
-
-def _consumers(
-    topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions, lanes: Sequence[str] = ()
-) -> list[Consumer]:
-    """Loaded, with their handlers. `lanes`: of all, or of each. Raises with everything that is wrong with any of them."""
-    from kodo_consumer.consumer import Consumer
-
-    if len(lanes) not in (0, 1, len(wanted)):
-        detail = f"{len(lanes)} --lanes, {len(wanted)} --handler: one --lanes for all, or one for each handler"
-        raise UsageError(error("K759", "options do not match", detail))
-    given: list[str | None] = [*lanes] or [None]
-    selections = given if len(given) == len(wanted) else given * len(wanted)
-    found: list[Consumer] = []
-    problems: list[KodoctlError] = []
-    for (ground, name, handler), selection in zip(wanted, selections, strict=True):
-        load = partial(Consumer.load, topology, topic=ground, subscription=name, lanes=selection, **place)
-        consumer = _tried(problems, load)
-        function = _tried(problems, partial(load_handler, handler))
-        if consumer is not None and function is not None:
-            _tried(problems, partial(consumer.take_handler, function))
-            found.append(consumer)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        raise UsageError(*dict.fromkeys(finding for problem in problems for finding in problem.diagnostics))
-    return found
-
-
-def _tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
-    try:
-        return act()
-    except KodoctlError as problem:
-        problems.append(problem)
-        return None
 
 
 @judging
@@ -181,7 +151,7 @@ def _policies(loaded: LoadedTopology, pairs: list[tuple[str, str]], selection: L
 
     problems: list[KodoctlError] = []
     whole = [policy_of(loaded, ground, name) for ground, name in pairs]
-    found = [_tried(problems, partial(select_lanes, policy, selection)) for policy in whole]
+    found = [tried(problems, partial(select_lanes, policy, selection)) for policy in whole]
     if problems:
         raise UsageError(*(finding for problem in problems for finding in problem.diagnostics))
     return [policy for policy in found if policy is not None]

@@ -107,6 +107,8 @@ class Engine:
                 self.flow.receive(lane, delivery, entry, now)
         if self.isolation.tenants:
             self.isolation.evacuate_excess(now)
+        elif self.flow.too_early:
+            self.isolation.publish_pending(now)
 
     def disconnected(self, index: int, partition: str | None = None) -> None:
         """The messages of a lane, or of one partition, will come again: see HandOver."""
@@ -127,7 +129,13 @@ class Engine:
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
-        self.flow.receipt(ticket, receipt, now := self._clock.now())
+        self.receipts([(ticket, receipt)])
+
+    def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        """The same of several."""
+        now, flow = self._clock.now(), self.flow
+        for ticket, receipt in receipts:
+            flow.receipt(ticket, receipt, now)
         self.isolation.publish_pending(now)
         self.queued_moves.publish_pending(now)
 
@@ -200,6 +208,7 @@ class Engine:
             self.lookahead.lanes_without_capacity
             or self.scheduler.any_shut
             or self.isolation.tenants
+            or self.flow.too_early
             or self.presence.leaving
         ):
             due = min(due, now + _TICK)

@@ -323,11 +323,13 @@ class Outgoing(NamedTuple):
     schema: str = ""
 
 
-def reroute_message(delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None) -> Outgoing:
+def reroute_message(
+    delivery: Delivery, headers: Headers, received_from: str, to: str, due: int | None, *, lane_waits: bool = False
+) -> Outgoing:
     """The message as it goes on to the topic `to`: everything unchanged but the headers.
 
     The first hop stamps where the message came from; it is delivered when it is `due`, whatever `headers` says of
-    that.
+    that: by the broker, or where the `lane_waits` by whoever reads it.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     headers.write_to(properties)
@@ -340,7 +342,14 @@ def reroute_message(delivery: Delivery, headers: Headers, received_from: str, to
     if delivery.schema:
         properties[names.SCHEMA] = delivery.schema
     return Outgoing(  # by position, as every move makes one
-        to, delivery.payload, properties, delivery.key, delivery.ordering_key, delivery.event_time, due, delivery.schema
+        to,
+        delivery.payload,
+        properties,
+        delivery.key,
+        delivery.ordering_key,
+        delivery.event_time,
+        None if lane_waits else due,
+        delivery.schema,
     )
 
 

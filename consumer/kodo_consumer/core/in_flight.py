@@ -32,7 +32,7 @@ class Stage(Enum):
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
     BLOCKED_BY_KEY = auto()  # behind another message of its key, on an ordered lane
     LIMITED = auto()  # waits at a limit
-    EVACUATING = auto()  # of an isolated tenant, soon to be moved
+    EVACUATING = auto()  # soon to be moved: of an isolated tenant, or more than its lane may wait for
     WAITING = auto()  # until a moment
     RUNNING = auto()
     PUBLISHING = auto()  # moved, until the receipt
@@ -48,7 +48,7 @@ TRANSITIONS: Final[Mapping[Stage, AbstractSet[Stage]]] = {
     Stage.BLOCKED_BY_KEY: {Stage.QUEUED, Stage.LIMITED} | _DECIDED,
     Stage.LIMITED: {Stage.QUEUED, Stage.EVACUATING, Stage.RELEASED},
     Stage.EVACUATING: _DECIDED,
-    Stage.WAITING: {Stage.QUEUED, Stage.LIMITED} | _DECIDED,
+    Stage.WAITING: {Stage.QUEUED, Stage.LIMITED, Stage.EVACUATING} | _DECIDED,
     Stage.RUNNING: _DECIDED,
     Stage.PUBLISHING: _DECIDED | {Stage.UNDELIVERABLE},
     Stage.RECORDED: {Stage.RELEASED},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
-from kodo_consumer.core.state_machine import Delay, Rule
+from kodo_consumer.core.state_machine import ISOLATED_REASON, Delay, Rule
 
 if TYPE_CHECKING:
     from kodo_consumer.core.engine_context import EngineContext
@@ -68,6 +68,16 @@ class LocalDelays:
         self._context.effects.alarm("early", text)
         return True
 
+    def overflows(self, held: InFlight, milliseconds: int) -> bool:
+        """True if the lane is to wait `milliseconds` with a message that was moved aside, and holds as many early ones as may
+        wait in memory: the broker shall wait with it.
+        """
+        lane, policy = held.lane.lane, self._context.policy
+        if milliseconds <= MAX_MEMORY_WAIT or held.headers.reason != ISOLATED_REASON or lane.ordered:
+            return False
+        can_wait = policy.holds_back(lane) and (lane.level, lane.state) in policy.targets
+        return can_wait and self._early(held).full(policy)
+
     def begin(self, held: InFlight, wait: Delay, now: float) -> None:
         """The message waits; a timer with `held.waits.timer_id` as its number ends it."""
         counts, effects, topic = self._context.counts, self._context.effects, held.lane.lane.topic
@@ -110,8 +120,8 @@ class LocalDelays:
         held.mutable_waits().early = True
         lane, early, policy = held.lane, self._early(held), self._context.policy
         early.add(held, 1)
-        if not policy.holds_back(lane.lane):
-            return
+        if not policy.holds_back(lane.lane) or held.headers.reason == ISOLATED_REASON:
+            return  # that it comes early says nothing of the broker
         if paused := lane.lane.state is not State.READY and early.full(policy):
             lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
         text = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, assert_never
@@ -35,7 +36,8 @@ TimerTarget = InFlight | Limiter | PendingPublish | AuditRecorder | Callable[[fl
 class MessageFlow:
     """Carries out what is decided about messages. To be called as the engine is.
 
-    `due_times`: what was sent with a due time, and when.
+    `due_times`: what was sent with a due time, and when. `too_early`: messages that are to go to the end of their lane
+    once more, where the broker waits until they are due.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class MessageFlow:
         rng: Random,
     ) -> None:
         self.due_times = DueTimes()
+        self.too_early: deque[InFlight] = deque()
         self._observer = context.observer
         self._context, self._clock, self._lookahead = context, clock, lookahead
         self._scheduler, self._gap_monitor = scheduler, gap_monitor
@@ -85,7 +88,14 @@ class MessageFlow:
     def check_due(self, held: InFlight, now: float) -> None:
         """Queues the message, or begins its wait."""
         outcome = check_before_queueing(held, self._context.policy, wall := self._clock.wall())
-        if outcome is None or (isinstance(outcome, TooEarly) and self._delays.hurries(held, outcome.due - wall)):
+        if isinstance(outcome, TooEarly):
+            if self._delays.overflows(held, outcome.due - wall):
+                held.enter(Stage.EVACUATING)
+                self.too_early.append(held)
+                return
+            if self._delays.hurries(held, outcome.due - wall):
+                outcome = None
+        if outcome is None:
             self._scheduler.admit(held, now, in_turn=self._lookahead.is_low)
             self.decide_over_limit(now)
         else:

@@ -40,15 +40,26 @@ def _obstacles(order: Override, policy: Policy) -> Iterator[str]:
             f"{policy.subscription} is {policy.subscription_type}: on another level a message would overtake others of its"
             " key; give the tenant a weight, or pause it"
         )
-    levels = list(dict.fromkeys(lane.level for lane in policy.every_lane))
-    there = ", ".join(level for level in levels if not policy.is_draining(level))
+    if missing := why_no_level(order.to, policy):
+        yield missing
+        return
     level = Level(order.to)
-    if level not in levels:
-        yield f"{policy.ground} has no level {level}; there is {there}: to add one, write it into `levels` of the file"
-    elif policy.is_draining(level):
-        yield f"{level} is draining and takes no messages; there is {there}"
+    if policy.is_draining(level):
+        yield f"{level} is draining and takes no messages; there is {_levels(policy)}"
     elif problem := policy.exclusive.why_not_admitted(order.tenant, level):
         yield f"{problem}: `exclusive_levels` of the file says so"
+
+
+def why_no_level(name: str, policy: Policy) -> str:
+    """Reason why messages cannot move to what a user calls a level, in words; "" if the topic has it."""
+    if any(lane.level == name for lane in policy.every_lane):
+        return ""
+    return f"{policy.ground} has no level {name}; there is {_levels(policy)}: to add one, write it into `levels` of the file"
+
+
+def _levels(policy: Policy) -> str:
+    levels = dict.fromkeys(lane.level for lane in policy.every_lane)
+    return ", ".join(level for level in levels if not policy.is_draining(level))
 
 
 def share_lines(policy: Policy, order: Override) -> Iterator[str]:

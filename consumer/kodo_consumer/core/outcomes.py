@@ -153,6 +153,15 @@ class Isolated:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneFull:
+    """Moved aside without a due time of the broker's, `due` (ms since the epoch) in a while, and one more than its lane may
+    wait for in memory.
+    """
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorruptHeaders:
     """Headers on a state topic that no worker wrote."""
 
@@ -168,7 +177,7 @@ class RejectedByTarget:
 
 Outcome = (
     Done | Failed | RetryAsked | StateAsked | DeadLettered | Discarded | MoveAsked | TransferAsked | DependencyUnavailable
-    | Repeated | Deferred | OtherSubscription | TooEarly | Routed | OverRate | OverQuota | Isolated | CorruptHeaders | RejectedByTarget | TakenOverFromSoften
+    | Repeated | Deferred | OtherSubscription | TooEarly | Routed | OverRate | OverQuota | Isolated | LaneFull | CorruptHeaders | RejectedByTarget | TakenOverFromSoften
 )  # fmt: skip
 DONE = Done()
 TOOK_TOO_LONG = Failed("handler took too long")

@@ -114,9 +114,10 @@ class PendingPublishes:
     def _publication(self, held: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
         no_dead_letter = self._context.policy.dead_letter is None
         match decision:
-            case Reroute(target, headers, why, note):
+            case Reroute(target, headers, why, note, lane_waits):
                 due = jittered(headers.due, self._clock.wall(), self._rng)
-                message = reroute_message(held.delivery, headers, held.lane.lane.topic, target.topic, due)
+                lane = held.lane.lane
+                message = reroute_message(held.delivery, headers, lane.topic, target.topic, due, lane_waits=lane_waits)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = note or headers.reason or ""
                 return PendingReroute(self._signed(message), held, why, reason, error, last_resort=last_resort)

@@ -22,6 +22,7 @@ from kodo_consumer.core.outcomes import (
     ErrorDetails,
     Failed,
     Isolated,
+    LaneFull,
     MoveAsked,
     OtherSubscription,
     Outcome,
@@ -46,6 +47,8 @@ UNAVAILABLE_FIRST: Final = 1_000  # ms: first backoff while a dependency is down
 UNAVAILABLE_MOST: Final = 30_000
 ISOLATED_LEAST: Final = 60_000  # ms: an isolated message stays away at least so long
 ISOLATED_MOST: Final = 3_600_000
+ISOLATED_REASON: Final = "isolated"  # of a message that was moved aside, for its lane to wait with it
+PUT_BACK_REASON: Final = "isolated, and its lane was full"  # of the same once the broker waits with it
 OVER_LIMIT_REASON: Final = "over its limit"  # of every message that waits elsewhere because of a limit
 POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
 
@@ -72,6 +75,7 @@ class Rule(StrEnum):
     DEAD = "dead"
     ISOLATED = "isolated"
     ADOPTED = "adopted"
+    PUT_BACK = "put_back"
     ROUTED = "routed"
     MOVED = "moved"
     TRANSFERRED = "transferred"
@@ -97,13 +101,15 @@ class Delay:
 @dataclass(slots=True)
 class Reroute:
     """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `headers`. `note`: what records
-    say of the reason, where `headers` has none of its own.
+    say of the reason, where `headers` has none of its own. `lane_waits`: the broker need not wait until it is due, for
+    whoever reads the lane does, so it may be sent in a batch.
     """
 
     target: Target
     headers: Headers
     why: Rule
     note: str = ""
+    lane_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,9 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
         case TooEarly(due):
             return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.headers)
         case TakenOverFromSoften(due):
-            return _adopted(envelope, due, policy, now)
+            return _wait_in_broker(envelope, due, policy, now, Rule.ADOPTED, envelope.headers.reason)
+        case LaneFull(due):
+            return _wait_in_broker(envelope, due, policy, now, Rule.PUT_BACK, PUT_BACK_REASON)
         case _:
             assert_never(outcome)
 
@@ -281,23 +289,29 @@ def _refused_by_limit(
 
 
 def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
-    """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays."""
+    """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays.
+
+    Whoever reads its new lane waits until it is due: a flood leaves in batches, which due times of the broker's forbid.
+    """
     aside = not envelope.ordered and envelope.state is State.READY
     target = policy.isolation_target(envelope.level) if aside else None
     if target is None:
         return Delay(0, Rule.ISOLATED, envelope.headers)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
-    headers = envelope.headers.replace(due=now + away, reason="isolated")
-    return _move(envelope, target, headers, policy, Rule.ISOLATED)
+    headers = envelope.headers.replace(due=now + away, reason=ISOLATED_REASON)
+    decision = _move(envelope, target, headers, policy, Rule.ISOLATED)
+    if isinstance(decision, Reroute) and decision.why is Rule.ISOLATED:
+        decision.lane_waits = True
+    return decision
 
 
-def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+def _wait_in_broker(envelope: Envelope, due: int, policy: Policy, now: int, why: Rule, reason: str | None) -> Decision:
     """Into the same lane once more, where the broker keeps it until it is due; what is due soon waits in memory."""
     delay = _clamped(due - now, policy)
     target = policy.targets.get((envelope.level, envelope.state))
     if delay <= MAX_MEMORY_WAIT or target is None:
         return Delay(delay, Rule.EARLY, envelope.headers)
-    return _move(envelope, target, envelope.headers.replace(due=now + delay), policy, Rule.ADOPTED)
+    return _move(envelope, target, envelope.headers.replace(due=now + delay, reason=reason), policy, why)
 
 
 def _to_level(

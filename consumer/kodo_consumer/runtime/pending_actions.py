@@ -44,12 +44,12 @@ class PendingActions:
     def collect(self, *, flush: bool) -> Actions | None:
         """Actions to carry out outside the lock, if any. While work goes on, acknowledgements and messages are gathered."""
         engine = self._engine
-        if engine.lookahead.lanes_without_capacity:
-            engine.resume_lanes()
         if engine.timers.first < self._next_tick:
             self._come_at(engine.timers.first)
         effects = engine.context.effects
         gathered = engine.context.unsent + len(effects.publish)
+        if (flush or gathered >= _BUNDLE) and engine.lookahead.lanes_without_capacity:
+            engine.resume_lanes()
         flush = gathered > 0 and (flush or gathered >= _BUNDLE)
         if flush or effects.urgent:
             self._batching = False

@@ -150,8 +150,7 @@ class Worker:
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """See OnReceipts."""
         with self._or_broken(), self._event():
-            for ticket, receipt in receipts:
-                self.engine.receipt(ticket, receipt)
+            self.engine.receipts(receipts)
 
     @contextmanager
     def _or_broken(self) -> Iterator[None]:

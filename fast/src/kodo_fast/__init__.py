@@ -10,11 +10,12 @@ import platform
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from kodo_fast._native import Producer, Reader, Sender
+    from kodo_fast._native import BatchReader, Buffer, Producer, Reader, Sender
 
 __version__ = "1.0.0"
 INTERFACE: Final = 1
@@ -30,6 +31,17 @@ OUTGOING: Final = ("topic", "payload", "properties", "key", "ordering_key", "eve
 """Fields of a message to publish, in their order."""
 
 
+_LONG: Final = "long enough that it is not kept within the string " * 3
+_NO_ID: Final = "(-1,-1,-1,-1)"
+_Case = tuple[bytes | None, dict[str, str], str, str, int]
+_CASES: Final[tuple[_Case, ...]] = (
+    (b"\x00payload\xff", {"a": "1", "b\x00c": "d\x00" + _LONG, _LONG: "", "ü": "\U0001f600"}, "k\x00y", _LONG, 1_234),
+    (b"", {}, "", "", 0),
+    (None, {"x" * 15: "y" * 16}, "key", "", 1 << 53),
+)
+"""Messages of the self-tests: payload, properties, key, ordering key, event time."""
+
+
 class RefusalError(Exception):
     """Why the native border cannot be used here, as a sentence."""
 
@@ -41,6 +53,56 @@ class NativeBorder(NamedTuple):
     producer: type[Producer]
     sender: type[Sender]
     client_version: str
+
+
+class Columns(NamedTuple):
+    """Messages in Arrow's layout, a buffer for each part. `has_…`: a bit for each row, None where every row has a value;
+    `…_offsets`: numbers of 32 bits; times are numbers of 64 bits, in microseconds. Parts of properties are one for all rows.
+    """
+
+    ledger: Buffer
+    entry: Buffer
+    batch_index: Buffer
+    published: Buffer
+    has_event_time: Buffer | None
+    event_time: Buffer
+    has_key: Buffer | None
+    key_offsets: Buffer
+    keys: Buffer
+    map_offsets: Buffer
+    name_offsets: Buffer
+    names: Buffer
+    value_offsets: Buffer
+    values: Buffer
+    has_broken: Buffer | None  # this and the next two: None where nothing is broken
+    broken_offsets: Buffer | None
+    broken: Buffer | None
+    has_payload: Buffer | None  # this and the next two: None where payloads are not asked for
+    payload_offsets: Buffer | None
+    payloads: Buffer | None
+
+
+class BatchBorder(NamedTuple):
+    """The loaded module, for whoever reads stored messages as columns."""
+
+    reader: type[BatchReader]
+    columns: type[Columns]
+    client_version: str
+
+
+def load_batches() -> BatchBorder:
+    """Loads the module for columns. Raises RefusalError."""
+    found = _client_version()
+    try:
+        import _pulsar
+
+        from kodo_fast import _native
+
+        _native.load(str(_library(Path(_pulsar.__file__))), None, _pulsar.Message, int(_pulsar.Result.Timeout))
+        _test_columns(_native.columns, _pulsar)
+    except (ImportError, AttributeError, TypeError, ValueError) as problem:
+        raise RefusalError(f"pulsar-client {found} is not as expected: {problem}") from None
+    return BatchBorder(_native.BatchReader, Columns, found)
 
 
 def load(delivery: type[Any], outgoing: Sequence[str]) -> NativeBorder:
@@ -87,27 +149,64 @@ def _test(delivery: Callable[[Any], Any], position: Callable[[Any], Any], client
     """Compares what the module reads of messages with what they were built from. Raises ImportError."""
     if position(client.MessageId(3, 5, 7, 11)) != (5, 7, 3, 11):
         raise ImportError("self-test: message ids differ")
-    long = "long enough that it is not kept within the string " * 3
-    cases: list[tuple[bytes | None, dict[str, str], str, str, int]] = [
-        (b"\x00payload\xff", {"a": "1", "b\x00c": "d\x00" + long, long: "", "ü": "\U0001f600"}, "k\x00y", long, 1_234),
-        (b"", {}, "", "", 0),
-        (None, {"x" * 15: "y" * 16}, "key", "", 1 << 53),
-    ]
-    for number, (payload, properties, key, ordering_key, event_time) in enumerate(cases):
-        builder = client.MessageBuilder()
-        if payload is None:
-            builder.set_null_value()
-        else:
-            builder.content(payload)
-        for name, value in properties.items():
-            builder.property(name, value)
-        if key:
-            builder.partition_key(key)
-        if ordering_key:
-            builder.ordering_key(ordering_key)
-        if event_time:
-            builder.event_timestamp(event_time)
-        found = delivery(builder.build())
-        expected = ((-1, -1, -1), payload, properties, key, ordering_key, event_time, 0, -1, "", "")
-        if found is None or (found[0], *found[2:]) != expected or str(found[1]) != "(-1,-1,-1,-1)":
-            raise ImportError(f"self-test: message {number} of {len(cases)} differs")
+    for number, case in enumerate(_CASES):
+        found = delivery(_built(case, client))
+        if found is None or (found[0], *found[2:]) != ((-1, -1, -1), *case, 0, -1, "", "") or str(found[1]) != _NO_ID:
+            raise ImportError(f"self-test: message {number} of {len(_CASES)} differs")
+
+
+def _test_columns(columns: Callable[..., tuple[Any, ...]], client: Any) -> None:
+    """The same of columns."""
+    found = Columns._make(columns([_built(case, client) for case in _CASES], _none_is_odd, True, 1 << 52))
+    (payloads, properties, keys, _, times), count = zip(*_CASES, strict=True), len(_CASES)
+    pairs = sorted(pair for each in properties for pair in each.items())
+    texts = list(zip(_parts(found.name_offsets, found.names), _parts(found.value_offsets, found.values), strict=True))
+    read = [
+        _numbers(found.ledger, "q"), _numbers(found.entry, "q"), _numbers(found.batch_index, "i"), _numbers(found.published, "q"),
+        _parts(found.key_offsets, found.keys), _parts(found.payload_offsets, found.payloads),
+        _numbers(found.map_offsets, "i"), [number // 1000 for number in _numbers(found.event_time, "q")],
+        *(list(bytes(one)) if one is not None else None for one in (found.has_payload, found.has_key, found.has_event_time)),
+        sorted(texts), found.broken,
+    ]  # fmt: skip
+    expected = [
+        [-1] * count, [-1] * count, [-1] * count, [0] * count,
+        [key.encode() for key in keys], [payload or b"" for payload in payloads],
+        [0, *accumulate(map(len, properties))], [time if time <= 1 << 52 else 0 for time in times],
+        [0b011], [0b101], [0b001],
+        [(name.encode(), value.encode()) for name, value in pairs], None,
+    ]  # fmt: skip
+    if read != expected:
+        raise ImportError("self-test: columns differ")
+
+
+def _none_is_odd(_message: Any, index: int) -> Any:
+    raise ValueError(f"self-test: a message at {index} is not read")
+
+
+def _numbers(buffer: Any, kind: Literal["i", "q"]) -> list[int]:
+    numbers: list[int] = memoryview(buffer).cast(kind).tolist()
+    return numbers
+
+
+def _parts(offsets: Any, data: Any) -> list[bytes]:
+    ends, whole = _numbers(offsets, "i"), bytes(data)
+    return [whole[start:end] for start, end in pairwise(ends)]
+
+
+def _built(case: _Case, client: Any) -> Any:
+    """A message as pulsar-client builds it."""
+    payload, properties, key, ordering_key, event_time = case
+    builder = client.MessageBuilder()
+    if payload is None:
+        builder.set_null_value()
+    else:
+        builder.content(payload)
+    for name, value in properties.items():
+        builder.property(name, value)
+    if key:
+        builder.partition_key(key)
+    if ordering_key:
+        builder.ordering_key(ordering_key)
+    if event_time:
+        builder.event_timestamp(event_time)
+    return builder.build()

@@ -7,137 +7,10 @@
 // Rules: no call into the library while this thread has the interpreter, but for getters and frees; no Python on threads of
 // the library; no `noexcept` and no `catch (...)` around a place that takes the interpreter back, because Python ends threads
 // there by unwinding them when it ends itself.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include <dlfcn.h>
-#include <malloc.h>
-#include <pthread.h>
-
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <mutex>
-#include <string>
-#include <typeinfo>
-#include <utility>
-#include <vector>
-
-static_assert(_GLIBCXX_USE_CXX11_ABI, "pulsar-client is built with the C++11 ABI of libstdc++");
-#if defined(Py_GIL_DISABLED)
-#error "free-threaded Python is not supported"
-#endif
-
-namespace pulsar {  // only their type identities
-class Consumer {};
-class Producer {};
-class Message {};
-class MessageId {};
-}  // namespace pulsar
+#include "_arrow.hpp"
+#include "_library.hpp"
 
 namespace {
-
-// ---- functions of the library. Members of C++ classes get the object as their first argument; references are pointers.
-
-using Texts = std::map<std::string, std::string>;
-struct OptionalPointer {  // std::optional<const T*>, as it is returned
-    const void* value;
-    bool has_value;
-};
-using OnAcknowledged = void (*)(int, void*);
-using OnSent = void (*)(int, void*, void*);
-
-#define FUNCTIONS(F)                                                                                                   \
-    F(receive, "pulsar_consumer_receive_with_timeout", int (*)(void*, void**, int))                                    \
-    F(acknowledge, "pulsar_consumer_acknowledge_async_id", void (*)(void*, void*, OnAcknowledged, void*))              \
-    F(consumer_topic, "pulsar_consumer_get_topic", const char* (*)(void*))                                             \
-    F(subscription, "pulsar_consumer_get_subscription_name", const char* (*)(void*))                                   \
-    F(producer_topic, "pulsar_producer_get_topic", const char* (*)(void*))                                             \
-    F(producer_name, "pulsar_producer_get_producer_name", const char* (*)(void*))                                      \
-    F(send, "pulsar_producer_send_async", void (*)(void*, void*, OnSent, void*))                                       \
-    F(message_create, "pulsar_message_create", void* (*)())                                                            \
-    F(message_free, "pulsar_message_free", void (*)(void*))                                                            \
-    F(set_content, "pulsar_message_set_content", void (*)(void*, const void*, size_t))                                 \
-    F(set_null, "pulsar_message_set_null_value", void (*)(void*))                                                      \
-    F(set_property, "pulsar_message_set_property", void (*)(void*, const char*, const char*))                          \
-    F(set_key, "pulsar_message_set_partition_key", void (*)(void*, const char*))                                       \
-    F(set_ordering_key, "pulsar_message_set_ordering_key", void (*)(void*, const char*))                               \
-    F(set_event_time, "pulsar_message_set_event_timestamp", void (*)(void*, uint64_t))                                 \
-    F(set_deliver_at, "pulsar_message_set_deliver_at", void (*)(void*, uint64_t))                                      \
-    F(disable_replication, "pulsar_message_disable_replication", void (*)(void*, int))                                 \
-    F(data, "pulsar_message_get_data", const void* (*)(void*))                                                         \
-    F(length, "pulsar_message_get_length", uint32_t (*)(void*))                                                        \
-    F(has_null, "pulsar_message_has_null_value", int (*)(void*))                                                       \
-    F(event_time, "pulsar_message_get_event_timestamp", uint64_t (*)(void*))                                           \
-    F(publish_time, "pulsar_message_get_publish_timestamp", uint64_t (*)(void*))                                       \
-    F(message_id, "pulsar_message_get_message_id", void* (*)(void*))                                                   \
-    F(id_free, "pulsar_message_id_free", void (*)(void*))                                                              \
-    F(properties, "_ZNK6pulsar7Message13getPropertiesB5cxx11Ev", const Texts* (*)(const void*))                        \
-    F(key, "_ZNK6pulsar7Message15getPartitionKeyB5cxx11Ev", const std::string* (*)(const void*))                       \
-    F(ordering_key, "_ZNK6pulsar7Message14getOrderingKeyB5cxx11Ev", const std::string* (*)(const void*))               \
-    F(encryption, "_ZNK6pulsar7Message20getEncryptionContextEv", OptionalPointer (*)(const void*))                     \
-    F(id_ledger, "_ZNK6pulsar9MessageId8ledgerIdEv", int64_t (*)(const void*))                                         \
-    F(id_entry, "_ZNK6pulsar9MessageId7entryIdEv", int64_t (*)(const void*))                                           \
-    F(id_partition, "_ZNK6pulsar9MessageId9partitionEv", int32_t (*)(const void*))                                     \
-    F(id_batch, "_ZNK6pulsar9MessageId10batchIndexEv", int32_t (*)(const void*))
-
-template <typename T>
-using Function = T;
-struct Library {
-#define DECLARE(NAME, SYMBOL, TYPE) Function<TYPE> NAME = nullptr;
-    FUNCTIONS(DECLARE)
-#undef DECLARE
-} lib;
-
-// ---- what `load` was given; set once, never freed
-
-PyTypeObject* delivery_type = nullptr;
-PyObject* message_type = nullptr;  // _pulsar.Message
-PyObject* empty_text = nullptr;
-int result_timeout = 0;
-std::atomic<bool> forked{false};
-
-constexpr const char* kConduit = "_pybind11_conduit_v1_";
-constexpr const char* kAbi = "system_libstdcpp_gxx_abi_1xxx_use_cxx11_abi_1";
-constexpr size_t kMessageOffset = 16;  // of the C++ message behind its builder in a pulsar_message_t
-constexpr size_t kMessageSize = 16;    // a shared pointer
-constexpr Py_ssize_t kMost = 10000;    // messages of a bundle
-
-bool usable() {
-    if (forked) PyErr_SetString(PyExc_RuntimeError, "the client library's objects do not survive a fork");
-    else if (!delivery_type) PyErr_SetString(PyExc_RuntimeError, "kodo_fast is not loaded");
-    else return true;
-    return false;
-}
-
-// The C++ object inside an object of pulsar-client's; nullptr with an exception set where there is none.
-template <typename T>
-void* pointer_of(PyObject* instance) {
-    const std::type_info& type = typeid(T);
-    PyObject* asked = PyCapsule_New(const_cast<std::type_info*>(&type), typeid(std::type_info).name(), nullptr);
-    if (!asked) return nullptr;
-    PyObject* found = PyObject_CallMethod(instance, kConduit, "yOy", kAbi, asked, "raw_pointer_ephemeral");
-    Py_DECREF(asked);
-    if (!found) return nullptr;
-    void* pointer = nullptr;
-    if (PyCapsule_CheckExact(found)) pointer = PyCapsule_GetPointer(found, type.name());
-    else PyErr_Format(PyExc_TypeError, "%s gives no %s", kConduit, type.name());
-    Py_DECREF(found);
-    return pointer;
-}
-
-void* cpp_message(void* message) { return static_cast<char*>(message) + kMessageOffset; }
-
-// Both are one shared pointer: they change hands without a count.
-void exchange(void* one, void* other) {
-    char kept[kMessageSize];
-    std::memcpy(kept, one, kMessageSize);
-    std::memcpy(one, other, kMessageSize);
-    std::memcpy(other, kept, kMessageSize);
-}
 
 // ---- Token: what a message is acknowledged by. It answers as pulsar-client's MessageId does.
 
@@ -174,37 +47,7 @@ PyObject* token_str(PyObject* self) {
                                 static_cast<int>(lib.id_batch(id)));
 }
 
-// ---- messages received, and the deliveries made of them
-
-struct Received {
-    void* message = nullptr;
-    void* id = nullptr;
-    const Texts* properties = nullptr;
-    const std::string *key = nullptr, *ordering_key = nullptr;
-    int64_t ledger = 0, entry = 0;
-    int32_t partition = 0, batch = 0;
-    bool encrypted = false;
-
-    // What the library computes on first access, before the interpreter is taken.
-    explicit Received(void* taken) : message(taken) {
-        const void* cpp = cpp_message(message);
-        id = lib.message_id(message);
-        ledger = lib.id_ledger(id), entry = lib.id_entry(id);
-        partition = lib.id_partition(id), batch = lib.id_batch(id);
-        properties = lib.properties(cpp);
-        key = lib.key(cpp), ordering_key = lib.ordering_key(cpp);
-        encrypted = batch < 0 && lib.encryption(cpp).has_value;  // of a batch that was taken apart none can be
-    }
-    Received(Received&& other) : Received(other) { other.message = other.id = nullptr; }
-    Received& operator=(const Received&) = delete;
-    ~Received() {
-        if (id) lib.id_free(id);
-        if (message) lib.message_free(message);
-    }
-
-   private:
-    Received(const Received&) = default;
-};
+// ---- the deliveries made of messages received
 
 PyObject* text_of(const std::string& text) {
     if (text.empty()) return Py_NewRef(empty_text);
@@ -263,6 +106,7 @@ PyObject* entry_of(const Received& one) {
 
 // A Delivery, whose token has the id then; nullptr with an exception set, UnicodeDecodeError for what is no text.
 PyObject* delivery_of(Received& one, PyObject* entry) {
+    if (!delivery_type) return PyErr_Format(PyExc_RuntimeError, "kodo_fast is not loaded for deliveries");
     PyObject* made = delivery_type->tp_alloc(delivery_type, 11);
     if (!made) return nullptr;
 #if PY_VERSION_HEX >= 0x030E0000
@@ -293,18 +137,6 @@ PyObject* delivery_of(Received& one, PyObject* entry) {
     return made;
 }
 
-// The message as an object of pulsar-client's, for whoever reads what this cannot.
-PyObject* handed_back(Received& one) {
-    PyObject* made = PyObject_CallNoArgs(message_type);
-    void* pointer = made ? pointer_of<pulsar::Message>(made) : nullptr;
-    if (!pointer) {
-        Py_XDECREF(made);
-        return nullptr;
-    }
-    exchange(cpp_message(one.message), pointer);
-    return made;
-}
-
 // ([Delivery or None], [(index, _pulsar.Message)] of those that are None, result)
 PyObject* deliveries_of(std::vector<Received>& received, int result) {
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(received.size()));
@@ -325,7 +157,7 @@ PyObject* deliveries_of(std::vector<Received>& received, int result) {
             if (!one.encrypted && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) fine = false;
             if (!fine) break;
             PyErr_Clear();
-            PyObject* raw = handed_back(one);
+            PyObject* raw = handed_back(cpp_message(one.message));
             PyObject* pair = raw ? Py_BuildValue("nN", static_cast<Py_ssize_t>(i), raw) : nullptr;
             fine = pair && !PyList_Append(odd, pair);
             Py_XDECREF(pair);
@@ -354,27 +186,11 @@ struct Reader {
     Failures* failures;
 };
 
-bool is_text(PyObject* text, const char* expected) {
-    const char* found = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
-    return found && expected && !std::strcmp(found, expected);
-}
-
-// Whether the pointer is what it is taken for, as far as two names can tell.
-bool same_object(PyObject* owner, const char* one, const char* found_one, const char* other, const char* found_other) {
-    PyObject* first = PyObject_CallMethod(owner, one, nullptr);
-    PyObject* second = first ? PyObject_CallMethod(owner, other, nullptr) : nullptr;
-    bool same = second && is_text(first, found_one) && is_text(second, found_other);
-    Py_XDECREF(first);
-    Py_XDECREF(second);
-    if (!same && !PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "%s() and %s() differ by the C API", one, other);
-    return same;
-}
-
 PyObject* reader_new(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject* owner;
     if (!usable() || !PyArg_ParseTuple(args, "O", &owner)) return nullptr;
     void* consumer = pointer_of<pulsar::Consumer>(owner);
-    if (!consumer || !same_object(owner, "topic", lib.consumer_topic(consumer), "subscription_name", lib.subscription(consumer)))
+    if (!consumer || !same_object(owner, {{"topic", lib.consumer_topic(consumer)}, {"subscription_name", lib.subscription(consumer)}}))
         return nullptr;
     Reader* reader = reinterpret_cast<Reader*>(type->tp_alloc(type, 0));
     if (!reader) return nullptr;
@@ -389,29 +205,6 @@ void reader_dealloc(PyObject* self) {
     Py_XDECREF(reader->owner);
     type->tp_free(self);
     Py_DECREF(type);
-}
-
-bool numbers(PyObject* const* args, Py_ssize_t from, Py_ssize_t count, long long* found) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        found[i] = PyLong_AsLongLong(args[from + i]);
-        if (found[i] == -1 && PyErr_Occurred()) return false;
-    }
-    return true;
-}
-
-bool arguments(Py_ssize_t given, Py_ssize_t expected) {
-    if (given != expected) PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", expected, given);
-    return given == expected;
-}
-
-// The message of an object of pulsar-client's, which nobody else has: it is empty afterwards.
-bool take_message(PyObject* source, std::vector<Received>& received) {
-    void* pointer = pointer_of<pulsar::Message>(source);
-    if (!pointer) return false;
-    void* message = lib.message_create();
-    exchange(cpp_message(message), pointer);
-    received.emplace_back(message);
-    return true;
 }
 
 // read(first, most, most_bytes, wait_ms) -> ([Delivery | None], [(index, _pulsar.Message)], result)
@@ -547,7 +340,7 @@ PyObject* producer_new(PyTypeObject* type, PyObject* args, PyObject*) {
     long long number;
     if (!usable() || !PyArg_ParseTuple(args, "OL", &owner, &number)) return nullptr;
     void* found = pointer_of<pulsar::Producer>(owner);
-    if (!found || !same_object(owner, "topic", lib.producer_topic(found), "producer_name", lib.producer_name(found)))
+    if (!found || !same_object(owner, {{"topic", lib.producer_topic(found)}, {"producer_name", lib.producer_name(found)}}))
         return nullptr;
     Producer* producer = reinterpret_cast<Producer*>(type->tp_alloc(type, 0));
     if (!producer) return nullptr;
@@ -714,14 +507,16 @@ PyObject* sender_wake(PyObject* self, PyObject*) {
 
 // ---- the module
 
-// load(path of libpulsar, Delivery, _pulsar.Message, result that says time-out). Raises ImportError with what is missing.
+// load(path of libpulsar, Delivery or None, _pulsar.Message, result that says time-out). Without Delivery only batches can be
+// read. Raises ImportError with what is missing.
 PyObject* module_load(PyObject*, PyObject* args) {
     const char* path;
     PyObject *delivery, *message;
     int timeout;
-    if (!PyArg_ParseTuple(args, "sO!Oi", &path, &PyType_Type, &delivery, &message, &timeout)) return nullptr;
-    PyTypeObject* type = reinterpret_cast<PyTypeObject*>(delivery);
-    if (!PyType_IsSubtype(type, &PyTuple_Type) || type->tp_basicsize != PyTuple_Type.tp_basicsize)
+    if (!PyArg_ParseTuple(args, "sOOi", &path, &delivery, &message, &timeout)) return nullptr;
+    PyTypeObject* type = PyType_Check(delivery) ? reinterpret_cast<PyTypeObject*>(delivery) : nullptr;
+    if (delivery != Py_None && !type) return PyErr_Format(PyExc_ImportError, "a type is needed");
+    if (type && (!PyType_IsSubtype(type, &PyTuple_Type) || type->tp_basicsize != PyTuple_Type.tp_basicsize))
         return PyErr_Format(PyExc_ImportError, "%s is no plain tuple", type->tp_name);
     void* handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (!handle) return PyErr_Format(PyExc_ImportError, "%s is not loaded", path);
@@ -738,8 +533,7 @@ PyObject* module_load(PyObject*, PyObject* args) {
     found.message_free(probe);
     if (size < kMessageOffset + kMessageSize) return PyErr_Format(PyExc_ImportError, "a message has %zu bytes", size);
     lib = found;
-    Py_XDECREF(delivery_type);
-    delivery_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(delivery));
+    if (type) Py_XSETREF(delivery_type, reinterpret_cast<PyTypeObject*>(Py_NewRef(delivery)));
     Py_XSETREF(message_type, Py_NewRef(message));
     result_timeout = timeout;
     Py_RETURN_NONE;
@@ -765,6 +559,7 @@ PyMethodDef sender_methods[] = {{"publish", fast_method(sender_publish), METH_FA
 PyMethodDef module_methods[] = {{"load", module_load, METH_VARARGS, nullptr},
                                 {"delivery", module_delivery, METH_O, nullptr},
                                 {"position", module_position, METH_O, nullptr},
+                               {"columns", module_columns, METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 
 template <typename T>
@@ -800,8 +595,14 @@ PyMODINIT_FUNC PyInit__native() {
     PyTypeObject* sender = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
                                     {{Py_tp_new, slot(sender_new)}, {Py_tp_dealloc, slot(sender_dealloc)},
                                      {Py_tp_methods, sender_methods}}, 0);
+    buffer_type = add_type(module, "kodo_fast._native.Buffer", sizeof(Buffer),
+                           {{Py_tp_dealloc, slot(buffer_dealloc)}, {Py_bf_getbuffer, slot(buffer_get)}},
+                           Py_TPFLAGS_DISALLOW_INSTANTIATION);
+    PyTypeObject* batches = add_type(module, "kodo_fast._native.BatchReader", sizeof(BatchReader),
+                                     {{Py_tp_new, slot(batch_reader_new)}, {Py_tp_dealloc, slot(batch_reader_dealloc)},
+                                      {Py_tp_methods, batch_reader_methods}}, 0);
     empty_text = PyUnicode_InternFromString("");
-    if (!token_type || !reader || !producer_type || !sender || !empty_text ||
+    if (!buffer_type || !batches || !token_type || !reader || !producer_type || !sender || !empty_text ||
         pthread_atfork(nullptr, nullptr, [] { forked = true; })) {
         Py_DECREF(module);
         return nullptr;

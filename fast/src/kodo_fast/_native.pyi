@@ -1,6 +1,6 @@
 # The C++ source says what they do.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 class Token:
@@ -25,6 +25,34 @@ class Sender:
     def receipts(self, wait_ms: int, gather_ms: int, /) -> list[tuple[int, int, int, Token | None]]: ...
     def wake(self) -> None: ...
 
-def load(path: str, delivery: type[Any], message: type[Any], timeout: int, /) -> None: ...
+class Buffer:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class BatchReader:
+    def __new__(
+        cls,
+        reader: Any,
+        decode: Callable[[Any, int], tuple[bytes | None, dict[str, str], str, str]],
+        last: tuple[int, int],
+        payload: bool,
+        latest: int,
+        rows: int,
+        size: int,
+        entry_size: int,
+        wait_ms: int,
+        /,
+    ) -> Self: ...
+    def read(
+        self,
+    ) -> tuple[int, int, int, list[tuple[int, int, int, int, int, bytes]], tuple[Any, ...]]: ...
+
+def load(path: str, delivery: type[Any] | None, message: type[Any], timeout: int, /) -> None: ...
 def delivery(message: Any, /) -> Any: ...
 def position(message_id: Any, /) -> tuple[int, int, int, int]: ...
+def columns(
+    messages: list[Any],
+    decode: Callable[[Any, int], tuple[bytes | None, dict[str, str], str, str]],
+    payload: bool,
+    latest: int,
+    /,
+) -> tuple[Any, ...]: ...

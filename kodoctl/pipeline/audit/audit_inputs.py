@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.job import AuditResult, LandedTables, RecalledLetter, classify_landing
+from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landing
+from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.verdict import Cause
-from kodoctl.pipeline.ingest.landing_commits import finished
+from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pipeline.audit.readings import AuditScope
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
@@ -35,17 +38,19 @@ if TYPE_CHECKING:
 _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 
-def run_audit(
-    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
-) -> AuditDocument:
-    """The report. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
-    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as judged:
-        return with_ledger_note(judged, ledger)
+@dataclass(frozen=True, slots=True)
+class AuditInputs:
+    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed."""
+
+    snapshot: LandingSnapshot
+    tables: LandedTables
+    ground: AuditScope
+    letters: tuple[RecalledLetter, ...]
+    keys: Secret | None
 
 
-def with_ledger_note(judged: AuditResult, ledger: str) -> AuditDocument:
+def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
     """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why."""
-    found = judged.document()
     if any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
         found["notes"].append(text)
@@ -55,21 +60,40 @@ def with_ledger_note(judged: AuditResult, ledger: str) -> AuditDocument:
 def load_and_classify(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AbstractContextManager[AuditResult]:
-    """Fates of all landed messages. Cursors count up to the last run that read everything behind them, because a run
-    that was cut short has cursors whose messages it never read.
+    """Fates of all landed messages."""
+    found = load_inputs(spark, landing, expansion, admin, ledger, keys)
+    return classify_landing(spark, found.tables, found.ground, letters=found.letters, keys=keys)
+
+
+def load_inputs(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
+) -> AuditInputs:
+    """Everything that an audit goes by."""
+    return landed_inputs(
+        spark, landing, expansion, tuple(_letters(expansion, ledger)), _stored_from(admin, expansion), keys
+    )
+
+
+def landed_inputs(
+    spark: SparkSession,
+    landing: Landing,
+    expansion: Expansion,
+    letters: tuple[RecalledLetter, ...],
+    stored_from: Mapping[Key, int],
+    keys: Secret | None,
+) -> AuditInputs:
+    """Cursors count up to the last run that read everything behind them, because a run that was cut short has cursors
+    whose messages it never read. `stored_from`: see kodoctl.pipeline.audit.job.audit_ground.
     """
     snapshot = landing.snapshot(*TABLES)
-    runs = finished(snapshot.commits)
+    runs = unfinished(snapshot.commits)
     read = {table: landing.read(spark, table, snapshot=snapshot) for table in TABLES}
     _check_whole(landing, snapshot, read)
     events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
-    tables = LandedTables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
-    letters = _letters(expansion, ledger)
-    return classify_landing(
-        spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys
-    )
+    tables = LandedTables(events, transitions, coverage, cursors.where(~cursors["ingest_run"].isin(runs)), landed_at)
+    return AuditInputs(snapshot, tables, audit_ground(tables, expansion, stored_from), letters, keys)
 
 
 def _check_whole(landing: Landing, snapshot: LandingSnapshot, tables: Mapping[Table, DataFrame]) -> None:

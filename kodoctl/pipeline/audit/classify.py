@@ -25,8 +25,9 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop) of every place. The last
-    two are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads the
+    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, stored, carried, final) of
+    every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES + cause`.
+    `final`: no later row that a broker or a worker writes in the course of things changes that. `judged` reads the
     result twice: persist it.
     """
     known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
@@ -41,7 +42,19 @@ def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
         "published",
         _judgement(followed=False).alias("without_next_hop"),
         _judgement(followed=True).alias("with_next_hop"),
+        "stored",
+        "carried",
+        _final(_judgement(followed=False), _judgement(followed=True)).alias("final"),
     )
+
+
+def _final(without: Column, followed: Column) -> Column:
+    """True if the place's record tells its fate, and its acknowledgement was read, before which all records are: it is
+    not received again. Dead letters are not final, nor is what a recall is about.
+    """
+    recorded = F.col("stored") & (F.col("weight") > 0) & (F.col("state") != "dead") & ~F.col("recalled")
+    told = (without == followed) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
+    return recorded & told & F.coalesce(_acknowledged(), F.lit(False))
 
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:

@@ -10,11 +10,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
+from kodoctl.pipeline.audit.sequence_gaps import counted, holes, ranged, worded
 from kodoctl.protocol.properties import SIGNATURE
 from kodoctl.protocol.sequence_numbers import MAX_RANGES, NOBODY
 
-_KEY: Final = ("msg_topic", "seq_partition", "seq_run")
+PRODUCER_KEY: Final = ("msg_topic", "seq_partition", "seq_run")
+RECORD_KEY: Final = ("run", "family")
 _SAID: Final = (
     "topic", "subscription", "msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id",
 )  # fmt: skip
@@ -23,21 +24,40 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came
-    repeatedly. `runs`: some that have holes.
+    """`missing_of` all records."""
+    return missing_of(record_ranges(transitions, lanes))
+
+
+def record_ranges(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(run, family, first, last, rows): numbers of records of each worker run, in ranges. `family` null: of a
+    subscription that the file does not have.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
     words = worded(runs, ["run", "topic", "subscription"], "number")
-    of = words.join(F.broadcast(families), ["topic", "subscription"], how="left")
+    return ranged(words.join(F.broadcast(families), ["topic", "subscription"], how="left"), RECORD_KEY)
+
+
+def missing_of(ranges: DataFrame) -> DataFrame:
+    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came
+    repeatedly. `runs`: some that have holes. `ranges`: as `record_ranges` makes them.
+    """
+    missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
     holed = F.when(F.col("missing") > 0, F.col("run"))
     return (
-        summed(of, ["run"], "family")
+        holes(ranges, ["run"])
+        .groupBy("run")
+        .agg(
+            F.sum(missing).alias("missing"),
+            F.sum("rows").alias("rows"),
+            F.max("last").alias("highest"),
+            F.max("family").alias("family"),
+        )
         .where(F.col("family").isNotNull())
         .groupBy("family")
         .agg(
             F.sum("missing").alias("missing"),
-            F.sum("repeats").alias("repeats"),
+            F.sum(F.col("rows") - (F.col("highest") - F.col("missing"))).alias("repeats"),
             F.slice(F.array_sort(F.collect_set(holed)), 1, _SOME).alias("runs"),
         )
         .where((F.col("missing") > 0) | (F.col("repeats") > 0))
@@ -63,33 +83,55 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
+    """`gaps_of` all messages."""
+    return gaps_of(producer_ranges(events), producer_marks(events, genuine), signed=genuine is not None)
+
+
+def producer_ranges(events: DataFrame) -> DataFrame:
+    """(msg_topic, seq_partition, seq_run, first, last, rows): numbers of each producer run, in ranges."""
+    first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
+    return counted(first.where(F.col("seq_number").isNotNull()), PRODUCER_KEY, "seq_number")
+
+
+def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFrame:
+    """Rows of kodoctl.pipeline.ingest.state_tables.MARKS. `genuine`: condition on a row of `events`, true if its
+    signature is valid; None: without keys.
+    """
+    marks = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull() & F.col("seq_high").isNotNull())
+    valid = F.lit(None).cast("boolean") if genuine is None else genuine
+    columns = (*PRODUCER_KEY, "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index")
+    return marks.select(*columns, valid.alias("genuine"))
+
+
+def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
     """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or
-    repeated numbers.
+    repeated numbers. `ranges`: as `producer_ranges` makes them, none of which overlaps another of its run; `marks`: as
+    `producer_marks`.
 
     `told`: missing numbers that the producer would have given up by now if it had not stored them: up to its last mark
     if its run has ended, else up to the mark before that. Several marks of one moment count only if a later mark shows
-    that all of them were read. `genuine`: condition on a row of `events`, true if its signature is valid; None: every
-    mark is believed. A mark without a valid signature only shows that numbers may be missing: `claimed` is `told` with
-    all marks believed. A mark that is stored again proves no later moment.
+    that all of them were read. `signed`: a mark without a valid signature only shows that numbers may be missing:
+    `claimed` is `told` with all marks believed, as they are without `signed`. A mark that is stored again proves no
+    later moment.
     """
-    first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
-    marks = first.where(F.col("seq_high").isNotNull())
-    proved, marks = (marks, marks) if genuine is None else (_distinct(marks.where(genuine)), _distinct(marks))
+    proved = marks
+    if signed:
+        proved, marks = _distinct(marks.where("genuine")), _distinct(marks)
     own = F.expr("`rows` - (last - first + 1)").alias("repeats")
-    ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number").select(
-        *_KEY, "first", "last", own
+    seen = ranges.select(*PRODUCER_KEY, "first", "last", own)
+    void = proved.select(*PRODUCER_KEY, F.explode("seq_void").alias("void")).select(
+        *PRODUCER_KEY, "void.first", "void.last"
     )
-    void = proved.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
-    high = marks.select(*_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
+    high = marks.select(*PRODUCER_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
     said = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
-    until = _told(marks).select(*_KEY, "until", F.col("until").alias("claimed_until"))
-    if genuine is not None:
-        until = until.drop("until").join(_told(proved), list(_KEY), how="left")
+    until = _told(marks).select(*PRODUCER_KEY, "until", F.col("until").alias("claimed_until"))
+    if signed:
+        until = until.drop("until").join(_told(proved), list(PRODUCER_KEY), how="left")
     return (
-        holes(ranges.unionByName(said), _KEY)
-        .join(F.broadcast(until), list(_KEY), how="left")
-        .groupBy(*_KEY)
+        holes(seen.unionByName(said), PRODUCER_KEY)
+        .join(F.broadcast(until), list(PRODUCER_KEY), how="left")
+        .groupBy(*PRODUCER_KEY)
         .agg(
             F.sum(missing).alias("missing"),
             F.sum(_up_to("until")).alias("told"),
@@ -110,16 +152,22 @@ def overview(events: DataFrame) -> DataFrame:
     )
 
 
-def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does not
-    have, by the file. What workers moved for one is their business, which may be gone from the file since.
+def meant(events: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages): first hops that are meant for one subscription. What workers moved for one is
+    their business, which may be gone from the file since.
     """
-    meant = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
-    named = meant.select("msg_topic", F.col("for_subscription").alias("subscription"))
+    named = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
+    named = named.select("msg_topic", F.col("for_subscription").alias("subscription"))
+    return named.groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
+
+
+def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages): of `meant` those for a subscription which the topic does not have, by the
+    file.
+    """
     readers = lanes.select("msg_topic", "subscription").distinct()
     return (
-        named.groupBy("msg_topic", "subscription")
-        .agg(F.count("*").alias("messages"))
+        meant(events)
         .join(F.broadcast(readers), ["msg_topic", "subscription"], how="left_anti")
         .select("msg_topic", "subscription", "messages")
     )
@@ -133,7 +181,9 @@ def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
 
 def _distinct(marks: DataFrame) -> DataFrame:
     """Each mark where it was stored first: whoever can read one can store it again."""
-    same = Window.partitionBy(*_KEY, "seq_high", "seq_void", "seq_end").orderBy("ledger", "entry", "batch_index")
+    same = Window.partitionBy(*PRODUCER_KEY, "seq_high", "seq_void", "seq_end").orderBy(
+        "ledger", "entry", "batch_index"
+    )
     return marks.withColumn("nth", F.row_number().over(same)).where(F.col("nth") == 1).drop("nth")
 
 
@@ -148,15 +198,15 @@ def _told(marks: DataFrame) -> DataFrame:
     are in flight at a mark. Numbers given up that exceed one mark are spread over several with one `seq_high`, and the
     last of them may be missing: only a single mark is complete.
     """
-    order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
+    order = Window.partitionBy(*PRODUCER_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
     later = order.rowsBetween(Window.unboundedPreceding, -1)
     most = F.max(F.coalesce(F.size("seq_void"), F.lit(0)))
-    alone = most.over(Window.partitionBy(*_KEY, "seq_high")) < MAX_RANGES
+    alone = most.over(Window.partitionBy(*PRODUCER_KEY, "seq_high")) < MAX_RANGES
     kept = F.coalesce("followed", F.lit(False)) | F.coalesce("seq_end", F.lit(False))
     return (
         marks.withColumn("alone", alone)
         .withColumn("followed", F.max("alone").over(later))
-        .groupBy(*_KEY)
+        .groupBy(*PRODUCER_KEY)
         .agg(F.max(F.when(kept, F.col("seq_high"))).alias("until"))
-        .select(*_KEY, "until")
+        .select(*PRODUCER_KEY, "until")
     )

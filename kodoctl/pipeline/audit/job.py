@@ -4,27 +4,21 @@ counts.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.pipeline.audit.audit_state import SettledTotals
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.audit.completeness import (
-    contradictions,
-    missing_records,
-    overview,
-    producer_gaps,
-    signing_topics,
-    strays,
-)
+from kodoctl.pipeline.audit.completeness import contradictions, gaps_of, meant, missing_of, overview, signing_topics
+from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
-from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, with_evidence
+from kodoctl.pipeline.audit.recalled import with_evidence
 from kodoctl.pipeline.audit.report import SAMPLES, SampledFinding, document
-from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
     MessageStatus,
@@ -39,88 +33,76 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, RecalledLetter
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
 
 _FATES: Final = tuple(MessageStatus)
 
 
-class RecalledLetter(NamedTuple):
-    """A dead letter that the ledger of recalls knows, as kodoctl.pipeline.audit.recalled.LETTERS."""
-
-    msg_topic: str
-    msg_partition: int
-    ledger: int
-    entry: int
-    batch_index: int
-    published: int
-    settled: str
-    recall_id: str
-    sending: str
-    lane_topic: str = ""
-    lane_part: int = -1
-    receipt: str = ""
-    holder: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LandedTables:
-    """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
-    `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
-    """
-
-    events: DataFrame
-    transitions: DataFrame
-    coverage: DataFrame
-    cursors: DataFrame
-    landed_at: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """Classified positions of an audit, kept for several queries. `verdicts`: result of
-    kodoctl.pipeline.audit.classify.judged; `lanes`: kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a
-    table; `keys`: the keys that producers sign with.
+    """Classified positions of an audit, kept for several queries. `outcomes`: of
+    kodoctl.pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `lanes`:
+    kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a table; `keys`: the keys that producers sign with;
+    `rows`: what was judged; `settled`: what earlier audits counted.
     """
 
     tables: LandedTables
     ground: AuditScope
     lanes: DataFrame
     verdicts: DataFrame
+    outcomes: DataFrame
+    rows: JudgedRows
+    settled: SettledTotals
     keys: Secret | None = None
 
     def document(self) -> AuditDocument:
         """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
-        evidence = _evidence(self)
+        return self.counted()[0]
+
+    def counted(self) -> tuple[AuditDocument, SettledTotals]:
+        """The document; and the counts of all rows so far but `fates`, with which the next audit begins."""
+        evidence, totals = _evidence(self)
         found = [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
-        return document(decide_verdict(evidence), evidence, found)
+        return document(decide_verdict(evidence), evidence, found), totals
 
 
 @contextmanager
 def classify_landing(
     spark: SparkSession,
     tables: LandedTables,
-    expansion: Expansion,
+    ground: AuditScope,
     *,
     letters: Iterable[RecalledLetter] = (),
-    stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
+    carried: CarriedRows | None = None,
 ) -> Iterator[AuditResult]:
-    """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue
-    each other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed
-    marks of producers are believed.
+    """`ground`: result of `audit_ground`. `keys`: signing keys of the platform; with them only signed marks of producers are
+    believed. `carried`: what earlier audits judged; `tables` then has the rows behind that alone.
     """
-    ground = _surveyed(tables, expansion, stored_from or {})
     lanes = small_table(spark, ground.lanes, LANES)
-    known_letters = list(letters)
-    booked = small_table(spark, known_letters, LETTERS if known_letters else WEIGHED)
-    settled = with_evidence(booked, tables.events).persist() if known_letters else booked
-    known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
+    rows = judged_rows(spark, tables, lanes, list(letters), keys, carried)
+    settled = with_evidence(rows.booked, rows.events).persist() if rows.letters else rows.booked
+    booked = rows.booked if rows.letters else None
+    known = outcomes(places(rows.events, rows.transitions, settled, lanes, booked), lanes).persist()
+    found = hops(rows.events, lanes)
+    if carried is not None:
+        found = _asked_hops(found, carried, known).persist()  # few; what is settled is read once
+    totals = carried.totals if carried is not None else SettledTotals()
     try:
-        yield AuditResult(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
+        yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys)
     finally:
+        found.unpersist()
         known.unpersist()
         settled.unpersist()
+
+
+def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
+    """Hops of all moved messages, settled ones included, that outcomes depend on."""
+    doubtful = known.where("without_next_hop != with_next_hop").select("family", "next").distinct()
+    before = carried.settled.where("hop").withColumnRenamed("hash", "next").select("family", "next")
+    return found.unionByName(before).join(doubtful, ["family", "next"], how="left_semi").distinct()
 
 
 def audit(
@@ -132,13 +114,17 @@ def audit(
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
 ) -> AuditDocument:
-    """The report; parameters as those of `classify_landing`."""
-    with classify_landing(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
+    """The report on all rows; parameters as those of `audit_ground` and `classify_landing`."""
+    ground = audit_ground(tables, expansion, stored_from or {})
+    with classify_landing(spark, tables, ground, letters=letters, keys=keys) as found:
         return found.document()
 
 
-def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
-    """Coverage and cursors are a row for each range and subscription: small, so they are collected."""
+def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
+    """Subscriptions, partitions and lanes. Coverage and cursors are a row for each range and subscription: small, so they are
+    collected. `stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs
+    continue each other for certain while it is not behind them.
+    """
     coverage = tables.coverage.select(
         "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
         "ingest_run",
@@ -154,18 +140,15 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _evidence(of: AuditResult) -> AuditEvidence:
-    tables, ground, lanes = of.tables, of.ground, of.lanes
+def _evidence(of: AuditResult) -> tuple[AuditEvidence, SettledTotals]:
+    ground, rows = of.ground, of.rows
     fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
-    for row in tallied(messages(of.verdicts)).collect():
-        fates[row["family"]][_FATES[row["rank"]]] = row["messages"]
-    missing = {row["family"]: row for row in missing_records(tables.transitions, lanes).collect()}
-    doubled = any(row["repeats"] for row in missing.values())
-    forged = contradictions(tables.transitions, lanes).collect() if doubled else []
-    contradicted = {row["family"]: row["contradictions"] for row in forged}
-    gaps = producer_gaps(tables.events, genuine(of.keys) if of.keys else None).collect()
-    unverified = _unverified(tables.events, gaps) if of.keys is None else frozenset()
-    newest, unnumbered = overview(tables.events).collect()[0]
+    for (number, rank), count in _fates(of).items():
+        fates[number][_FATES[rank]] = count
+    missing = {row["family"]: row for row in missing_of(rows.records).collect()}
+    gaps = gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect()
+    unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
+    totals = _totals(of, doubled=any(row["repeats"] for row in missing.values()))
     read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
     tallies = [
         SubscriptionTotals(
@@ -174,20 +157,50 @@ def _evidence(of: AuditResult) -> AuditEvidence:
             family.mode,
             fates[family.number],
             missing[family.number]["missing"] if family.number in missing else 0,
-            contradicted.get(family.number, 0),
+            totals.contradictions.get(family.number, 0),
             tuple(missing[family.number]["runs"]) if family.number in missing else (),
         )
         for family in ground.families
     ]
-    return AuditEvidence(
+    evidence = AuditEvidence(
         parts=ground.parts,
         tallies=tuple(tallies),
         gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
-        skew=max(0, (newest or 0) - max(read_at, tables.landed_at)) if read_at else 0,
-        unnumbered=unnumbered,
+        skew=max(0, (totals.newest or 0) - max(read_at, of.tables.landed_at)) if read_at else 0,
+        unnumbered=totals.unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
-        strays=tuple(Misaddressed(*row) for row in strays(tables.events, lanes).collect()),
+        strays=_strays(totals.meant, ground),
     )
+    return evidence, totals
+
+
+def _fates(of: AuditResult) -> Counter[tuple[int, int]]:
+    """Messages by (number of the subscription, rank)."""
+    found = Counter(of.settled.fates)
+    for row in tallied(messages(of.verdicts)).collect():
+        found[row["family"], row["rank"]] += row["messages"]
+    return found
+
+
+def _totals(of: AuditResult, *, doubled: bool) -> SettledTotals:
+    """Counts of all rows so far. `doubled`: some numbers of records came repeatedly."""
+    before = of.settled
+    forged = Counter(before.contradictions)
+    if doubled:
+        for row in contradictions(of.tables.transitions, of.lanes).collect():
+            forged[row["family"]] += row["contradictions"]
+    newest, unnumbered = overview(of.tables.events).collect()[0]
+    named = Counter(before.meant)
+    for row in meant(of.tables.events).collect():
+        named[row["msg_topic"], row["subscription"]] += row["messages"]
+    latest = max((one for one in (before.newest, newest) if one is not None), default=None)
+    return SettledTotals(before.fates, forged, latest, before.unnumbered + unnumbered, named)
+
+
+def _strays(named: Mapping[tuple[str, str], int], ground: AuditScope) -> tuple[Misaddressed, ...]:
+    """Messages that are meant for a subscription which their topic does not have, by the file."""
+    readers = {(lane["msg_topic"], lane["subscription"]) for lane in ground.lanes}
+    return tuple(Misaddressed(*key, count) for key, count in sorted(named.items()) if key not in readers)
 
 
 def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:

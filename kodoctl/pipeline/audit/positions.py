@@ -8,6 +8,7 @@ grouped once by the place: no join of facts decides what became of a message.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
@@ -15,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.end_positions import read_limits, was_read, was_stored
-from kodoctl.pipeline.audit.recalled import recalled_positions
+from kodoctl.pipeline.audit.recalled import recalled_positions, seen_letter
 from kodoctl.protocol.audit_records import MAX_TEXT, Event
 from kodoctl.protocol.properties import MAX_ID
 
@@ -51,6 +52,7 @@ _STORED, _ADDRESSED, _REFERENCED, _TARGET_UNREAD, _DISCARDED, _SENT, _RECALL_UNC
     1 << bit for bit in range(8)
 )
 _RECORDED: Final = 8  # bits from here on: a record of that weight
+_CARRIED, _RECALLED = 1 << 16, 1 << 17
 _COLUMNS: Final = {
     "facts": "int",
     "published": "bigint",
@@ -60,11 +62,15 @@ _COLUMNS: Final = {
 }
 
 
-def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
+def places(
+    events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame, booked: DataFrame | None = None
+) -> DataFrame:
     """One row a place: (PLACE, stored, addressed, published, identity, identity_conflict, next, weight,
-    completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded).
+    completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried, recalled).
 
-    `letters`: result of kodoctl.pipeline.audit.recalled.with_evidence.
+    `letters`: result of kodoctl.pipeline.audit.recalled.with_evidence; `booked`: all letters of the ledger, None: it
+    has none. Of `events` and `transitions` with the columns `families`, and `own` and `refers`, only what these say
+    counts, where they are not null: kodoctl.pipeline.ingest.state_tables.
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
     - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
@@ -75,27 +81,16 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
     - `target_unread`: its own record names a next hop that cannot have been read; `target_missing`: although a message
       was stored there at the last look.
     - `sent`, `recall_unconfirmed`, `discarded`: of kodoctl.pipeline.audit.recalled.recalled_positions.
+    - `carried`: a row of an earlier audit is about this place; `recalled`: the ledger of recalls, or the recall id of
+      its message, tells of it.
     """
-    # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
-    facts = (
-        _stored(events, lanes)
-        .unionByName(_recorded(transitions, lanes))
-        .unionByName(_referenced(transitions, lanes))
-        .unionByName(_settled(letters, lanes))
-        .repartition(
-            *PLACE
-        )  # a place has few rows, which are seldom together: what is grouped before them stays as long
-        .groupBy(*PLACE)
-        .agg(
-            F.bit_or("facts").alias("facts"),
-            F.max("published").alias("published"),
-            F.max("identity").alias("identity"),
-            F.min("identity").alias("another"),
-            F.max("next").alias("next"),
-            F.min("completion").alias("first_completion"),
-            F.max("completion").alias("last_completion"),
-        )
-    )
+    known = [
+        _stored(events, lanes),
+        _recorded(transitions, lanes),
+        _referenced(transitions, lanes),
+        _settled(letters, lanes),
+    ]
+    facts = _grouped(known if booked is None else [*known, _booked(booked, lanes)])
     heavy = sorted(set(WEIGHTS.values()), reverse=True)
     return facts.select(
         *PLACE,
@@ -116,6 +111,28 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
         _has(_SENT).alias("sent"),
         _has(_RECALL_UNCONFIRMED).alias("recall_unconfirmed"),
         _has(_DISCARDED).alias("discarded"),
+        _has(_CARRIED).alias("carried"),
+        _has(_RECALLED).alias("recalled"),
+    )
+
+
+def _grouped(known: Sequence[DataFrame]) -> DataFrame:
+    """All that is known of each place. It travels as bits of one number: facts of millions of places are shuffled here."""
+    return (
+        reduce(DataFrame.unionByName, known)
+        .repartition(
+            *PLACE
+        )  # a place has few rows, which are seldom together: what is grouped before them stays as long
+        .groupBy(*PLACE)
+        .agg(
+            F.bit_or("facts").alias("facts"),
+            F.max("published").alias("published"),
+            F.max("identity").alias("identity"),
+            F.min("identity").alias("another"),
+            F.max("next").alias("next"),
+            F.min("completion").alias("first_completion"),
+            F.max("completion").alias("last_completion"),
+        )
     )
 
 
@@ -123,13 +140,20 @@ def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
     """(family, next): hashes of the places of moved messages that are stored, as in `places`. A message whose `next` is
     in this table was moved, even without a record of the move.
     """
-    readers = lanes.select("family", "msg_topic", "msg_partition", F.col("subscription").alias("reader"))
+    return hop_places(events, lanes).select("family", "next").distinct()
+
+
+def hop_places(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(PLACE, family, next) of moved messages: `next` is the hash of the place's own hop, as in `places` that of the next."""
+    reader = F.col("subscription").alias("reader")
+    readers = lanes.select("lane", "family", "msg_topic", "msg_partition", reader)
     return (
         events.where(F.col("hop") > 0)
+        .withColumn("families", _given(events, "families"))
         .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
-        .where(_is_addressed())
-        .select("family", _hop(F.col("hop")).alias("next"))
-        .distinct()
+        .where(_is_addressed() & _concerns("families"))
+        .withColumnRenamed("batch_index", "batch")
+        .select(*PLACE, "family", _hop(F.col("hop")).alias("next"))
     )
 
 
@@ -177,18 +201,22 @@ def _row(**columns: Column) -> list[Column]:
 
 
 def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    readers = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition", F.col("subscription").alias("reader")))
+    reader = F.col("subscription").alias("reader")
+    readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition", reader))
     return (
         events.select(
             "msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"),
-            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts",
+            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts", _given(events, "families"),
         )
         .join(readers, ["msg_topic", "msg_partition"], how="inner")
+        .where(_concerns("families"))
         .select(
             *_row(
                 facts=_facts(
                     (F.lit(True), _STORED),
                     (_is_addressed(), _ADDRESSED),
+                    (F.col("families").isNotNull(), _CARRIED),
+                    (F.col("recall").isNotNull(), _RECALLED),
                 ),
                 published=F.unix_millis("publish_ts"),
                 identity=identified("kodo_id", "mid"),
@@ -203,8 +231,10 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
     event = F.col("event")
     target_unread = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
+    carried = transitions.withColumn("own", _given(transitions, "own", "boolean"))
+    records = carried.where(F.coalesce("own", F.lit(True)))
     return (
-        _split(_split(transitions, "id", ""), "target_id", "target_")
+        split_position(split_position(records, "id", ""), "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
         .join(
             F.broadcast(read_limits(lanes, "target_topic", "target_part")),
@@ -217,6 +247,7 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
                     (target_unread, _TARGET_UNREAD),
                     (target_unread & was_stored("target_ledger", "target_entry"), _TARGET_MISSING),
+                    (F.col("own").isNotNull(), _CARRIED),
                 ),
                 # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
                 identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
@@ -230,22 +261,18 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """Positions that records name as the target of a message. A transferred message counts for every subscription
     that reads the target.
     """
-    to = lanes.select(
-        "lane", F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part"), "subscription"
-    )
-    told = _split(transitions, "target_id", "").where(
-        "ledger >= 0"
-    )  # -1: the broker had it already, and does not say where
+    topic, part = F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part")
+    to = lanes.select("lane", "family", topic, part, "subscription")
+    # A ledger of -1: the broker had it already, and does not say where.
+    records = transitions.withColumn("refers", _given(transitions, "refers"))
+    told = split_position(records, "target_id", "").where("ledger >= 0")
     moved, handed = told.where(F.col("event").isin(*_ONWARD)), told.where(F.col("event") == Event.TRANSFERRED.value)
-    row = _row(facts=F.lit(_REFERENCED), identity=F.xxhash64("identity"))
-    other = _row(facts=F.lit(_REFERENCED))
-    return (
-        moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
-        .select(*row)
-        .unionByName(
-            handed.drop("subscription").join(F.broadcast(to), ["target_topic", "part"], how="inner").select(*other)
-        )
-    )
+    facts = _facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED))
+    row, other = _row(facts=facts, identity=F.xxhash64("identity")), _row(facts=facts)
+    onward = moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
+    elsewhere = handed.drop("subscription").join(F.broadcast(to), ["target_topic", "part"], how="inner")
+    concerns = _concerns("refers")
+    return onward.where(concerns).select(*row).unionByName(elsewhere.where(concerns).select(*other))
 
 
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
@@ -253,13 +280,40 @@ def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     where the copies were stored. Without an identity: workers with signing keys may not have believed it.
     """
     letters = recalled_positions(letters, lanes)
-    told = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED}
-    own = letters.select(*_row(facts=_facts(*((F.col(name), bit) for name, bit in told.items()))))
-    there = letters.where(F.col("to_lane").isNotNull()).select(*(F.col(f"to_{name}").alias(name) for name in PLACE))
-    return own.unionByName(there.select(*_row(facts=F.lit(_REFERENCED))))
+    told = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED, "seen": _CARRIED}
+    bits = [(F.col(name), bit) for name, bit in told.items()]
+    own = letters.select(*_row(facts=_facts((F.lit(True), _RECALLED), *bits)))
+    there = letters.where(F.col("to_lane").isNotNull()).select(
+        "seen", *(F.col(f"to_{name}").alias(name) for name in PLACE)
+    )
+    copies = _facts((F.lit(True), _REFERENCED | _RECALLED), (F.col("seen"), _CARRIED))
+    return own.unionByName(there.select(*_row(facts=copies)))
 
 
-def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:
+def _booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """The places that entries of the ledger of recalls name, as the letter's or as that of its copy, whatever is there."""
+    seen = seen_letter(letters).alias("seen")
+    own = letters.select("msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"), seen)
+    receipt = F.split(F.nullif(F.col("receipt"), F.lit("")), ":")
+    there = [F.get(receipt, at).try_cast("bigint").alias(name) for at, name in enumerate(("ledger", "entry"))]
+    topic, part = F.col("lane_topic").alias("msg_topic"), F.col("lane_part").alias("msg_partition")
+    copies = letters.select(topic, part, *there, F.lit(-1).alias("batch"), seen).where("ledger IS NOT NULL")
+    readers = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition"))
+    named = own.unionByName(copies).join(readers, ["msg_topic", "msg_partition"], how="inner")
+    return named.select(*_row(facts=_facts((F.lit(True), _RECALLED), (F.col("seen"), _CARRIED))))
+
+
+def _given(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
+    """A column that rows of an earlier audit have; null where the landing's do not have it."""
+    return F.col(column) if column in rows.columns else F.lit(None).cast(kind).alias(column)
+
+
+def _concerns(families: str) -> Column:
+    """True if a row is about the subscription of the lane that it was joined with."""
+    return F.col(families).isNull() | F.array_contains(families, F.col("family"))
+
+
+def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
     """`ledger:entry:partition:batch index` as four columns; null where it is none."""
     # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
     parts = F.split(F.nullif(F.col(place), F.lit("")), ":")

@@ -27,6 +27,7 @@ had it already. `sending` is the same for letters that were sent as one message,
 `holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
 discarded; else "".
 """
+BOOKED: Final = f"{LETTERS}, seen boolean"  # and whether an earlier audit has seen the entry
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
 _PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
 _NOWHERE: Final = ""  # the receipt of a letter that the broker had already
@@ -69,7 +70,8 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """(lane, ledger, entry, batch) of each dead letter, or waiting message, in `lanes`; `sent`, `recall_unconfirmed` or
     `discarded`; and (to_lane, to_ledger, to_entry, to_batch), the position of its copy, null if that is unknown or was
     not read yet.
-    `letters`: result of `with_evidence`. `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
+    `letters`: result of `with_evidence`; `seen`: an earlier audit has seen the entry.
+    `recall_unconfirmed`: by the ledger it was sent, to an unknown position or
     before the last look at the lane, and no message or record that was read confirms it.
     """
     sources = lanes.select("lane", "msg_topic", "msg_partition", "subscription", "state")
@@ -102,8 +104,14 @@ def recalled_positions(letters: DataFrame, lanes: DataFrame) -> DataFrame:
             _where_known("sent_ledger", "bigint").alias("to_ledger"),
             _where_known("sent_entry", "bigint").alias("to_entry"),
             F.when(F.col("known"), _ALONE).alias("to_batch"),
+            seen_letter(letters).alias("seen"),
         )
     )
+
+
+def seen_letter(letters: DataFrame) -> Column:
+    """True for an entry that an earlier audit has seen, as its column `seen` says."""
+    return F.col("seen") if "seen" in letters.columns else F.lit(False)
 
 
 def _where_known(column: str, kind: str) -> Column:

@@ -76,4 +76,4 @@ def sql(findings: Sequence[SampledFinding]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return "'" + text.replace("'", "''") + "'"

@@ -19,7 +19,11 @@ def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left
     out.
     """
-    words = worded(numbers, keys, number)
+    return ranged(worded(numbers, keys, number), keys)
+
+
+def ranged(words: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The same of words, as `worded` makes them."""
     whole = words.where(F.bit_count("bits") == WORD).select(
         *keys,
         (F.col("word") * WORD).alias("first"),
@@ -29,18 +33,17 @@ def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     return whole.unionByName(_single(words, keys))
 
 
-def summed(words: DataFrame, keys: Sequence[str], greatest: str) -> DataFrame:
-    """(keys, missing, repeats, greatest): how many numbers from 1 up to the highest one no row has, how many rows
-    have a number that another one has, and the greatest value of the column of that name. `words`: as `worded` makes
-    them, perhaps several of one number.
-    """
-    own = F.max(greatest).alias(greatest)
-    distinct = F.sum(F.bit_count("bits"))
+def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """(keys, first, last, rows): the same numbers in as few ranges as there can be, none of which touches another."""
+    before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+    upwards = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, 0)
+    apart = F.col("first") > F.max("last").over(before) + 1
     return (
-        words.groupBy(*keys, "word")
-        .agg(F.bit_or("bits").alias("bits"), F.sum("rows").alias("rows"), F.max("highest").alias("highest"), own)
-        .groupBy(*keys)
-        .agg((F.max("highest") - distinct).alias("missing"), (F.sum("rows") - distinct).alias("repeats"), own)
+        ranges.select(*keys, "first", "last", "rows", F.when(apart, 1).otherwise(0).alias("apart"))
+        .withColumn("island", F.sum("apart").over(upwards))
+        .groupBy(*keys, "island")
+        .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.sum("rows").alias("rows"))
+        .select(*keys, "first", "last", "rows")
     )
 
 

@@ -53,11 +53,11 @@ class DataFile:
         """As a commit names it."""
         return asdict(self)
 
-    def to_action(self) -> AddAction:
-        """As delta-rs takes it."""
+    def to_action(self, *, change: bool = True) -> AddAction:
+        """As delta-rs takes it. `change`: false where its rows were in the table before."""
         from deltalake.transaction import AddAction
 
-        return AddAction(self.path, self.size, dict(self.partition), int(time.time() * 1000), True, self.stats)
+        return AddAction(self.path, self.size, dict(self.partition), int(time.time() * 1000), change, self.stats)
 
 
 def partition_path(partition: Mapping[str, str | None]) -> str:

@@ -5,10 +5,11 @@ no part in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 APPLICATION: Final = "kodoctl"  # of application transactions; their version is the number of a commit
 STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the keys of its role
-_CONFIGURATION: Final = {"delta.checkpointInterval": "20"}  # commits that a reader reads one by one, at most
+REMOVED_DAYS: Final = 7  # so long the log names files that were replaced
+_CONFIGURATION: Final = {
+    "delta.checkpointInterval": "20",  # commits that a reader reads one by one, at most
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": f"interval {REMOVED_DAYS} days",
+}
 TRIES: Final = 20  # of a commit that others come before
 _READER, _WRITER, _FEATURES_SINCE = 1, 2, (3, 7)
 _FEATURES: Final = frozenset({"appendOnly", "invariants", "timestampNtz"})
@@ -113,12 +119,46 @@ class LandingTable:
             if _has(found, number):
                 return
             try:
-                with self._reported():
-                    self._commit(found, number, files, replaced)
+                self._commit(found, number, files, replaced)
             except ConcurrentCommitError:
                 continue
             return
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
+
+    def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
+        """Replaces files by others with the same rows, by one commit; False, and nothing is done, if one of them is there no
+        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice.
+        """
+        for _ in range(TRIES):
+            found = self.load()
+            paths = {one.path for one in self.version().files}
+            if found is None or any(one.path not in paths for one in gone):
+                return False
+            actions = [*(one.to_action(change=False) for one in files), *_removals(gone, change=False)]
+            with suppress(ConcurrentCommitError):
+                self._write(found, actions, _settings(retries=0))
+                return True
+        raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
+
+    def tidy_log(self) -> None:
+        """Makes a checkpoint, removes what the log keeps longer than it has to, and has it keep no longer from now on."""
+        found = self.load()
+        if found is None:
+            return
+        with suppress(ConcurrentCommitError), self._reported():  # the next one does it
+            known = found.metadata().configuration
+            if lacking := {name: value for name, value in _CONFIGURATION.items() if known.get(name) != value}:
+                found.alter.set_table_properties(lacking, commit_properties=_settings(retries=0))
+            found.create_checkpoint()
+            found.cleanup_metadata()
+
+    def replaced(self, hours: int = 0) -> list[str]:
+        """Files that were replaced so long ago, by their paths, of those that the log still names."""
+        found = self.load()
+        if found is None:
+            return []
+        with self._reported():
+            return [unquote(one) for one in found.vacuum(hours, dry_run=True, enforce_retention_duration=False)]
 
     def replace_rows(self, rows: Sequence[dict[str, Any]], number: int) -> None:
         """Replaces all rows, which are few. Raises ConcurrentCommitError if the table has changed since it was read, or
@@ -145,30 +185,20 @@ class LandingTable:
             wanted = None if column is None else pc.field(column) == value
             return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
 
-    def vacuum(self, hours: int) -> None:
-        """Removes files that were replaced so long ago. Lists no folder: the log names them."""
-        found = self.load()
-        if found is not None:
-            with self._reported():
-                found.vacuum(hours, dry_run=False, enforce_retention_duration=False)
-
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None
     ) -> None:
-        from deltalake.transaction import RemoveAction
-
         actions: list[Any] = [one.to_action() for one in files]
         if replaced is not None:
-            now = int(time.time() * 1000)
             gone = (of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
-            actions += [
-                RemoveAction(one.path, True, now, one.size, dict(one.partition))
-                for one in gone
-                if not replaced or one.partition.get(DATE) in replaced
-            ]
-        found.create_write_transaction(
-            actions, "append", found.schema(), list(self.table.partitions), commit_properties=_numbered(number)
-        )
+            actions += _removals(one for one in gone if not replaced or one.partition.get(DATE) in replaced)
+        self._write(found, actions, _numbered(number, retries=None if replaced is None else 0))
+
+    def _write(self, found: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
+        with self._reported():
+            found.create_write_transaction(
+                actions, "append", found.schema(), list(self.table.partitions), commit_properties=properties
+            )
 
     def _check(self, found: DeltaTable) -> None:
         protocol = found.protocol()
@@ -223,6 +253,19 @@ def _numbered(number: int, retries: int | None = None) -> CommitProperties:
     return deltalake.CommitProperties(
         max_commit_retries=retries, app_transactions=[deltalake.Transaction(APPLICATION, number)]
     )
+
+
+def _settings(retries: int) -> CommitProperties:
+    import deltalake
+
+    return deltalake.CommitProperties(max_commit_retries=retries)
+
+
+def _removals(files: Iterable[DataFile], *, change: bool = True) -> list[Any]:
+    from deltalake.transaction import RemoveAction
+
+    now = int(time.time() * 1000)
+    return [RemoveAction(one.path, change, now, one.size, dict(one.partition)) for one in files]
 
 
 def _rows(adds: Any) -> list[dict[str, Any]]:

@@ -14,21 +14,24 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartiti
 from pyspark.sql.types import StructType
 
 from kodoctl.pipeline.ingest.events import TopicRole, events, of_text
+from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy, landed, policies_of_text
 from kodoctl.pipeline.ingest.table_writer import PartitionDays
 from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
-from kodoctl.pipeline.source.options import Options, read_options
+from kodoctl.pipeline.source.options import NATIVE_VARIABLE, Options, read_options
+from kodoctl.pulsar.secret import text_of_variable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OWN: Final = ("roles", "run", "looks")
+_OWN: Final = ("roles", "run", "looks", "payloads")
 
 
 class EventSource(DataSource):
-    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run` and `looks`
-    (kodoctl.pipeline.source.partition_stats.to_text).
+    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run`, `looks`
+    (kodoctl.pipeline.source.partition_stats.to_text) and `payloads`
+    (kodoctl.pipeline.ingest.payload_policy.policies_to_text).
     """
 
     @classmethod
@@ -43,21 +46,31 @@ class EventSource(DataSource):
     def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
         """For streams, which is all that is needed."""
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
-        options = read_options(given, os.cpu_count() or 1)
-        return EventStream(options, of_text(self.options["roles"]), self.options["run"], self.options["looks"])
+        options = read_options(given, os.cpu_count() or 1, text_of_variable(NATIVE_VARIABLE))
+        roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])
+        return EventStream(options, roles, self.options["run"], self.options["looks"], policies)
 
 
 class EventStream(PulsarStream):
     """Offsets and splits are those of the Pulsar source."""
 
-    def __init__(self, options: Options, roles: Mapping[str, TopicRole], run: str, looks: str) -> None:
+    def __init__(
+        self,
+        options: Options,
+        roles: Mapping[str, TopicRole],
+        run: str,
+        looks: str,
+        policies: Mapping[str, PayloadPolicy],
+    ) -> None:
         super().__init__(options)
-        self.roles, self.run = roles, run
+        self.roles, self.run, self.policies = roles, run, policies
         self.declared, self.looks = roles, partition_stats.of_text(looks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split, which is of one topic."""
         days = PartitionDays(EVENTS)
+        role = self.roles[partition.value.topic]
+        policy = self.policies.get(role.topic)
         for batch in super().read(partition):
-            found = events(batch, self.roles[partition.value.topic], self.run)
+            found = landed(events(batch, role, self.run), policy)
             yield found.append_column(DATE, days(found.column("publish_ts")))

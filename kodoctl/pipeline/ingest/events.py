@@ -109,6 +109,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
         "for_subscription": said.texts(headers.FOR),
         "origin_publish_ts": pc.coalesce(origin, published),
         **_numbered(said.texts(headers.SEQ)),
+        **{name: pa.nulls(batch.num_rows, pa.string()) for name in ("payload_state", "payload_digest")},
     }
     same = {**role._asdict(), "ingest_run": run}
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from kodoctl.errors import KodoctlError, error
 
@@ -20,6 +20,13 @@ _S3: Final = (
     "\nthe way in: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for a store of your own"
 )
 _AT_ONCE: Final = 16  # documents fetched side by side: a store answers each in tens of milliseconds, whatever its size
+
+
+class StoredFile(NamedTuple):
+    """`at`: when it was written, in seconds since the epoch by the store's clock."""
+
+    size: int
+    at: float
 
 
 class Storage:
@@ -54,6 +61,11 @@ class Storage:
             where = f"{self.uri}/{name}" if name else self.uri
             detail = f"{where}: {problem}{way_in(self.uri)}"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+
+    def opened(self) -> tuple[Any, str]:
+        """Arrow's file system, and the folder in it."""
+        with self._fs() as found:
+            return found
 
     def write(self, name: str, document: object) -> None:
         """A JSON document, complete or not at all."""
@@ -93,11 +105,35 @@ class Storage:
 
     def files(self) -> list[str]:
         """Every file below it, however deep, by its path from here."""
+        return sorted(self.written())
+
+    def written(self) -> dict[str, StoredFile]:
+        """The same, with size and time of each."""
         from pyarrow import fs
 
         with self._fs() as (system, base):
             found = system.get_file_info(fs.FileSelector(base, allow_not_found=True, recursive=True))
-            return sorted(info.path.removeprefix(f"{base}/") for info in found if info.type == fs.FileType.File)
+            return {
+                info.path.removeprefix(f"{base}/"): StoredFile(info.size, info.mtime_ns / 1e9)
+                for info in found
+                if info.type == fs.FileType.File
+            }
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Files below it, many at a time; no fault if one is not there."""
+
+        def gone(name: str) -> None:
+            with suppress(FileNotFoundError):
+                system.delete_file(f"{base}/{name}")
+
+        with self._fs() as (system, base), ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(gone, names))
+
+    def prune(self) -> None:
+        """Removes folders in it that hold no file, however deep. Stores have none."""
+        for name in self.folders() if self.local is not None else ():
+            if not name.startswith("_") and not (self / name).files():
+                (self / name).remove()
 
     def folders(self) -> list[str]:
         """Names of the folders in it."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import KodoctlError, error
+from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest import events, transitions
 from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches
+from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
+from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
@@ -49,6 +51,7 @@ class IngestRequest:
     run: str
     max_bytes: int
     accept_holes: bool = False
+    maintain_every: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +99,17 @@ def ingest(
         facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
         landing.commit(LandingCommit(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
+        maintain_if_due(request)
         landing.end(request.run, sweep=writer.starts > 0)
     return writer.done
+
+
+def maintain_if_due(request: IngestRequest) -> None:
+    """Maintenance between two batches, or at the end of a run, where enough has landed since the last one."""
+    landing = request.landing
+    if is_due(landing.commits(), request.maintain_every):
+        with suppress(LockedError):  # in a store, somebody else maintains it
+            maintain(MaintenanceRequest(landing, request.run, policies=payload_policies(request.expansion)))
 
 
 def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
@@ -128,6 +140,7 @@ def _stream(
         "roles": events.to_text(events.roles(request.expansion)),
         "run": request.run,
         "looks": to_text(looks),
+        "payloads": policies_to_text(payload_policies(request.expansion)),
     }
     read = spark.readStream.format(EventSource.name()).options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
@@ -203,6 +216,7 @@ class _Writer:
         commit = LandingCommit(request.run, int(time.time() * 1000), batch, tables, facts)
         self._known[batch] = landing.commit(commit)
         work.remove()
+        maintain_if_due(request)
         landed = LandingResult(
             batch,
             stored.rows,

@@ -1,5 +1,6 @@
 """Commits of a landing: what counts, in order. A commit is one row of the table `commits`, which names the files that it
 adds to the other tables: it counts from then on, in all of them or in none, whatever becomes of who wrote it.
+Rows of old commits become one, with their sums.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 _END: Final = "-end"  # of a run: its second commit
 ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
+AUDIT_RUN: Final = "audit"  # the same of audits
+MAINTAIN_RUN: Final = "maintain"  # one commit, which the next one replaces
+_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, AUDIT_RUN, MAINTAIN_RUN})
 BEHIND: Final = "behind"  # in its facts: number of the one that it replaced
+HISTORY: Final = "history"  # run of the one row that stands for all old commits
 _KEPT: Final = 16  # commits that name their files, for readers that began before the newest of them
 
 
@@ -106,10 +111,78 @@ def _table_files(told: Mapping[str, Any], named: Mapping[str, Any] | None) -> Ta
     return TableFiles(told["rows"], told["since"], told["until"], files, replaced)
 
 
-def with_commit(known: Sequence[LandingCommit], added: LandingCommit) -> list[dict[str, Any]]:
-    """Rows of the table `commits` when `added` is the next one. Of rollups the last one is kept."""
-    kept = [one for one in known if not (one.run == added.run == ROLLUP_RUN)]
-    return [one.to_row(files=one.number > added.number - _KEPT) for one in (*kept, added)]
+def is_replaced(run: str) -> bool:
+    """True for a run of which the last commit is kept, and names the one that it replaces."""
+    return run in _REPLACED_RUNS
+
+
+def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
+    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits become one
+    row, so that a commit costs the same after years (`whole`: they stay as they are).
+    """
+    kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
+    rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)
+    return [one.to_row(files=one.number > added.number - _KEPT) for one in rows]
+
+
+def _fold(commits: Sequence[LandingCommit], until: int) -> list[LandingCommit]:
+    """Commits up to number `until` as one, but for those that are asked for by themselves: beginnings of the last run
+    that ended and of later ones, the newest batch, and what the next of its kind replaces.
+    """
+    read, newest = read_at(commits), max(batches(commits), default=-1)
+    old = [
+        one
+        for one in commits
+        if one.number <= until
+        and not is_replaced(one.run)
+        and (one.batch is None or one.batch != newest)
+        and not (_begins(one) and one.at >= read)
+    ]
+    if len(old) < 2:  # one row stays one row
+        return list(commits)
+    return sorted([_history(old, read), *(one for one in commits if one not in old)], key=lambda one: one.number)
+
+
+def _history(old: Sequence[LandingCommit], read: int) -> LandingCommit:
+    names = sorted({name for one in old for name in one.tables})
+    tables, last = {}, {}
+    for name in names:
+        found = [one.tables[name] for one in old if name in one.tables]
+        times = [at for one in found for at in (one.since, one.until) if at is not None]
+        tables[name] = TableFiles(sum(one.rows for one in found), min(times, default=None), max(times, default=None))
+        last[name] = max(added_to(one, name) for one in old if name in one.tables)
+    facts = {
+        "last": last,
+        "read_at": read,
+        "commits": sum(one.facts.get("commits", 1) for one in old),
+        "batches": batches_with_messages(old),
+        "newest": newest_batch(old),
+        "batch": max((_last_batch(one) for one in old), default=-1),
+        "bytes": sum(one.facts.get("bytes", 0) for one in old),
+    }
+    return LandingCommit(HISTORY, max(one.at for one in old), None, tables, facts, max(one.number for one in old))
+
+
+def _last_batch(commit: LandingCommit) -> int:
+    if commit.run == HISTORY:
+        return int(commit.facts["batch"])
+    return -1 if commit.batch is None else commit.batch
+
+
+def is_history(commit: LandingCommit, known: Iterable[LandingCommit]) -> bool:
+    """True for a batch that is so old that `commits` names it by itself no more."""
+    last = max((_last_batch(one) for one in known if one.run == HISTORY), default=-1)
+    return commit.batch is not None and commit.batch <= last
+
+
+def added_to(commit: LandingCommit, name: str) -> int:
+    """Number of the last commit that added to the table, of those that this one stands for."""
+    return int(commit.facts["last"][name]) if commit.run == HISTORY else commit.number
+
+
+def _begins(commit: LandingCommit) -> bool:
+    """True for the beginning of a run."""
+    return commit.batch is None and commit.run != HISTORY and CURSORS.name in commit.tables
 
 
 def next_number(known: Sequence[LandingCommit]) -> int:
@@ -124,7 +197,7 @@ def files_at(table: Table, version: TableVersion, known: Sequence[LandingCommit]
     found = list(version.files)
     for one in sorted(known, key=lambda commit: commit.number):
         added = one.tables.get(table.name)
-        if added is None or one.number <= version.number:
+        if added is None or added_to(one, table.name) <= version.number:
             continue
         if added.files is None or one.facts.get(BEHIND, -1) > version.number:
             return None
@@ -153,28 +226,41 @@ def unlike_commits(
     return wrong
 
 
-def finished(commits: Sequence[LandingCommit]) -> list[str]:
-    """Runs up to the last one that ended by itself."""
-    begun = {one.run: one.at for one in commits if one.batch is None and CURSORS.name in one.tables}
-    ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
-    last = max((at for run, at in begun.items() if run in ended), default=-1)
-    return sorted(run for run, at in begun.items() if at <= last)
+def unfinished(commits: Sequence[LandingCommit]) -> list[str]:
+    """Runs that began after the last one that ended by itself."""
+    read = read_at(commits)
+    return sorted(one.run for one in commits if _begins(one) and one.at > read)
 
 
 def read_at(commits: Sequence[LandingCommit]) -> int:
     """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
-    runs = finished(commits)
-    return max((one.at for one in commits if one.batch is None and one.run in runs), default=0)
+    ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
+    begun = [one.at for one in commits if _begins(one) and one.run in ended]
+    return max([*begun, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
 
 
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
-    """By their numbers."""
+    """The last ones, by their numbers: the newest one is always among them."""
     return {one.batch: one for one in commits if one.batch is not None}
 
 
 def newest_batch(commits: Iterable[LandingCommit]) -> int:
     """Number of the last batch that has messages; -1 where there is none."""
-    return max((number for number, one in batches(commits).items() if rows_of([one], EVENTS)), default=-1)
+    return max((_newest(one) for one in commits), default=-1)
+
+
+def _newest(commit: LandingCommit) -> int:
+    if commit.run == HISTORY:
+        return int(commit.facts["newest"])
+    return -1 if commit.batch is None or not rows_of([commit], EVENTS) else commit.batch
+
+
+def batches_with_messages(commits: Iterable[LandingCommit]) -> int:
+    """How many there are, old ones included."""
+    return sum(
+        one.facts["batches"] if one.run == HISTORY else one.batch is not None and rows_of([one], EVENTS) > 0
+        for one in commits
+    )
 
 
 def rows_of(commits: Iterable[LandingCommit], table: Table) -> int:

@@ -3,6 +3,7 @@
     LANDING/TOPOLOGY/ENVIRONMENT/
       events/ transitions/ coverage/ cursors/   Delta tables
       rollup/ latencies/                         Delta tables, of a rollup
+      audit_…/                                   Delta tables, of an audit: its state, which may be lost
       commits/                                   Delta table: what counts
       _checkpoint/                               Spark's own record of what was read
       _manifests/                                one file, which has a former kodoctl refuse the landing
@@ -29,19 +30,22 @@ from kodoctl.pipeline.ingest import table_writer
 from kodoctl.pipeline.ingest.delta_tables import TRIES, ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.file_store import Storage
 from kodoctl.pipeline.ingest.landing_commits import (
-    ROLLUP_RUN,
+    AUDIT_RUN,
     LandingCommit,
     TableFiles,
     batches,
     files_at,
-    finished,
     holds_messages,
+    is_history,
+    is_replaced,
     next_number,
+    read_at,
     unlike_commits,
     with_commit,
     with_number,
 )
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, TABLES, Table
+from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +57,6 @@ DEFAULT: Final = ".kodoctl/landing"
 BASE: Final = "base"  # environment of a file without overlay
 _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
-_TIDY_HOURS: Final = 24  # that a file which was replaced stays, for those who read it
 _STARTED: Final = "started"
 _ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
 _READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
@@ -76,7 +79,7 @@ class Landing:
         self.root = Storage(uri) / topology / (environment or BASE)
         _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
-        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED)}
+        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED, *STATE)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
         self._is_former: bool | None = None
 
@@ -101,6 +104,11 @@ class Landing:
             detail = f"{self._commits.folder.uri}: {problem}"
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
         return sorted(found, key=lambda one: one.number)
+
+    def holds(self, table: Table, files: Iterable[DataFile]) -> bool:
+        """True if all of these files are there."""
+        there = set(self._tables[table.name].folder.files())
+        return all(one.path in there for one in files)
 
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
@@ -137,16 +145,18 @@ class Landing:
             known = self.commits(former=former)
             self._add_files(known)
             if (same := next((one for one in known if one.is_same(commit)), None)) is not None:
-                if commit.run != ROLLUP_RUN and same.run == commit.run:
+                if not is_replaced(commit.run) and same.run == commit.run:
                     return same
-                if commit.run != ROLLUP_RUN or same.number != behind:
+                if not is_replaced(commit.run) or same.number != behind:
                     raise self._locked(commit)
+            elif is_history(commit, known):
+                raise self._locked(commit)
             if not known:
                 for table in TABLES:
                     self._tables[table.name].create()
             numbered = with_number(commit, next_number(known), behind)
             with contextlib.suppress(ConcurrentCommitError):
-                self._commits.replace_rows(with_commit(known, numbered), numbered.number)
+                self._commits.replace_rows(with_commit(known, numbered, whole=former), numbered.number)
                 self._add_files([numbered])
                 return numbered
         raise self._locked(commit)
@@ -196,6 +206,10 @@ class Landing:
         """Rows of a frame. They count when a commit names them."""
         files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt)
         return TableFiles.of(files, replaced)
+
+    def table(self, table: Table) -> LandingTable:
+        """One of the tables, `commits` included."""
+        return self._commits if table is COMMITS else self._tables[table.name]
 
     def rows(self, table: Table, column: str, value: str) -> list[dict[str, Any]]:
         """Rows with the value, without Spark."""
@@ -267,10 +281,8 @@ class Landing:
     def end(self, run: str, what: str = "ingest", *, sweep: bool = False) -> None:
         """The run has ended. `sweep`: it wrote files that no commit names."""
         if sweep:
-            self._sweep([run])
+            self._sweep([run], what)
         (self._notes(what) / run).remove()
-        for table in (self._commits, *(self._tables[one.name] for one in COUNTED)):
-            table.vacuum(_TIDY_HOURS)
 
     def sweep(self, what: str = "ingest", *, alone: bool) -> None:
         """Removes the files of runs that were killed before a commit named them. If another may be running (not `alone`),
@@ -278,16 +290,17 @@ class Landing:
         """
         left = [run for run in self._notes(what).folders() if alone or _is_old(run)]
         if left:
-            self._sweep(left)
+            self._sweep(left, what)
         for run in left:
             self.end(run, what)
 
     def _notes(self, what: str) -> Storage:
         return self.root / ("_work" if what == "ingest" else f"_work-{what}")
 
-    def _sweep(self, runs: Sequence[str]) -> None:
-        snapshot = self.snapshot(*TABLES, *COUNTED, former=True)
-        for name, table in self._tables.items():
+    def _sweep(self, runs: Sequence[str], what: str) -> None:
+        chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED)
+        snapshot = self.snapshot(*chosen, former=True)
+        for name, table in ((one, self._tables[one]) for one in snapshot.files):
             counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
             for attempt in table.folder.folders():
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
@@ -344,7 +357,7 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     kodoctl.pipeline.command_hint. Starts no Spark, creates no folder.
     """
     commits = landing.commits()
-    if holds_messages(commits) if messages else finished(commits):
+    if holds_messages(commits) if messages else read_at(commits):
         return
     begun = " but one that was cut off" if commits and not messages else ""
     others = [] if commits else Storage(landing.root.uri.rpartition("/")[0]).folders()

@@ -5,10 +5,9 @@ when a commit names them.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from datetime import date
 from functools import reduce
 from types import TracebackType
@@ -27,34 +26,53 @@ _OPEN: Final = 40  # files at a time
 _ROWS: Final = 100_000  # of a row group
 _AT_ONCE: Final = 16  # footers read side by side
 _SUCCESS: Final = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
-_BYTES: Final = 32 * 1024 * 1024
+ROW_GROUP: Final = 32 * 1024 * 1024
 Partition = tuple[str | None, ...]
 
 
-@dataclass
-class _OpenFile:
-    """A file that rows are added to."""
+class PartFile:
+    """A Parquet file of one partition that rows are added to, in `folder`, which is the table's, below `attempt`. It holds
+    the table's columns but for those of its partition.
+    """
 
-    path: str
-    stack: ExitStack
-    out: Any
-    writer: Any
-    about: list[Any]
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    pending: tuple[int, int] = (0, 0)  # rows, bytes
+    def __init__(self, folder: Storage, table: Table, attempt: str, partition: Mapping[str, str | None]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        self.path = f"{attempt}/{partition_path(partition)}part-{secrets.token_hex(8)}.parquet"
+        self.schema = pa.schema([one for one in table.arrow() if one.name not in table.partitions])
+        self._table, self._stack, self._about = table, ExitStack(), list[Any]()
+        self._out = self._stack.enter_context(folder.output(self.path))
+        self._writer = parquet.ParquetWriter(self._out, self.schema, metadata_collector=self._about)
+        self._rows: list[pa.RecordBatch] = []
+        self._pending = 0, 0  # rows, bytes
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self.rows.append(rows)
-        self.pending = self.pending[0] + rows.num_rows, self.pending[1] + rows.nbytes
-        if self.pending[0] >= _ROWS or self.pending[1] >= _BYTES:
-            self.flush()
+        """Rows with the columns of its schema."""
+        self._rows.append(rows)
+        self._pending = self._pending[0] + rows.num_rows, self._pending[1] + rows.nbytes
+        if self._pending[0] >= _ROWS or self._pending[1] >= ROW_GROUP:
+            self._flush()
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         import pyarrow as pa
 
-        if self.rows:
-            self.writer.write_table(pa.Table.from_batches(self.rows), row_group_size=_ROWS)
-            self.rows, self.pending = [], (0, 0)
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._rows), row_group_size=_ROWS)
+            self._rows, self._pending = [], (0, 0)
+
+    def finish(self) -> DataFile:
+        """The file, complete."""
+        with self._stack:
+            self._flush()
+            self._writer.close()
+            return of_metadata(self.path, self._out.tell(), self._about[0], self._table)
+
+    def abandon(self, problem: BaseException) -> None:
+        """Leaves the file as it is: nothing will name it."""
+        with suppress(Exception):  # it fails as what came before did
+            self._writer.close()
+        self._stack.__exit__(type(problem), problem, problem.__traceback__)
 
 
 class PartitionDays:
@@ -81,12 +99,9 @@ class TableWriter:
     """
 
     def __init__(self, folder: Storage, table: Table, attempt: str) -> None:
-        import pyarrow as pa
-
         self._folder, self._table, self._attempt = folder, table, attempt
-        self._open: dict[Partition, _OpenFile] = {}
+        self._open: dict[Partition, PartFile] = {}
         self._days = PartitionDays(table)
-        self._stored = pa.schema([one for one in table.arrow() if one.name not in table.partitions])
         self.files: list[DataFile] = []
 
     def __enter__(self) -> Self:
@@ -97,19 +112,13 @@ class TableWriter:
     ) -> None:
         if value is not None:
             for one in self._open.values():
-                with suppress(Exception):  # it fails as what came before did
-                    one.writer.close()
-                one.stack.__exit__(kind, value, trace)
+                one.abandon(value)
             return
         for values in list(self._open):
             self._finish(values)
 
     def _finish(self, values: Partition) -> None:
-        one = self._open.pop(values)
-        with one.stack:
-            one.flush()
-            one.writer.close()
-            self.files.append(of_metadata(one.path, one.out.tell(), one.about[0], self._table))
+        self.files.append(self._open.pop(values).finish())
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Rows with the table's columns, in any order."""
@@ -119,7 +128,8 @@ class TableWriter:
         rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema).combine_chunks().to_batches()
         for one in rows:
             for values, share in self._shares(one):
-                self._file(values).add(share.select(self._stored.names))
+                found = self._file(values)
+                found.add(share.select(found.schema.names))
 
     def _shares(self, rows: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """Rows of each partition."""
@@ -149,19 +159,12 @@ class TableWriter:
             ]
             yield values, rows.filter(reduce(pc.and_, same).combine_chunks())
 
-    def _file(self, values: Partition) -> _OpenFile:
-        from pyarrow import parquet
-
+    def _file(self, values: Partition) -> PartFile:
         if (found := self._open.pop(values, None)) is None:
             if len(self._open) >= _OPEN:
                 self._finish(next(iter(self._open)))  # the one that was written longest ago
-            folders = partition_path(dict(zip(self._table.partitions, values, strict=True)))
-            path = f"{self._attempt}/{folders}part-{secrets.token_hex(8)}.parquet"
-            stack = ExitStack()
-            out = stack.enter_context(self._folder.output(path))
-            about: list[Any] = []
-            writer = parquet.ParquetWriter(out, self._stored, metadata_collector=about)
-            found = _OpenFile(path, stack, out, writer, about)
+            partition = dict(zip(self._table.partitions, values, strict=True))
+            found = PartFile(self._folder, self._table, self._attempt, partition)
         self._open[values] = found
         return found
 

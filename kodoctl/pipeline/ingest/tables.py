@@ -10,7 +10,9 @@ window by window. A transition joins the event it is about by (msg_topic, id), a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.pipeline.ingest.column_types import arrow_type, spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +62,7 @@ class Table:
         """As Arrow has it. Everything is nullable there, as Spark reads Parquet."""
         import pyarrow as pa
 
-        return pa.schema([pa.field(column.name, _arrow(column.kind)) for column in self.columns])
+        return pa.schema([pa.field(column.name, arrow_type(column.kind)) for column in self.columns])
 
     def delta(self) -> pa.Schema:
         """As the Delta table has it: with its partition columns."""
@@ -72,7 +74,7 @@ class Table:
         """As Spark has it, and with `date`. Everything is nullable, as Spark reads Parquet."""
         from pyspark.sql.types import DateType, StructField, StructType
 
-        fields = [StructField(column.name, _spark(column.kind)) for column in self.columns]
+        fields = [StructField(column.name, spark_type(column.kind)) for column in self.columns]
         return StructType([*fields, StructField(DATE, DateType())] if dated else fields)
 
 
@@ -177,7 +179,17 @@ EVENTS: Final = Table(
             "entry that the client library gives no message of, whose publish_ts is that of a message beside it",
             null=True,
         ),
-        Column("payload", "binary", "null for a tombstone", null=True),
+        Column("payload", "binary", "null for a tombstone, and where `payload_state` says why", null=True),
+        Column(
+            "payload_state",
+            "string",
+            "why the payload here is not the one that is stored: not_landed (`keep: never`), no_json (nothing to mask in), masked, "
+            "expired, erased; null: it is",
+            null=True,
+        ),
+        Column(
+            "payload_digest", "string", "SHA-256 of the stored one, 32 digits of it; null where it is here", null=True
+        ),
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),
     ),
@@ -321,7 +333,8 @@ LATENCIES: Final = Table(
 )
 COMMITS: Final = Table(
     "commits",
-    "One row for each batch, each beginning and end of a run, and the last rollup: what counts, in the order it was committed.",
+    "One row for each new batch, each beginning and end of a run, the last rollup and maintenance, and one (run `history`) for "
+    "all that is older: what counts, in the order it was committed.",
     (
         Column(
             "number", "bigint", "number of the commit; version of the application transaction `kodoctl` in each table"
@@ -334,55 +347,21 @@ COMMITS: Final = Table(
         Column("files", "string", "JSON: files that it adds to each table; null on all but the newest", null=True),
     ),
 )
+ERASURES: Final = Table(
+    "erasures",
+    "Two rows for each `pipeline erase`, before and after it: whose payloads were removed, by whom and why.",
+    (
+        Column("at_ts", "timestamp", "when"),
+        Column("run", "string", "run that erased"),
+        Column("event", "string", "begin or end: a begin without an end was cut off, and the same command ends it"),
+        Column("tenant", "string", "value of `fair_by` whose payloads went"),
+        Column("topic", "string", "ground topic, by its name in the topology file; null: all", null=True),
+        Column("reason", "string", "as it was given"),
+        Column("by", "string", "who asked, as the machine names the user"),
+        Column("messages", "bigint", "whose payloads were removed"),
+        Column("bytes", "bigint", "of these payloads, as they were stored"),
+    ),
+)
 TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)
 COUNTED: Final = (ROLLUP, LATENCIES)  # made from the others, by `pipeline rollup`
-
-
-def _arrow(kind: str) -> Any:
-    import pyarrow as pa
-
-    number = pa.int64()
-    simple = {
-        "string": pa.string(), "int": pa.int32(), "bigint": number, "double": pa.float64(), "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"), "binary": pa.binary(),
-    }  # fmt: skip
-    match kind:
-        case "map<string,string>":
-            return pa.map_(pa.string(), pa.string())
-        case "map<string,int>":
-            return pa.map_(pa.string(), pa.int32())
-        case "array<string>":
-            return pa.list_(pa.string())
-        case "array<bigint>":
-            return pa.list_(number)
-        case "array<struct<first:bigint,last:bigint>>":
-            return pa.list_(pa.struct([("first", number), ("last", number)]))
-        case "array<struct<ledger:bigint,first:bigint,last:bigint>>":
-            return pa.list_(pa.struct([("ledger", number), ("first", number), ("last", number)]))
-        case _:
-            return simple[kind]
-
-
-def _spark(kind: str) -> Any:
-    from pyspark.sql import types as t
-
-    number = t.LongType()
-    simple = {
-        "string": t.StringType(), "int": t.IntegerType(), "bigint": number, "double": t.DoubleType(),
-        "boolean": t.BooleanType(), "timestamp": t.TimestampType(), "binary": t.BinaryType(),
-    }  # fmt: skip
-    match kind:
-        case "map<string,string>":
-            return t.MapType(t.StringType(), t.StringType())
-        case "map<string,int>":
-            return t.MapType(t.StringType(), t.IntegerType())
-        case "array<string>":
-            return t.ArrayType(t.StringType())
-        case "array<bigint>":
-            return t.ArrayType(number)
-        case "array<struct<first:bigint,last:bigint>>":
-            return t.ArrayType(t.StructType([t.StructField(name, number) for name in ("first", "last")]))
-        case "array<struct<ledger:bigint,first:bigint,last:bigint>>":
-            return t.ArrayType(t.StructType([t.StructField(name, number) for name in ("ledger", "first", "last")]))
-        case _:
-            return simple[kind]
+RECORDED: Final = (ERASURES,)  # of what was done to the others; not there before the first

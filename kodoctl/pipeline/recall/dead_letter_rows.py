@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kodoctl.errors import UsageError, error
-from kodoctl.expressions.ast import named
+from kodoctl.expressions.ast import Field, Json, named, references
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.filter.condition import Condition
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
+_OF_PAYLOAD: Final = ("payload", "payload_size")
 _RAW: Final = (
     "topic", "partition", "ledger", "entry", "batch_index", "key", "publish_ts", "event_ts", "properties", "payload",
 )  # fmt: skip
@@ -37,7 +38,7 @@ FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
 
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
     """Landed messages of one topic, with the columns of the source."""
-    names = (*_RAW, "broken")
+    names = (*_RAW, "broken", "size", "payload_state", "payload_digest")
     return events.where(F.col("msg_topic") == topic).select(
         *(F.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
     )
@@ -76,8 +77,8 @@ def slips(
     of_chosen = {
         "properties": F.col("properties"),
         "payload": payload,
-        "digest": F.substring(F.sha2(body, 256), 1, DIGEST),
-        "size": F.length("payload"),
+        "digest": _or_stored(messages, "payload_digest", F.substring(F.sha2(body, 256), 1, DIGEST)),
+        "size": _or_stored(messages, "size", F.length("payload")),
         "is_text": F.is_valid_utf8(F.col("payload").cast("string")),
     }
     return known.select(
@@ -85,6 +86,32 @@ def slips(
         F.col("properties").getItem(headers.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
         *(F.when(F.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
     )  # fmt: skip
+
+
+def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
+    """What the landing says of a payload that it does not have as it is stored, else what is made of the payload."""
+    if "payload_state" not in messages.columns:
+        return made
+    return F.when(F.col("payload_state").isNotNull(), F.col(name)).otherwise(made)
+
+
+def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) -> None:
+    """Raises UsageError where payloads are asked for, and the landing has some of the topic's no more, or not as they are
+    stored. `whole`: all of a payload is asked for.
+    """
+    if not whole and not asks_payload(condition):
+        return
+    if missing := messages.where(F.col("payload_state").isNotNull()).groupBy("payload_state").count().collect():
+        told = ", ".join(f"{row['count']:,} {row['payload_state']}" for row in sorted(missing))
+        asks = "--edit needs them" if whole else "the condition asks for them"
+        detail = f"of this topic's payloads {told}, and {asks}: leave --landing out, and the topic itself is read"
+        raise UsageError(error("K587", "payloads that the landing does not have", detail))
+
+
+def asks_payload(condition: Condition) -> bool:
+    """True if it names the payload, its size, or something in it."""
+    asked = references(condition.root)
+    return any(isinstance(one, Json) or (isinstance(one, Field) and one.name in _OF_PAYLOAD) for one in asked)
 
 
 def chosen(condition: Condition, fair_by: str | None) -> Column:

@@ -73,9 +73,10 @@ class DeadLetterSelector:
         settled = [] if asked.again else [(name,) for name, one in asked.known.items() if one.settled]
         booked = spark.createDataFrame(settled, "recall_id string")
         whole = asked.edit is not None
-        slips = dead_letter_rows.slips(
-            self._messages(spark, asked.family), kept, booked, asked.condition, asked.family, whole=whole
-        )
+        messages = self._messages(spark, asked.family)
+        if self.landing is not None:
+            dead_letter_rows.check_payloads(messages, asked.condition, whole=whole)
+        slips = dead_letter_rows.slips(messages, kept, booked, asked.condition, asked.family, whole=whole)
         slips = slips.persist(StorageLevel.DISK_ONLY)  # read once: a second look would see other letters
         try:
             entries = F.countDistinct("partition", "ledger", "entry")

@@ -21,6 +21,8 @@ from kodoctl.pipeline.rollup.transforms import latencies, rollup
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.job import AuditResult
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
@@ -39,7 +41,15 @@ def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
     """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
-    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as found, counts(spark, landing) as known:
+    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as found:
+        return gather_facts(spark, landing, expansion, found, with_ledger_note(found.document(), ledger))
+
+
+def gather_facts(
+    spark: SparkSession, landing: Landing, expansion: Expansion, found: AuditResult, audit: AuditDocument
+) -> Facts:
+    """The same of an audit that was made already. `audit`: its document."""
+    with counts(spark, landing) as known:
         levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
         waiting = [
             {**row, "level": levels[row["msg_topic"]]} for row in report_tables.waiting(found.verdicts, found.lanes)
@@ -48,7 +58,7 @@ def gather(
         document = summary(known.rollup, known.latencies, known.width)
         width = coarser(document["until"] - document["since"], known.width)
         return Facts(
-            audit=with_ledger_note(found, ledger),
+            audit=audit,
             counted=document,
             waiting=waiting,
             failures=failures,

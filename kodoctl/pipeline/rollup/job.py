@@ -22,9 +22,8 @@ from kodoctl.pipeline.ingest.landing_commits import (
     ROLLUP_RUN,
     LandingCommit,
     TableFiles,
-    batches,
+    batches_with_messages,
     newest_batch,
-    rows_of,
 )
 from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
@@ -49,6 +48,7 @@ class RollupState:
 
     window: int = 0
     batch: int = -1
+    batches: int = 0
     topics: Mapping[str, Place] = field(default_factory=dict)
     number: int = -1
 
@@ -59,7 +59,7 @@ class RollupState:
         if found is None:
             return cls()
         topics = {name: (level, state) for name, (level, state) in found.facts["topics"].items()}
-        return cls(found.facts["window"], found.facts["batch"], topics, found.number)
+        return cls(found.facts["window"], found.facts["batch"], found.facts.get("batches", 0), topics, found.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +127,21 @@ def count(
         wide = window or state.window or WINDOW
         anew = wide != state.window
         counted_to = -1 if anew else state.batch
-        fresh = [
-            number
-            for number, one in batches(snapshot.commits).items()
-            if number > counted_to and rows_of([one], EVENTS)
-        ]
-        told(RollupScope(wide, len(fresh), anew and bool(state.window)))
+        landed = batches_with_messages(snapshot.commits)
+        fresh = landed if anew else landed - state.batches
+        told(RollupScope(wide, fresh, anew and bool(state.window)))
         happened = _happened(spark, landing, snapshot, counted_to)
         topics = {**state.topics, **happened.topics, **_declared(expansion)}
         days = happened.days
         if days or anew or fresh:
             landing.start(run, ROLLUP_RUN)
             made = _write(spark, landing, snapshot, topics, days, wide, run, anew=anew)
-            facts = {"run": run, "window": wide, "batch": newest_batch(snapshot.commits), "topics": topics}
+            facts = {"run": run, "window": wide, "batch": newest_batch(snapshot.commits), "batches": landed}
+            facts["topics"] = topics
             commit = LandingCommit(ROLLUP_RUN, int(time.time() * 1000), tables=made, facts=facts)
             landing.commit(commit, behind=state.number)
             landing.end(run, ROLLUP_RUN)
-    return RollupResult(wide, len(fresh), tuple(days))
+    return RollupResult(wide, fresh, tuple(days))
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,22 @@ class Coverage:
         self.first_seen = self.first_seen or (ledger, entry)
         self.last_seen = (ledger, entry)
 
+    def end(self, state: str) -> None:
+        """The reading ended, with a state."""
+        self.state = state
+
+    def entries(self, ledger: int, first: int, last: int) -> None:
+        """Consecutive entries of a ledger, of the range: as `entry` with each of them."""
+        self.entry(ledger, first)
+        while first < last:
+            piece = self.split.pieces[self._piece]
+            first += 1
+            if (piece.ledger, self._next) == (ledger, first) and (upto := min(last, piece.last - 1)) > first:
+                self.seen += upto - first
+                first = upto
+                self._next = first
+            self.entry(ledger, first)
+
     @property
     def full(self) -> bool:
         """True if every planned entry was read, without a problem."""

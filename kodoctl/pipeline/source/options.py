@@ -15,6 +15,7 @@ from kodoctl.pulsar.secret import Secret, checked_secret, secret_of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024
+NATIVE_VARIABLE: Final = "KODO_CONSUMER_NATIVE"  # as for consumers
 _ACCESS: Final = {
     "token_file": "tokenFile",
     "tls_cert": "tlsCert",
@@ -34,7 +35,7 @@ class Options:
     """Options of the source. `topics`: full names, in the order in which their ends are fixed. `cores`: tasks that
     run at once. `max_bytes` of a batch of a stream, None: all there is. `timeout`: ms without a message after which a
     split is not full. `coverage`: folder that gets a record of each split, None: none. `strict`: a split that is not
-    full fails the job.
+    full fails the job. `native`: the native border reads, where it can be used.
     """
 
     connection: Connection
@@ -48,10 +49,13 @@ class Options:
     skew: int = 300_000
     coverage: str | None = None
     strict: bool = True
+    native: bool = True
 
 
-def read_options(given: Mapping[str, str], cores: int) -> Options:
-    """Parsed options of the source. `given`: by name in any case; `cores`: default. Raises UsageError with every finding."""
+def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Options:
+    """Parsed options of the source. `given`: by name in any case; `cores`: default; `native`: text of
+    NATIVE_VARIABLE, "": not set. Raises UsageError with every finding.
+    """
     strange = unknown(given)
     faults = [_fault(f"no such option: {', '.join(strange)}")] if strange else []
 
@@ -79,6 +83,9 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
         except UsageError as problem:
             faults.extend(problem.diagnostics)
     access = _access(given, faults)
+    variable = native.lower() or "true"
+    if variable not in ("true", "false"):
+        faults.append(_fault(f"the variable {NATIVE_VARIABLE} = {variable!r}: true or false"))
     found = Options(
         connection=replace(access, admin_url=admin or "", broker_url=broker),
         topics=topics,
@@ -91,6 +98,7 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
         skew=take("publishTimeSkewMs", _natural, 300_000, "milliseconds, 0 or more"),
         coverage=given.get("coverage"),
         strict=take("failOnDataLoss", _truth, True, "true or false"),
+        native=take("native", _truth, variable == "true", "true or false"),
     )
     if faults:
         raise UsageError(*faults)
@@ -161,7 +169,7 @@ _COUNT: Final = "a number from 1"
 KNOWN: Final = (
     "topic", "topics", "adminUrl", "serviceUrl", "token", "tokenVariable", "oauth2ClientSecretVariable", *_ACCESS.values(),
     "payload", "cores", "splits", "maxBytesPerTrigger", "rowsPerBatch", "timeoutMs", "publishTimeSkewMs", "coverage",
-    "failOnDataLoss",
+    "failOnDataLoss", "native",
 )  # fmt: skip
 
 

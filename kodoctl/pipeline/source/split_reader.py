@@ -6,23 +6,22 @@ The loop costs a few microseconds a message; nothing in it may be done that an e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from itertools import accumulate, chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
+from kodoctl.pipeline.source.message_columns import Columns, NoMessage
+from kodoctl.pipeline.source.native_batches import EntrySpan, NativeBatches, native_batches
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import START, Place, Split
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.message_decoding import Content, as_they_are, content
+from kodoctl.pulsar.message_decoding import as_they_are
 from kodoctl.pulsar.undeliverable_entries import (
-    UNREAD,
     EntryRun,
     Expected,
     ledgers_of,
@@ -31,7 +30,6 @@ from kodoctl.pulsar.undeliverable_entries import (
     without_message,
 )
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,10 +37,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.options import Options
 
 _LOOK_MS: Final = 3_000  # without a message, at the end of a partition
-_NO_CONTENT: Final[Content] = (None, {}, "", "", 0, 0, UNREAD)
 _BATCH_SIZE_FIELD: Final = 6  # of the serialised id: the Python client tells it nowhere else
 _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
-_BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch; Arrow itself ends at 2 GiB of payloads
 
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
@@ -85,7 +81,11 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
             **as_they_are(),
         )
         try:
-            yield from _loop(reader, split, options, coverage, missing)
+            native = native_batches(reader, split, options)
+            if native is None:
+                yield from _loop(reader, split, options, coverage, missing)
+            else:
+                yield from _native_loop(native, coverage, missing)
         finally:
             reader.close()
         if not coverage.full and missing.explained(split, options, broker):
@@ -117,6 +117,12 @@ class _Missing:
         self._published = message.publish_timestamp()
         self.times |= dict.fromkeys(self.expected.gaps[before:], self._published)
 
+    def met_span(self, span: EntrySpan) -> None:
+        """Consecutive entries that came."""
+        self.met((span.ledger, span.first), span)
+        self.expected.met_through(span.ledger, span.last)
+        self._published = span.last_published
+
     def explained(self, split: Split, options: Options, broker: BrokerClient) -> bool:
         """True if it is proved of each missing entry that it is stored, and that the client library gives out no
         message of it. An entry that a broker trimmed, or moved a reader past, is not explained: it would be lost for
@@ -134,34 +140,6 @@ class _Missing:
         return stored_of(runs, ledgers_of(_stats(split, options) or {})) == runs
 
 
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    """Stands for the message of an entry that has none."""
-
-    published: int
-
-    def data(self) -> bytes:
-        return b""
-
-    def has_null_value(self) -> bool:
-        return True
-
-    def publish_timestamp(self) -> int:
-        return self.published
-
-    def event_timestamp(self) -> int:
-        return 0
-
-    def properties(self) -> dict[str, str]:
-        return {}
-
-    def partition_key(self) -> str:
-        return ""
-
-    def encryption_context(self) -> str:
-        return UNREAD
-
-
 def _without_message(split: Split, options: Options, coverage: Coverage, missing: _Missing) -> Iterator[pa.RecordBatch]:
     """A row for each entry that has no message. The last one of a split is where the
     reading could not end by itself.
@@ -169,7 +147,7 @@ def _without_message(split: Split, options: Options, coverage: Coverage, missing
     columns = Columns(split, options.rows, payload=options.payload)
     for run, published in sorted(missing.times.items()):
         for entry in range(run.first, run.last + 1):
-            columns.add(run.ledger, entry, -1, [_Nothing(published)])
+            columns.add(run.ledger, entry, -1, [NoMessage(published)])
             if columns.full:
                 coverage.rows += columns.rows
                 yield columns.batch()
@@ -210,6 +188,19 @@ def _loop(
         yield columns.batch()
 
 
+def _native_loop(native: NativeBatches, coverage: Coverage, missing: _Missing) -> Iterator[pa.RecordBatch]:
+    """The same with batches that come whole, and with them the entries that they begin."""
+    for read in native:
+        for span in read.spans:
+            coverage.entries(span.ledger, span.first, span.last)
+            missing.met_span(span)
+        if read.state is not None:
+            coverage.end(read.state)
+        if read.batch is not None:
+            coverage.rows += read.batch.num_rows
+            yield read.batch
+
+
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
     """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry).
     `read` gives the next one within `timeout` ms; its exceptions are raised after the last message.
@@ -239,123 +230,6 @@ def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, i
                 yield token.ledger_id(), token.entry_id(), token.batch_index(), [one]
         if problem is not None:
             raise problem
-
-
-class Columns:
-    """Gathers messages, and turns them into Arrow column by column: `most` of them, fewer where they are large."""
-
-    def __init__(self, split: Split, most: int, *, payload: bool) -> None:
-        self._split, self._most, self._payload = split, most, payload
-        self._each = split.size // max(1, split.entries)
-        self._schema = MESSAGES.arrow()
-        self._begin()
-
-    def _begin(self) -> None:
-        self._messages: list[Any] = []
-        self._ledgers: list[int] = []
-        self._entries: list[int] = []
-        self._indexes: list[int] = []
-        self._published: list[int] = []
-        self._payloads: list[bytes] = []
-        self._size = 0
-
-    @property
-    def rows(self) -> int:
-        """Messages gathered since the last Arrow batch."""
-        return len(self._messages)
-
-    @property
-    def full(self) -> bool:
-        """True if the gathered messages are enough for a batch."""
-        return len(self._messages) >= self._most or self._size >= _BATCH
-
-    def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
-        """Consecutive messages of an entry, the first of them at `index`."""
-        number = len(messages)
-        if self._payload:
-            found = [one.data() for one in messages]
-            self._payloads += found
-            self._size += max(sum(map(len, found)), self._each)
-        else:
-            self._size += self._each
-        self._messages += messages
-        self._ledgers += [ledger] * number
-        self._entries += [entry] * number
-        self._indexes += range(index, index + number)
-        # Pulsar stores one for each entry, and takes any number for it
-        self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
-
-    def batch(self) -> pa.RecordBatch:
-        """Gathered messages as an Arrow batch; gathering begins anew."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        messages, split, broken = self._messages, self._split, None
-        number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
-        happened = [at if 0 < (at := one.event_timestamp()) <= LATEST else None for one in messages]
-        try:
-            told: list[dict[str, str]] = [one.properties() for one in messages]
-            keys = [one.partition_key() or None for one in messages]
-            as_usual = not any(
-                index < 0 and one.encryption_context() is not None
-                for one, index in zip(messages, self._indexes, strict=True)
-            )
-        except UnicodeDecodeError:
-            as_usual = False
-        if not as_usual:
-            told, keys, broken = _one_by_one(messages, self._indexes)
-        properties = pa.MapArray.from_arrays(
-            pa.array(list(accumulate(map(len, told), initial=0)), pa.int32()),
-            pa.array(list(chain.from_iterable(told)), strings),
-            pa.array(list(chain.from_iterable(map(dict.values, told))), strings),
-        )
-        payload = (
-            pa.array(_nullable(self._payloads, messages), pa.binary())
-            if self._payload
-            else pa.nulls(number, pa.binary())
-        )
-        sizes = pc.binary_length(payload).cast(pa.int64())
-        made = pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(pa.scalar(split.topic, strings), number),
-                pa.repeat(pa.scalar(split.partition, pa.int32()), number),
-                pa.array(self._ledgers, pa.int64()),
-                pa.array(self._entries, pa.int64()),
-                pa.array(self._indexes, pa.int32()),
-                pa.array(keys, strings),
-                pa.array(self._published, millis).cast(self._schema.field("publish_ts").type),
-                pa.array(happened, millis).cast(self._schema.field("event_ts").type),
-                properties,
-                pa.array(broken, strings) if broken else pa.nulls(number, strings),
-                sizes.fill_null(0) if self._payload else sizes,
-                payload,
-                pa.repeat(pa.scalar(split.id, strings), number),
-            ],
-            schema=self._schema,
-        )
-        self._begin()
-        return made
-
-
-def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]:
-    """Payloads, None for those of messages that have none."""
-    if all(found):
-        return found
-    return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]
-
-
-def _one_by_one(
-    messages: list[Any], indexes: list[int]
-) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
-    """Properties, keys, and what cannot be read, of messages some of which are encrypted or have other bytes than
-    text.
-    """
-    found = [
-        _NO_CONTENT if isinstance(message, _Nothing) else content(message, alone=index < 0)
-        for message, index in zip(messages, indexes, strict=True)
-    ]
-    told = [properties for _, properties, *_ in found]
-    return told, [key or None for _, _, key, *_ in found], [broken or None for *_, broken in found]
 
 
 def batch_size(token: Any) -> int:

@@ -112,7 +112,7 @@ class SparkSettings:
         """Settings of a new context."""
         if self.submitted:
             return {}
-        local = _LOCAL | (_LIGHT if self.light else {}) if self._here else {}
+        local = _LOCAL | (_LIGHT if self.light else {}) if self.is_local else {}
         ours = {**_CONTEXT, **local, **_SQL, **_store(self.environ)}
         return {**ours, **self.extra, _JAVA: " ".join(self._java())}
 
@@ -123,7 +123,7 @@ class SparkSettings:
         """
         return (
             {}
-            if self.submitted or self._here
+            if self.submitted or self.is_local
             else {name: self.environ[name] for name in _STORE if name in self.environ}
         )
 
@@ -131,7 +131,7 @@ class SparkSettings:
         """Java refuses two collectors, so one that the user names is the only one."""
         given = self.extra.get(_JAVA, "")
         yield JAVA_OPTIONS
-        if self._here:
+        if self.is_local:
             if self.light:
                 yield _NIMBLE
             if not any(
@@ -142,7 +142,8 @@ class SparkSettings:
             yield given
 
     @property
-    def _here(self) -> bool:
+    def is_local(self) -> bool:
+        """True if Spark runs on this machine alone, in a context of our own."""
         return self.at is not None and self.at.startswith("local")
 
 
@@ -208,7 +209,6 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     """
     installed()
     from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
@@ -217,14 +217,8 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         _make_active(session)
     logging.getLogger().addFilter(_is_not_of_py4j)
     try:
-        yield session
-    except (PySparkException, Py4JError, ConnectionError) as problem:
-        if _has_ended(session):
-            raise KodoctlError(error("K577", "Spark failed", _ENDED)) from None
-        if isinstance(problem, ConnectionError):
-            raise
-        text = str(problem)
-        raise spark_error(text, error("K577", "Spark failed", words(text))) from None
+        with spark_failures(session):
+            yield session
     finally:
         if running is None:
             with contextlib.suppress(ConnectionError, Py4JError), warnings.catch_warnings():  # it has ended by itself
@@ -235,7 +229,41 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         logging.getLogger().removeFilter(_is_not_of_py4j)
 
 
-def _has_ended(session: SparkSession) -> bool:
+@contextlib.contextmanager
+def spark_failures(session: SparkSession) -> Iterator[None]:
+    """Turns what fails in Spark within the block into KodoctlError."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as problem:
+        if has_ended(session):
+            raise KodoctlError(error("K577", "Spark failed", _ENDED)) from None
+        if isinstance(problem, ConnectionError):
+            raise
+        text = str(problem)
+        raise spark_error(text, error("K577", "Spark failed", words(text))) from None
+
+
+def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) -> None:
+    """Has the queries that follow compile nothing, or as the settings say: in a session of our own on this machine, which
+    one run after another uses. What the user set stays.
+    """
+    if not settings.is_local:
+        return
+    for key, value in _LIGHT.items():
+        if key not in settings.extra:
+            if light:
+                session.conf.set(key, value)
+            elif (configured := settings.configuration.get(key)) is not None:
+                session.conf.set(key, configured)
+            else:
+                session.conf.unset(key)
+
+
+def has_ended(session: SparkSession) -> bool:
+    """True if its Java process is not there any more."""
     from py4j.protocol import Py4JError
 
     try:

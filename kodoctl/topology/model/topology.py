@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from kodoctl.topology.json_paths import JsonPath
 from kodoctl.topology.model.field_types import (
     DurationField,
     FileModel,
@@ -46,6 +47,7 @@ from kodoctl.topology.names import Level, State
 from kodoctl.topology.units import Duration
 
 VERSION: Final = 1
+NEVER: Final = "never"  # as `keep` of payloads: they do not land
 KEY: Final = "key"  # as `fair_by` or a limit's `by`: the message key
 
 
@@ -83,6 +85,35 @@ class Payload(FileModel):
     """json: checked by producers and consumers. avro: also uploaded to Pulsar."""
     schema_file: Annotated[Text, Field(alias="schema", examples=["../schemas/payloads/order.schema.json"])]
     """Path of the schema file, relative to this file; in the same repository, where it lies in one."""
+
+
+def _json_path(raw: Any) -> Any:
+    if isinstance(raw, str):
+        try:
+            JsonPath.parse(raw)
+        except ValueError as problem:
+            raise wrong_value(str(problem)) from None
+    return raw
+
+
+JsonPathText = Annotated[Text, BeforeValidator(_json_path)]
+
+
+PayloadAge = Annotated[
+    Annotated[Literal["never"], Tag("word")] | Annotated[PositiveDuration, Tag("value")],
+    Discriminator(lambda raw: "word" if raw == NEVER else "value"),
+]
+
+
+class LandedPayloads(FileModel):
+    """What `kodoctl pipeline ingest` lands of payloads. Identities, sizes and digests always land: no proof needs a payload."""
+
+    keep: PayloadAge | None = optional_like("7d", "never")
+    """Days until `pipeline maintain` removes them, or never: they do not land at all. Left out: they stay."""
+    mask: Annotated[tuple[JsonPathText, ...], Field(max_length=100)] = Field(
+        default=(), examples=[["$.customer.email", "$.lines[*].iban"]]
+    )
+    """JSON paths whose values are replaced by *** before they land. With any, a payload that is no JSON does not land."""
 
 
 class DeadLetter(TopicPolicies):
@@ -215,6 +246,8 @@ class GroundTopic(FileModel):
     """Levels that admit only these tenants (values of `fair_by`), who are sent there and to no other but backups."""
     payload: Payload | None = optional_like({"type": "json", "schema": "../schemas/payloads/order.schema.json"})
     """What payloads must look like."""
+    payloads: LandedPayloads | None = optional_like({"keep": "7d", "mask": ["$.customer.email"]})
+    """What lands of its payloads, in place of the whole file's `payloads`."""
     message_properties: dict[Text, Literal["required", "optional"]] = Field(
         default_factory=dict, examples=[{"uid": "required", "size": "optional"}]
     )
@@ -290,6 +323,8 @@ class Topology(FileModel):
     """Permissions on the whole namespace, by role."""
     defaults: Defaults = Field(default_factory=Defaults, examples=[{"partitions": 4}])
     """Values for every topic below."""
+    payloads: LandedPayloads | None = optional_like({"keep": "7d", "mask": ["$.customer.email"]})
+    """What the pipeline lands of payloads, in topics that say nothing else."""
     topics: dict[Text, GroundTopic] = Field(examples=[{"orders": {"subscriptions": {"billing": {}}}}])
     """Ground topics by name."""
     environments: dict[Text, dict[str, Any]] = Field(

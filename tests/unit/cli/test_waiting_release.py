@@ -1,4 +1,4 @@
-"""The plan that `waiting release` stores: of one that nothing was sent of the next run knows nothing."""
+"""The plan that `waiting release` stores: of one that nothing was sent of the next run knows nothing. And its report."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from typer.testing import CliRunner
 
 from kodoctl.cli import waiting_release
+from kodoctl.cli.main import app
 from kodoctl.cli.waiting_apply import SendPace
 from kodoctl.errors import LockedError, RefusedError, error
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -97,3 +99,24 @@ def test_a_plan_that_another_run_stored_meanwhile_is_not_written_over(
     with pytest.raises(LockedError, match="another run of this command stored its plan"):
         one.run(cast("Any", None), LANE)
     assert other[0].read_text() == "its plan"
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
+    output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(_one: object, _loaded: object, lane: str) -> dict[str, Any]:
+        if lane == "L1/blocking":
+            raise REFUSED
+        return {"lane": lane, "released": 7, "stays": {}, "problems": [], "complete": True, "seconds": 1.0}
+
+    monkeypatch.setattr(waiting_release._LaneRelease, "run", run)
+    monkeypatch.setattr(waiting_release, "_lanes", lambda *_: (None, ["L1/pending", "L1/blocking"]))
+    monkeypatch.setattr(waiting_release.command_target, "shown_target", lambda _: "")
+    words = ["waiting", "release", "shop.yaml", "--topic", "orders", "--subscription", "s", "--where", "true"]
+    words += ["--lane", "L1/pending", "--lane", "L1/blocking", "--admin-url", "http://127.0.0.1:1", "--format", output]
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == REFUSED.exit_code
+    assert "K582" in ended.stderr
+    assert "7" in ended.stdout
+    assert "L1/pending" in ended.stdout

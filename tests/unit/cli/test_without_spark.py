@@ -14,7 +14,7 @@ from tests.cluster import isolated, run_main
 FILE = "topologies/trade.yaml"
 NAMED = ("--topic", "orders", "--subscription", "billing", "--where", "true")
 COMMANDS = [
-    ("ingest", FILE), ("rollup", FILE), ("audit", FILE), ("recommend", FILE), ("report", FILE, "--out", "page.html"),
+    ("run", FILE), ("ingest", FILE), ("rollup", FILE), ("audit", FILE), ("recommend", FILE), ("report", FILE, "--out", "page.html"),
     ("lab", FILE, "--candidate", FILE), ("recall", "plan", FILE, *NAMED), ("recall", "apply", "p.json"),
 ]  # fmt: skip
 BARE = """

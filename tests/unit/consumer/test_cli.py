@@ -8,9 +8,12 @@ from types import ModuleType
 
 import pytest
 from kodo_consumer import Consumer
+from kodo_consumer.cli.consumer_loading import load_consumers, ready_consumers
 from kodo_consumer.cli.main import main
-from kodo_consumer.cli.worker_commands import _consumers, _subscriptions
+from kodo_consumer.cli.worker_commands import _subscriptions
+from kodo_consumer.consumer import _scheduled
 from kodo_consumer.policy_builder import load
+from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import UsageError
@@ -62,6 +65,53 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     broken = write(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
     assert _exit_code(monkeypatch, "run", broken, "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert f"at {broken}:" in capsys.readouterr().err
+
+
+def test_several_workers_are_refused_what_each_would_have_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "  J: {subscriptions: {s: {type: exclusive}, t: {}}}\n")
+    asked = ["run", path, "--topic", "J", "--handler", "app:bill", "--workers"]
+    assert _exit_code(monkeypatch, *asked, "0", "--subscription", "s") == 64
+    assert _exit_code(monkeypatch, *asked, "2", "--subscription", "nobody") == 64
+    assert "[K703]" in capsys.readouterr().err
+    monkeypatch.setenv("KODO_CONSUMER_STORE", "memory")
+    assert _exit_code(monkeypatch, *asked, "4", "--subscription", "s", "--port", "65533") == 64
+    told = capsys.readouterr().err
+    assert told.count("not for several workers [K766]") == 3
+    assert "J s is exclusive: its topics have one consumer at a time" in told
+    assert "`store` is memory, which each process has for itself" in told
+    assert "--port 65533: the last worker would listen on 65536" in told
+    monkeypatch.setenv("KODO_CONSUMER_STORE", "sqlite:///kodo.db")
+    started: list[tuple[object, int]] = []
+    monkeypatch.setattr(
+        "kodo_consumer.cli.worker_processes.WorkerGroup", lambda size, work: _Group(started, size, work)
+    )
+    assert _exit_code(monkeypatch, *asked, "4", "--subscription", "t", "--port", "65532") == 7
+    ((work, size),) = started
+    assert (size, work.args[0].wanted) == (4, [("J", "t", "app:bill")])  # type: ignore[attr-defined]
+
+
+class _Group:
+    def __init__(self, started: list[tuple[object, int]], size: int, work: object) -> None:
+        started.append((work, size))
+
+    def run(self) -> int:
+        return 7
+
+
+def test_each_worker_of_several_has_ports_of_its_own_and_expects_the_others(tmp_path: Path) -> None:
+    path = write(tmp_path, "  J: {subscriptions: {s: {expected_workers: 3}, t: {}}}\n")
+    (tmp_path / "ported.py").write_text("def bill(message): ...\n", encoding="utf-8")
+    wanted = [("J", "s", "ported:bill"), ("J", "t", "ported:bill")]
+    first, last = (
+        ready_consumers(path, wanted, {"environ": {}}, (), 9464, worker=number, workers=2) for number in (0, 1)
+    )
+    assert [one.settings.port for one in (*first, *last)] == [9464, 9465, 9466, 9467]
+    assert {one.settings.workers for one in (*first, *last)} == {2}
+    assert [one.settings.port for one in ready_consumers(path, wanted, {"environ": {}}, (), 0, worker=1)] == [0, 0]
+    policies = [_scheduled(one.handling, Hooks(), 2, one.policy) for one in last]
+    assert [policy.expected_workers for policy in policies] == [3, 2], "more than the file says only where it says less"
 
 
 def test_what_nobody_foresaw_shows_no_traceback(
@@ -145,7 +195,7 @@ def _loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *wanted: str) -> tu
     (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
     monkeypatch.setattr(sys, "path", list(sys.path))
     parts = [one.split() for one in wanted]
-    found = _consumers(path, [(topic, sub, f"{name}:{handler}") for topic, sub, handler in parts], {})
+    found = load_consumers(path, [(topic, sub, f"{name}:{handler}") for topic, sub, handler in parts], {})
     return found, sys.modules[name]
 
 

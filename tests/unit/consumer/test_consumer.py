@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
 
 import kodo_consumer
 import pytest
-from kodo_consumer import Consumer
-from kodo_consumer.consumer import _inform
+from kodo_consumer import Consumer, Discard, Message
 from kodo_consumer.core import COMPILED
 from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.handler_executor import HandlerExecutor
+from kodo_consumer.running_worker import _inform
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.runtime.middleware import Hooks
@@ -25,6 +28,7 @@ from kodo_consumer.testing import MemoryBroker
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import read_files
+from tests.support import eventually
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 from tests.unit.consumer.topologies import DOUBLE, write
 
@@ -99,7 +103,7 @@ def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready
 ) -> None:
     """However many workers a process has."""
     caplog.set_level(logging.INFO, "kodo.consumer")
-    monkeypatch.setattr("kodo_consumer.consumer._inform", lru_cache(_inform.__wrapped__))
+    monkeypatch.setattr("kodo_consumer.running_worker._inform", lru_cache(_inform.__wrapped__))
     policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
     for _ in range(2):
         broker = MemoryBroker(SystemClock())
@@ -110,6 +114,36 @@ def test_whether_the_native_border_is_used_is_logged_once_when_a_worker_is_ready
         consumer.stop()
     ready = [text for text in caplog.messages if text.startswith("ready, ")]
     assert ready == [f"ready, native border: off (the broker is in memory), {COMPILED}"]
+
+
+def test_counts_and_what_is_in_flight_are_public_and_copies(tmp_path: Path) -> None:
+    policy = Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={}).policy
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(policy)
+    consumer = Consumer(policy, lambda: (broker, MemoryCluster(policy)))
+    started, released = threading.Event(), threading.Event()
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if message.data == b"discarded":
+            raise Discard
+        if message.data == b"slow":
+            started.set()
+            released.wait(30)
+
+    assert (consumer.counts, consumer.in_flight) == (Counts(), {})
+    consumer.start()
+    for payload in (b"quick", b"discarded", b"slow"):
+        broker.send(Outgoing(policy.lanes[0].topic, payload, {}))
+    broker.step()
+    assert started.wait(30)
+    eventually(lambda: consumer.counts.done + consumer.counts.finished.total() == 2)
+    before = consumer.counts
+    assert (before.received, before.started, before.done, before.finished) == (3, 3, 1, {"discarded": 1})
+    assert {name: held for name, held in consumer.in_flight.items() if held} == {"L1/ready": 1}
+    released.set()
+    consumer.stop()
+    assert (before.done, consumer.counts.done) == (1, 2), "what was read before counts no further"
 
 
 def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:

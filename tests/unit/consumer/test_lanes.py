@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Pending, Retry
+from kodo_consumer.cli.consumer_loading import load_consumers
 from kodo_consumer.cli.main import main
-from kodo_consumer.cli.worker_commands import _consumers
 from kodo_consumer.consumer import _reloader
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
@@ -253,7 +253,9 @@ def test_a_command_reads_the_lanes_it_names_else_those_of_the_handlers_consumer(
     billing, tracking = ("orders", "billing", f"{name}:bill"), ("shipments", "tracking", f"{name}:plain")
 
     def read(*lanes: str) -> list[list[str]]:
-        return [[lane.name for lane in one.policy.lanes] for one in _consumers(path, [billing, tracking], {}, lanes)]
+        return [
+            [lane.name for lane in one.policy.lanes] for one in load_consumers(path, [billing, tracking], {}, lanes)
+        ]
 
     everything = ["L1/ready", "L1/retrying", "L1/pending", "L1/blocking"]
     assert read() == [["L2/retrying", "L1/retrying"], everything]
@@ -292,16 +294,17 @@ def test_every_wrong_name_of_every_handler_is_told_at_once(
 def test_a_worker_with_lanes_of_its_own_says_which_when_it_is_ready(
     app: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    from kodo_consumer.consumer import _log_lanes
+    from kodo_consumer.core.broker import BorderStatus
+    from kodo_consumer.running_worker import _log_ready
 
     caplog.set_level(logging.INFO, "kodo.consumer")
     path, name = app
-    (consumer,) = _consumers(path, [("orders", "billing", f"{name}:plain")], {}, ["L1,!blocking"])
-    _log_lanes(consumer.policy)
+    (consumer,) = load_consumers(path, [("orders", "billing", f"{name}:plain")], {}, ["L1,!blocking"])
+    _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
     others = "L2/ready, L2/retrying, L2/pending, L2/blocking, L1/blocking, B1/ready"
     line = f"ready: reads L1/ready, L1/retrying, L1/pending; other workers have to read {others}"
-    assert caplog.messages == [line]
+    assert [text for text in caplog.messages if text.startswith("ready: ")] == [line]
     caplog.clear()
-    (consumer,) = _consumers(path, [("orders", "billing", f"{name}:plain")], {})
-    _log_lanes(consumer.policy)
-    assert caplog.messages == []
+    (consumer,) = load_consumers(path, [("orders", "billing", f"{name}:plain")], {})
+    _log_ready(consumer.policy, BorderStatus(native=False, detail="why"))
+    assert [text for text in caplog.messages if text.startswith("ready: ")] == []

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pytest
 import typer
 from kodo_consumer.cli import limit_release
+from kodo_consumer.cli.override_commands import _because
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.lane_set import ALL_LANES, LaneSet
 from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rate
@@ -119,9 +120,15 @@ def test_the_command_gets_the_connection_and_its_end_is_the_end(
     given = order(limit="quota", by="uid", value="u1", to="9/h", why="they paid")
     ends = pytest.raises(typer.Exit) if answer is not None else contextlib.nullcontext()
     with ends as end:
-        limit_release.release_waiting(made, given, OF, {"admin_url": "http://h:1", "env": None})
+        limit_release.release_waiting(made, given, OF, {"admin_url": "http://h:1", "env": None}, because="they paid")
     assert answer is None or (end is not None and end.value.exit_code == answer)
     words = children[0].words[1:]
     assert words[:8] == ["-m", "kodoctl", "waiting", "release", "shop.yaml", "--topic", "orders", "--subscription"]
     assert words[-2:] == ["--admin-url", "http://h:1"]
-    assert words[words.index("--because") + 1] == "quota limit of uid u1 9/h: they paid"
+    assert words[words.index("--because") + 1] == "they paid"
+
+
+def test_the_reason_of_a_release_is_the_order_or_that_it_is_taken_back() -> None:
+    given = order(limit="quota", by="uid", value="u1", to="1/s", why="they paid")
+    assert _because(given, back=False) == "quota limit of uid u1 1/s: they paid"
+    assert _because(given, back=True) == "quota limit of uid u1 as in the file again: they paid"

@@ -159,16 +159,20 @@ class MultiConsumerReader:
         if not self._limit:
             return
         with self._count_lock:
+            entry, partition = None, ""
             for delivery in deliveries:
-                self._held[part, delivery.partition] += 1
+                if delivery.entry is not entry:  # mostly many of one batch in a row
+                    entry, partition = delivery.entry, delivery.partition
+                self._held[part, partition] += 1
 
     def _went(self, part: PulsarLaneReader | None, tokens: Sequence[object]) -> None:
         if not self._limit:
             return
+        counts = Counter(map(partition_of, tokens))
         with self._count_lock:  # what it had lost before is not counted
-            for token in tokens:
-                of = part, partition_of(token)
-                self._held[of] = max(0, self._held[of] - 1)
+            for partition, count in counts.items():
+                of = part, partition
+                self._held[of] = max(0, self._held[of] - count)
 
     def delivered(self) -> None:
         """A consumer has handed over messages."""

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +21,9 @@ from kodo_consumer.adapters.pulsar.producer_openings import TRY_WITHIN, Openings
 from kodo_consumer.adapters.pulsar.receipts import BROKEN, NEVER, ReceiptPosition, raised
 from kodo_consumer.adapters.pulsar.send_calls import send_calls
 from kodo_consumer.adapters.pulsar.send_queue import SendQueue
+from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.broker import TOO_BIG, Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing, wire_size
-from kodo_consumer.core.sequences.sequencer import Router
 from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.topology.names import whole_topic
 
@@ -32,22 +31,14 @@ if TYPE_CHECKING:
     from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
     from kodo_consumer.adapters.pulsar.send_calls import NativeResults
+    from kodo_consumer.core.broker import OnReceipts
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before
-_COUNT_AGAIN: Final = 60.0  # seconds before a topic is asked again how many partitions it has
 _RESENDS: Final = 2  # times that a message is sent again at once because the broker called it a duplicate
+_BUNDLE: Final = 256  # messages that are looked at together
 _ANY_SIZE: Final = 1 << 62
 _NOT_OPENED: Final = Unconfirmed("its producer could not be opened")
-
-
-@dataclass(slots=True)
-class _Topic:
-    """Partitions of a topic, as they were at the moment `asked`."""
-
-    partitions: Sequence[str]
-    router: Router
-    asked: float
 
 
 class _OpenProducers(dict["Key", Any]):
@@ -56,6 +47,10 @@ class _OpenProducers(dict["Key", Any]):
     def __init__(self) -> None:
         super().__init__()
         self.broken: set[Key] = set()
+
+    def usable(self, key: Key) -> Any:
+        """The producer, None where there is none that works."""
+        return None if key in self.broken else self.get(key)
 
     def renounce(self, key: Key, producer: Any) -> None:
         """A producer may never work again: a new one takes its place, if it has not already."""
@@ -72,15 +67,15 @@ class Producers:
     def __init__(
         self,
         factory: ProducerFactory,
-        on_receipt: Callable[[int, Receipt], None],
+        on_receipts: OnReceipts,
         on_broken: Broke,
         before: Callable[[], None] | None = None,
         results: NativeResults | None = None,
     ) -> None:
-        self._factory, self._on_receipt = factory, on_receipt
-        self._topics: dict[str, _Topic] = {}
+        self._factory, self._on_receipts = factory, on_receipts
+        self._routes = TopicRoutes(factory)
         self._producers = _OpenProducers()
-        self._calls = send_calls(self._sent, self._failed, results, local=factory.options.local)
+        self._calls = send_calls(self._sent, self._stored, self._answer, results, local=factory.options.local)
         self._queue = SendQueue()
         self._to_open: deque[Key] = deque()
         self._some, self._idle = threading.Event(), threading.Event()
@@ -98,7 +93,7 @@ class Producers:
         """
         factory = self._factory
         partitions = factory.partitions(topic)
-        self._learn(topic, partitions)
+        self._routes.learn(topic, partitions)
         first, *others = (factory.key(partition, "") for partition in partitions)
         self._producers[first] = factory.create(first)
         self._to_open.extend(others)
@@ -111,9 +106,9 @@ class Producers:
 
     def close(self) -> None:
         """Sends what is queued, waits a while for receipts, and closes the client. What has none by then is given up."""
+        latest = time.monotonic() + _LEAVE_WITHIN
         self._over = True
         self._some.set()
-        latest = time.monotonic() + _LEAVE_WITHIN
         self._thread.join(_LEAVE_WITHIN)
         if self._pending:
             self._idle.wait(max(0.0, latest - time.monotonic()))
@@ -130,23 +125,14 @@ class Producers:
 
     # ---- what is asked of the broker, beside the sending
 
-    def _learn(self, topic: str, partitions: Sequence[str]) -> None:
-        """A topic may get more partitions, never fewer."""
-        known = self._topics.get(topic)
-        if known is None:
-            asked = time.monotonic() if whole_topic(topic) == topic else float("inf")  # a partition is one for ever
-            self._topics[topic] = _Topic(partitions, Router(len(partitions)), asked)
-        elif len(partitions) > len(known.partitions):
-            known.partitions, known.router.partitions = partitions, len(partitions)
-
     def _take_answers(self) -> None:
         """Takes the results of openings. Messages that waited are sent before any other of their topic, or get the receipt
         that there is no producer.
         """
         for topic, partitions, problem, messages in self._counts.ended():
             if problem is None:
-                self._learn(topic, partitions)
-            self._go_on(messages, None if topic in self._topics else problem)
+                self._routes.learn(topic, partitions)
+            self._go_on(messages, None if topic in self._routes else problem)
         for key, producer, problem, messages in self._openings.ended():
             if (
                 problem is None and key in self._producers
@@ -177,14 +163,12 @@ class Producers:
         while True:
             self._some.wait(_soonest(self._openings.next_end, self._counts.next_end, self._pending.next_look))
             self._some.clear()
-            self._look()
             while self._to_open:
                 self._openings.open(self._to_open.popleft())
-            self._take_answers()
-            while (waiting := self._queue.next()) is not None:
-                self._try(*waiting)
-                if self._openings.any_result or self._counts.any_result:
-                    self._take_answers()
+            self._take_answers()  # also of what is given up
+            self._look()
+            while waiting := self._queue.take(_BUNDLE):
+                self._send_bundle(waiting)
                 self._look()
             if not self._is_dropped:
                 self._calls.flush()
@@ -192,7 +176,31 @@ class Producers:
                 self._calls.close()
                 return
 
+    def _send_bundle(self, messages: list[tuple[int, Outgoing]]) -> None:
+        """Sends messages, those of each partition in their order: together where nothing is in doubt, else one by one."""
+        if not self._calls.in_bundles or self._queue.resent or self._factory.options.largest:
+            self._send_each(messages)
+            return
+        now = time.monotonic()
+        by_key, others = self._routes.keys(messages, now)
+        for key, its_own in by_key.items():
+            producer = self._producers.usable(key) if self._openings.idle and self._pending.is_calm(key) else None
+            if producer is None:
+                self._send_each(its_own, key)
+            elif not self._is_dropped:
+                self._pending.add_all(its_own, key, now)
+                self._calls.send_all(its_own, key, producer)
+        self._send_each(others)
+
+    def _send_each(self, messages: list[tuple[int, Outgoing]], key: Key | None = None) -> None:
+        for ticket, message in messages:
+            if not self._is_dropped:
+                self._try(ticket, message, key)
+            self._look()
+
     def _look(self) -> None:
+        if self._openings.any_result or self._counts.any_result:
+            self._take_answers()
         if not self._is_dropped:  # a client that is given up sends nothing
             self._pending.look()
 
@@ -207,18 +215,15 @@ class Producers:
     def _route(self, ticket: int, message: Outgoing) -> Key | None:
         """The producer for a message; None: it waits for its topic's partitions, or has its receipt."""
         topic, now = message.topic, time.monotonic()
-        known = self._topics.get(topic)
-        if known is None:
+        if topic not in self._routes:
             if topic not in self._counts and self._counts.rests(topic, now):
                 self._answer(ticket, _NOT_OPENED)
             else:
                 self._counts.add(topic, ticket, message)
             return None
-        if now - known.asked >= _COUNT_AGAIN:
-            known.asked = now
+        if self._routes.is_stale(topic, now):
             self._counts.open(topic)
-        partition = known.partitions[known.router.choose(message.key, now)]
-        key = self._factory.key(partition, message.schema, delayed=message.deliver_at is not None)
+        key = self._routes.key(message, now)
         return key._replace(again=True) if ticket in self._queue.resent else key
 
     def _send(self, ticket: int, message: Outgoing, key: Key) -> None:
@@ -245,9 +250,6 @@ class Producers:
         self._pending.add(ticket, message, key)
         self._calls.send(ticket, message, key, producer)
 
-    def _failed(self, ticket: int, problem: Exception) -> None:
-        self._answer(ticket, raised(problem))
-
     def _close(self, key: Key) -> None:
         """Closes a producer, which gives back what it has."""
         begin(partial(close, self._producers.pop(key)), "kodo-publish-closing", log_end)
@@ -255,13 +257,10 @@ class Producers:
     # ---- receipts, on the client's thread: an exception that escaped would end the process
 
     def _sent(self, ticket: int, key: Key, producer: Any, result: Any, position: Any) -> None:
-        """Takes a result of the client's. One of a closed producer is no evidence against the producer in its place, which
-        would be closed as well, with all it has to send, and so on for ever.
-        """
+        """Takes a result. One of a closed producer is no evidence against the one in its place, which would be closed, too."""
         try:
-            if result == pulsar.Result.Ok and position.ledger_id() >= 0:
-                self._pending.stored(ticket, key)
-                self._answer(ticket, Confirmed(ReceiptPosition(key.topic, position)))
+            if result == pulsar.Result.Ok and position is not None and position.ledger_id() >= 0:
+                self._stored(key, [(ticket, position)])
             elif result == pulsar.Result.Ok:
                 self._unplaced(ticket, self._pending.forget(ticket), key, producer)
             elif result in NEVER:
@@ -275,15 +274,28 @@ class Producers:
         if self._over and not self._pending:
             self._idle.set()
 
+    def _stored(self, key: Key, stored: Sequence[tuple[int, Any]]) -> None:
+        """Messages are stored, each at its position."""
+        try:
+            tickets = [ticket for ticket, _ in stored]
+            self._pending.stored(tickets, key)
+            self._queue.forget(tickets)
+            self._on_receipts(
+                [(ticket, Confirmed(ReceiptPosition(key.topic, position))) for ticket, position in stored]
+            )
+        except BaseException:
+            log.exception("receipts lost")
+        if self._over and not self._pending:
+            self._idle.set()
+
     def _answer(self, ticket: int, receipt: Receipt) -> None:
         self._pending.forget(ticket)
-        self._queue.forget(ticket)
-        self._on_receipt(ticket, receipt)
+        self._queue.forget([ticket])
+        self._on_receipts([(ticket, receipt)])
 
     def _unplaced(self, ticket: int, message: Outgoing | None, key: Key, producer: Any) -> None:
-        """The broker says Ok and names no place: it took the message for a duplicate, by its number. It may be
-        stored, from before the connection broke, or may not be: behind a message that was refused, a number is taken.
-        Another producer, of another name, sends it again, so that there is a place, or no receipt.
+        """The broker took the message for a duplicate, by its number. It may be stored, from before the connection broke,
+        or may not be: behind a message that was refused, a number is taken. Another producer sends it again.
         """
         if key.again:
             self._producers.renounce(key, producer)

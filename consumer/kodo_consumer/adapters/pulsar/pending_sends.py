@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
@@ -87,6 +87,17 @@ class PendingSends:
         since, tries = self._history(ticket)
         self._sent[ticket] = _Sent(message, key, since, time.monotonic(), tries)
 
+    def is_calm(self, key: Key) -> bool:
+        """True if any message may be sent there now, for the first time."""
+        breaker = self._breakers.get(key)
+        return not self._again and (not self._cautious if breaker is None else not breaker.is_open)
+
+    def add_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, now: float) -> None:
+        """The client is about to get messages that it never had."""
+        sent = self._sent
+        for ticket, message in messages:
+            sent[ticket] = tuple.__new__(_Sent, (message, key, now, now, 0))  # half the time of a call by names
+
     def forget(self, ticket: int) -> Outgoing | None:
         """The message has its receipt, or is sent in another way. Returns it, if the client had it."""
         sent = self._sent.pop(ticket, None)
@@ -94,9 +105,13 @@ class PendingSends:
             self._again.pop(ticket, None)
         return sent and sent.message
 
-    def stored(self, ticket: int, key: Key) -> None:
-        """The message is stored."""
-        self._sent.pop(ticket, None)
+    def stored(self, tickets: Sequence[int], key: Key) -> None:
+        """The messages are stored."""
+        for ticket in tickets:
+            self._sent.pop(ticket, None)
+        if self._again:
+            for ticket in tickets:
+                self._again.pop(ticket, None)
         breaker = self._breakers.get(key)
         if breaker is not None and breaker.in_doubt:
             self._stored.append(key)

@@ -78,10 +78,10 @@ class PulsarPublisher:
 
     def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
         factory = ProducerFactory(self._connect(), self._options)
-        return Producers(factory, self._receipt, self._on_broken, before, self._results)
+        return Producers(factory, self._take_receipts, self._on_broken, before, self._results)
 
-    def _receipt(self, ticket: int, receipt: Receipt) -> None:
-        self._receipts.append((ticket, receipt))
+    def _take_receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        self._receipts.extend(receipts)
         if not self._some.is_set():
             self._wake()
 

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
+
+from kodo_consumer.adapters.pulsar.receipts import raised
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
     from kodo_fast._native import Producer, Sender
 
     from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+    from kodo_consumer.core.broker import Receipt
     from kodo_consumer.core.envelope import Outgoing
 
 OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
-OnFailure = Callable[[int, Exception], None]
-"""Called with the ticket of a message that could not be given to the client, and why."""
+OnStored = Callable[["Key", Sequence[tuple[int, Any]]], None]
+"""Called with the key of a producer and the tickets of messages that are stored, each with its position."""
+OnFailure = Callable[[int, "Receipt"], None]
+"""Called with the ticket of a message that could not be given to the client, and its receipt, which says why."""
+NativeResult = tuple[int, int, int, Any]
+"""Number of the producer, ticket, the client's result as a number, position."""
+OnNativeResults = Callable[[Sequence[NativeResult]], None]
 _MOST: Final = 256  # messages that wait for others
+_OK: Final = int(pulsar.Result.Ok)
 _RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.values()}
 
 
 class SendCalls:
     """Sends each message by a call of its own. `local`: it stays in this cluster where its topic is replicated. For one
-    thread; results come on threads of the client's.
+    thread; results come on threads of the client's. `in_bundles`: several cost less than as many calls.
     """
+
+    in_bundles = False
 
     def __init__(self, on_result: OnResult, on_failure: OnFailure, *, local: bool) -> None:
         self._on_result, self._on_failure, self._local = on_result, on_failure, local
@@ -47,7 +57,12 @@ class SendCalls:
                 disable_replication=self._local,
             )
         except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
-            self._on_failure(ticket, problem)
+            self._on_failure(ticket, raised(problem))
+
+    def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
+        """The same of several."""
+        for ticket, message in messages:
+            self.send(ticket, message, key, producer)
 
     def flush(self) -> None:
         """Sends what waits for others."""
@@ -63,20 +78,21 @@ class NativeResults:
         self.border = border
         self.sender: Sender = border.sender()
         self._lock = threading.Lock()  # around the three below
-        self._routes: dict[int, Callable[[int, Any, Any], None]] = {}
-        self._outstanding: Counter[int] = Counter()
+        self._routes: dict[int, OnNativeResults] = {}
+        self._outstanding: dict[int, int] = {}
         self._retired: set[int] = set()
         self._last = 0
 
-    def add(self, producer: Any, on_result: Callable[[int, Any, Any], None]) -> tuple[int, Producer]:
-        """A producer, and what is called with each of its results. Raises RuntimeError, TypeError where the border does
+    def add(self, producer: Any, on_results: OnNativeResults) -> tuple[int, Producer]:
+        """A producer, and what is called with its results. Raises RuntimeError, TypeError where the border does
         not know this object.
         """
         with self._lock:
             self._last += 1
             number = self._last
         found = self.border.producer(producer._producer, number)  # noqa: SLF001  # named nowhere else
-        self._routes[number] = on_result
+        self._outstanding[number] = 0
+        self._routes[number] = on_results
         return number, found
 
     def sent(self, number: int, count: int) -> None:
@@ -90,21 +106,22 @@ class NativeResults:
             self._retired.add(number)
             self._forget(number)
 
-    def wait(self, seconds: float, gather: float) -> list[tuple[int, int, int, Any]]:
+    def wait(self, seconds: float, gather: float) -> list[NativeResult]:
         """Results, at most so many seconds later; the first one waits `gather` seconds for others. Empty: none came, or
         somebody called `wake`.
         """
         return self.sender.receipts(round(seconds * 1000), round(gather * 1000))
 
-    def take(self, results: list[tuple[int, int, int, Any]]) -> None:
+    def take(self, results: list[NativeResult]) -> None:
         """Passes results on. Never raises."""
-        counts: Counter[int] = Counter()
-        for number, ticket, result, token in results:
-            counts[number] += 1
-            self._routes[number](ticket, _RESULTS.get(result, pulsar.Result.UnknownError), token)
+        found: dict[int, list[NativeResult]] = {}
+        for one in results:
+            found.setdefault(one[0], []).append(one)
+        for number, its_own in found.items():
+            self._routes[number](its_own)
         with self._lock:
-            self._outstanding.subtract(counts)
-            for number in counts:
+            for number, its_own in found.items():
+                self._outstanding[number] -= len(its_own)
                 self._forget(number)
 
     def wake(self) -> None:
@@ -112,9 +129,9 @@ class NativeResults:
         self.sender.wake()
 
     def _forget(self, number: int) -> None:
-        if number in self._retired and self._outstanding[number] <= 0:
+        if number in self._retired and self._outstanding.get(number, 0) <= 0:
             self._retired.discard(number)
-            del self._outstanding[number]
+            self._outstanding.pop(number, None)
             self._routes.pop(number, None)
 
 
@@ -123,9 +140,13 @@ class NativeSendCalls(SendCalls):
     would cut; what is no text, no bytes, no number) goes by a call of its own, in its turn.
     """
 
-    def __init__(self, on_result: OnResult, on_failure: OnFailure, results: NativeResults, *, local: bool) -> None:
+    in_bundles = True
+
+    def __init__(
+        self, on_result: OnResult, on_stored: OnStored, on_failure: OnFailure, results: NativeResults, *, local: bool
+    ) -> None:
         super().__init__(on_result, on_failure, local=local)
-        self._results = results
+        self._results, self._on_stored = results, on_stored
         self._native: dict[
             Key, tuple[Any, int, Producer | None]
         ] = {}  # producers of the client's, as the border knows them
@@ -134,13 +155,17 @@ class NativeSendCalls(SendCalls):
 
     def send(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
         """Waits for others until `flush`."""
+        self.send_all([(ticket, message)], key, producer)
+
+    def send_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, producer: Any) -> None:
+        """They wait for others until `flush`."""
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not producer:
             if waiting is not None:
                 self.flush()
             waiting = self._waiting[key] = producer, []
-        waiting[1].append((ticket, message))
-        self._count += 1
+        waiting[1].extend(messages)
+        self._count += len(messages)
         if self._count >= _MOST:
             self.flush()
 
@@ -183,12 +208,23 @@ class NativeSendCalls(SendCalls):
             self._native[key] = known
         return known[1], known[2]
 
-    def _answered(self, key: Key, producer: Any, ticket: int, result: Any, position: Any) -> None:
-        self._on_result(ticket, key, producer, result, position)
+    def _answered(self, key: Key, producer: Any, results: Sequence[NativeResult]) -> None:
+        stored = [
+            (one[1], one[3]) for one in results if one[2] == _OK and one[3] is not None and one[3].ledger_id() >= 0
+        ]
+        if stored:
+            self._on_stored(key, stored)
+        if len(stored) < len(results):
+            known = {ticket for ticket, _ in stored}
+            for _, ticket, result, position in results:
+                if ticket not in known:
+                    self._on_result(ticket, key, producer, _RESULTS.get(result, pulsar.Result.UnknownError), position)
 
 
-def send_calls(on_result: OnResult, on_failure: OnFailure, results: NativeResults | None, *, local: bool) -> SendCalls:
+def send_calls(
+    on_result: OnResult, on_stored: OnStored, on_failure: OnFailure, results: NativeResults | None, *, local: bool
+) -> SendCalls:
     """Calls of one client's producers: by the native border where there are `results` of it."""
     if results is None:
         return SendCalls(on_result, on_failure, local=local)
-    return NativeSendCalls(on_result, on_failure, results, local=local)
+    return NativeSendCalls(on_result, on_stored, on_failure, results, local=local)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SendQueue:
-    """`next` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket."""
+    """`take` is for one thread, the rest for any. `resent`: how often a message was sent again, by ticket."""
 
     def __init__(self) -> None:
         self.resent: dict[int, int] = {}
@@ -27,17 +28,19 @@ class SendQueue:
         self.resent[ticket] = self.resent.get(ticket, 0) + 1
         self._again.append((ticket, message))
 
-    def next(self) -> tuple[int, Outgoing] | None:
-        """The next message; None: there is none."""
-        try:
-            return (self._again or self._waiting).popleft()
-        except IndexError:  # perhaps dropped this moment
-            return None
+    def take(self, most: int) -> list[tuple[int, Outgoing]]:
+        """The next messages, at most so many; empty: there is none."""
+        found: list[tuple[int, Outgoing]] = []
+        with suppress(IndexError):  # perhaps dropped this moment
+            while len(found) < most:
+                found.append((self._again or self._waiting).popleft())
+        return found
 
-    def forget(self, ticket: int) -> None:
-        """The message has its receipt."""
+    def forget(self, tickets: Iterable[int]) -> None:
+        """The messages have their receipts."""
         if self.resent:
-            self.resent.pop(ticket, None)
+            for ticket in tickets:
+                self.resent.pop(ticket, None)
 
     def clear(self) -> None:
         """Nobody sends any of them."""

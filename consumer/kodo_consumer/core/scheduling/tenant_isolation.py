@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.in_flight import InFlight, LaneState, Stage
 from kodo_consumer.core.policy import IsolationPolicy, Policy
+from kodo_consumer.core.scheduling.lane_overflow import LaneOverflow
 from kodo_consumer.core.state_machine import ISOLATED_MOST
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
 _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
 _LOOK_AFTER_NONE: Final = 1.0  # seconds after a search that found none
+_PAUSE: Final = 2.0  # seconds without a message leaving that are no end of a flood
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
@@ -69,6 +71,7 @@ class TenantIsolation:
         self.tenants: dict[str, _Noisy] = {}
         self.leaving: deque[InFlight] = deque()
         self._isolate, self._lookahead, self._rng = _reachable(policy), lookahead, rng
+        self._overflow = LaneOverflow(flow)
         self._lanes = [lane for lane in lanes if _has_way_out(policy, lane)]
         for lane in lanes:
             lane.cannot_evacuate = bool(self._lanes) and lane not in self._lanes
@@ -78,7 +81,11 @@ class TenantIsolation:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING)
+        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING) + len(self._overflow)
+
+    def _evacuates(self, now: float) -> bool:
+        """True while messages leave, and for a moment after."""
+        return bool(self.leaving) or any(now - noisy.last_moved_at < _PAUSE for noisy in self.tenants.values())
 
     # ---- when
 
@@ -94,6 +101,7 @@ class TenantIsolation:
             text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
             self._context.effects.alarm("paused", text)
         if not self._lanes:
+            self.publish_pending(now)
             return
         self._learn(now)
         if self._is_full:
@@ -198,6 +206,8 @@ class TenantIsolation:
             held = self.leaving.popleft()
             if held.stage is Stage.EVACUATING:  # else it was released
                 self._flow.move_aside(held, self._wait(held, now), now)
+        if self._flow.too_early:
+            self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:
         """The same for those who wait at limits: they would fill the look-ahead just so."""

@@ -1,4 +1,6 @@
-"""K304: payload schemas that are missing, invalid, or break those who still speak the one before."""
+"""K304: payload schemas that are missing, invalid, or break those who still speak the one before. K306: policies of landed
+payloads that do something else than they say.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.errors import Severity
 from kodoctl.topology.compat import compatibility
 from kodoctl.topology.lint.registry import LintScope, RuleMatch, rule
+from kodoctl.topology.model.topology import NEVER
 from kodoctl.topology.names import Level, State
 
 if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
+    from kodoctl.topology.model.topology import LandedPayloads
     from kodoctl.topology.payload_schemas import PayloadFile
+
+_NOTHING_LANDS = "with `keep: never` no payload lands, so nothing is masked: leave one of the two out"
 
 
 @rule("K304", Severity.ERROR, "payload schema that cannot be used")
@@ -32,6 +38,27 @@ def payloads(scope: LintScope) -> Iterator[RuleMatch]:
         elif before := scope.earlier.get((expansion.topology.source.name, ground)):
             mode = _compatibility(scope, expansion, ground)
             yield from (RuleMatch(where, f"{payload.path}: {reason}") for reason in _changes(before, payload, mode))
+
+
+@rule("K306", Severity.WARNING, "a payload policy that does something else than it says")
+def landed_payloads(scope: LintScope) -> Iterator[RuleMatch]:
+    """Where payloads never land, nothing is masked; and no mask applies to a payload that is no JSON: it does not land."""
+    for expansion in scope.expansions:
+        if _masks_nothing(expansion.topology.spec.payloads):
+            yield RuleMatch(expansion.topology.where("payloads", "mask"), _NOTHING_LANDS)
+    for expansion, path, ground in scope.grounds():
+        where = expansion.topology.where
+        if _masks_nothing(ground.payloads):
+            yield RuleMatch(where(*path, "payloads", "mask"), _NOTHING_LANDS)
+        policy = ground.payloads or expansion.topology.spec.payloads
+        if policy and policy.mask and ground.payload and ground.payload.type == "avro" and policy.keep != NEVER:
+            place = (*path, "payloads", "mask") if ground.payloads else ("payloads", "mask")
+            detail = f"payloads of {path[1]} are avro, in which nothing is masked: with a mask they do not land at all"
+            yield RuleMatch(where(*place), detail)
+
+
+def _masks_nothing(policy: LandedPayloads | None) -> bool:
+    return policy is not None and policy.keep == NEVER and bool(policy.mask)
 
 
 def _compatibility(scope: LintScope, expansion: Expansion, ground: str) -> str:

@@ -210,6 +210,7 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
         moved = _move(decide(READY, Isolated(due), of, NOW))
         assert (_place(moved), moved.why, moved.headers.due) == (("L1", "pending"), Rule.ISOLATED, NOW + away)
         assert moved.headers.attempts(State.PENDING) == 0
+        assert moved.lane_waits, "a due time would cost the broker an entry of its own"
     assert _place(decide(READY, Isolated(NOW), policy(isolate=IsolationPolicy(0.5, 10, "B1")), NOW)) == ("B1", "ready")
     for stays, by in (
         (replace(READY, ordered=True), of),

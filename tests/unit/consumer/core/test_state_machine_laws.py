@@ -17,6 +17,7 @@ from kodo_consumer.core.outcomes import (
     Discarded,
     Failed,
     Isolated,
+    LaneFull,
     MoveAsked,
     OtherSubscription,
     Outcome,
@@ -41,7 +42,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     DONE, Failed("ValueError"), RetryAsked(None, "r"), RetryAsked(10**12, "r"), StateAsked(State.PENDING, "r"),
     StateAsked(State.BLOCKING, "r"), DeadLettered("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
     TransferAsked("other"), TransferAsked("unknown"), DependencyUnavailable("d"), OtherSubscription(), TooEarly(NOW + 10_000),
-    Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), CorruptHeaders("r"), RejectedByTarget("r"),
+    Isolated(NOW), Isolated(NOW + 10**9), LaneFull(NOW + 60_000), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), CorruptHeaders("r"), RejectedByTarget("r"),
     Repeated(), Deferred("r"), TakenOverFromSoften(NOW), TakenOverFromSoften(NOW + 60_000), TakenOverFromSoften(NOW + 10**12),
 )  # fmt: skip
 POLICIES = tuple(
@@ -79,7 +80,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert headers.due is None or NOW <= headers.due <= NOW + of.horizon
             assert (headers.meant_for == "s") == (target.state is State.READY)
             if target.state in of.waits and not isinstance(
-                outcome, TakenOverFromSoften
+                outcome, TakenOverFromSoften | LaneFull
             ):  # that counts nothing, and is where it was
                 assert headers.attempts(target.state) <= of.waits[target.state].attempts
         case TransferOut(topic=topic):

@@ -28,7 +28,7 @@ CALLS: dict[str, Callable[[Worker], Any]] = {
     "deliver": lambda worker: worker.deliver(0, [delivery()]),
     "room": lambda worker: worker.room(0),
     "disconnected": lambda worker: worker.disconnected(0),
-    "receipt": lambda worker: worker.receipts([(1, Confirmed(""))]),
+    "receipts": lambda worker: worker.receipts([(1, Confirmed(""))]),
 }
 
 

@@ -39,16 +39,6 @@ def test_the_ledger_is_asked_for_what_a_subscription_released_of_a_backup_level(
     assert [(one.msg_topic, one.recall_id, one.holder) for one in found] == [(billing.dead_topic, "r0", "billing")]
 
 
-class Found:
-    """Stands for the document of a Spark job."""
-
-    def __init__(self, cause: str) -> None:
-        self.cause = cause
-
-    def document(self) -> dict[str, Any]:
-        return {"notes": ["first"], "findings": [{"cause": self.cause}]}
-
-
 @pytest.mark.parametrize(("cause", "booked", "notes"), [
     (Cause.RELEASED.value, False, 2), (Cause.RELEASED.value, True, 1), (Cause.GONE.value, False, 1),
 ])  # fmt: skip
@@ -56,6 +46,7 @@ def test_letters_let_go_without_a_ledger_are_told_so(tmp_path: Path, cause: str,
     place = str(tmp_path / "recalls")
     if booked:
         DeltaLedger(place).create()
-    found = with_ledger_note(Found(cause), place)["notes"]  # type: ignore[arg-type]
+    document: Any = {"notes": ["first"], "findings": [{"cause": cause}]}
+    found = with_ledger_note(document, place)["notes"]
     assert len(found) == notes
     assert notes == 1 or place in found[1]

@@ -61,7 +61,7 @@ def test_the_document_says_what_was_counted_and_read():
 
 def test_text_from_the_cluster_stays_a_text_in_sql():
     query = next(sql([SampledFinding("lost", "", "t", "s", "a'b\\c", "1")]))
-    assert query == "SELECT * FROM events WHERE msg_topic = 'a\\'b\\\\c' AND id IN ('1')"
+    assert query == "SELECT * FROM events WHERE msg_topic = 'a''b\\c' AND id IN ('1')"
 
 
 def test_exit_codes_tell_the_verdicts_apart():
@@ -71,3 +71,13 @@ def test_exit_codes_tell_the_verdicts_apart():
 def test_the_run_is_told_last():
     text = list(lines({**told(), "read_at": 1_767_322_980_000, "run": "20260102-030405-9f86d081"}))
     assert text[-2:] == ["read at 2026-01-02 03:03 UTC: what came later is not judged", "run: 20260102-030405-9f86d081"]
+
+
+def test_what_was_judged_is_told():
+    all_rows = {"all_rows": True, "why": "few rows have landed", "settled_before": 0, "unsaved": ""}
+    assert "judged: all, as few rows have landed" in lines({**told(), "judged": all_rows})
+    new = {"all_rows": False, "why": "", "settled_before": 1_200, "unsaved": "no space"}
+    assert list(lines({**told(), "judged": new}))[-2:] == [
+        "judged: what is new or open; 1,200 messages had been settled",
+        "the next audit cannot begin with this one: no space",
+    ]

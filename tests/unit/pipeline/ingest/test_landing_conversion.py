@@ -15,7 +15,7 @@ from pyarrow import parquet
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.pipeline.ingest import landing_conversion
 from kodoctl.pipeline.ingest.cursors import last_looks
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit, finished
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, read_at
 from kodoctl.pipeline.ingest.landing_conversion import convert
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, Table
@@ -84,7 +84,7 @@ def landing(former: Former) -> Landing:
 def check(former: Former) -> None:
     found = landing(former)
     assert [(one.run, one.batch) for one in found.commits()] == [("r1", None), ("r1-end", None), ("r1", 0), ("r1", 1)]
-    assert finished(found.commits()) == ["r1"]
+    assert read_at(found.commits()) == 5
     assert last_looks(found)["persistent://t/n/orders-partition-0"].rewrites == 4
     found.check()
     rows = DeltaTable(str(former.root / "events")).to_pyarrow_table().to_pylist()

@@ -195,6 +195,9 @@ CASES = [
     ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
     ("K215", sub("expected_workers: 4, limits: [{kind: rate, §limit: 3/s}]"), "a burst of 3 is", sub("expected_workers: 4, limits: [{kind: rate, limit: 3/s, burst: 4}]")),
     ("K215", sub("expected_workers: 4, limits: [{kind: quota, §limit: 9/h, by: key, overrides: {u: 3/h}}]"), "a quota of 3 is", sub("expected_workers: 4, limits: [{kind: quota, limit: 3/h, scope: worker}]")),
+    # K306
+    ("K306", "payloads: {keep: never, §mask: ['$.a']}\ntopics: {orders: {}}", "with `keep: never` no payload lands", "payloads: {keep: never}\ntopics: {orders: {}}"),
+    ("K306", "topics: {orders: {payloads: {keep: never, §mask: ['$.a']}}}", "with `keep: never` no payload lands", "topics: {orders: {payloads: {keep: 7d, mask: ['$.a']}}}"),
     # K209
     ("K209", "topics: {orders: {fair_by: §uid}}", "fair_by goes by 'uid': write `message_properties: {uid: required}`", "topics: {orders: {fair_by: uid, message_properties: {uid: required}}}"),
     ("K209", "topics: {orders: {fair_by: §uid, message_properties: {uid: optional}}}", "fair_by goes by 'uid'", "topics: {orders: {fair_by: key}}"),
@@ -323,7 +326,7 @@ def test_automatic_topic_creation_is_told_once_for_a_namespace_and_may_be_allowe
     assert not codes_in(KEPT.replace("}}\nenv", "}} # kodoctl: allow K216 because the brokers forbid it\nenv"))
 
 
-# --- K304: payload schemas are files
+# --- K304, K306: payload schemas are files
 
 RECORD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 
@@ -335,6 +338,19 @@ def payload_findings(folder: Path, kind: str, content: str | bytes | None) -> li
     body = f"version: 1\nname: n\ntenant: k\nnamespace: n\ntopics: {{orders: {{payload: {{type: {kind}, schema: order.schema}}}}}}\n"
     report = lint([source_of(body.encode(), str(folder / "t.yaml"))])
     return [(f"{f.code} {f.where.line}:{f.where.column}" if f.where else "", f.detail) for f in report.findings]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_mask_over_avro_payloads_is_told_where_it_stands(tmp_path: Path, own: bool) -> None:
+    (tmp_path / "order.schema").write_text(json.dumps(RECORD), encoding="utf-8")
+    mask, payload = "payloads: {mask: ['$.a']}", "payload: {type: avro, schema: order.schema}"
+    inner = f"{payload}, {mask}" if own else payload
+    body = f"version: 1\nname: n\ntenant: k\nnamespace: n\n{'' if own else mask}\ntopics: {{orders: {{{inner}}}}}\n"
+    report = lint([source_of(body.encode(), str(tmp_path / "t.yaml"))])
+    (found,) = [one for one in report.findings if one.code == "K306"]
+    assert "payloads of orders are avro" in found.detail
+    assert found.where is not None
+    assert found.where.line == (6 if own else 5)
 
 
 @pytest.mark.parametrize(

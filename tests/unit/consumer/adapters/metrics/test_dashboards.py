@@ -18,6 +18,7 @@ from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
 from kodo_consumer.cli.main import main
 
+from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.render.status_metrics import STATUS_METRICS
 from tests.cluster import this_process_goes_on
 
@@ -41,7 +42,8 @@ def _labels() -> dict[str, set[str]]:
             found |= {f"{one.name}_bucket": labels | {"le"}, f"{one.name}_sum": labels, f"{one.name}_count": labels}
         else:
             found[one.name] = labels
-    return found | {told.name: set() for told in TOLD} | {one.name: set(one.labels) for one in STATUS_METRICS}
+    others = {one.name: set(one.labels) for one in (*STATUS_METRICS, *PIPELINE_METRICS)}
+    return found | {told.name: set() for told in TOLD} | others
 
 
 LABELS = _labels()
@@ -124,7 +126,7 @@ def test_every_alert_and_every_paragraph_has_its_other_half() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
     assert sorted(re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)) == sorted(names)
-    assert set(re.findall(r"kodo_(?:consumer|outbox|lane|status)_[a-z_]+", RUNBOOK)) <= set(LABELS) | {
+    assert set(re.findall(r"kodo_(?:consumer|outbox|lane|status|pipeline)_[a-z_]+", RUNBOOK)) <= set(LABELS) | {
         one.name for one in EXPORTED
     }
 
@@ -132,7 +134,9 @@ def test_every_alert_and_every_paragraph_has_its_other_half() -> None:
 @pytest.mark.parametrize(("title", "expression"), QUERIES)
 def test_a_panel_asks_for_what_is_exported(title: str, expression: str) -> None:
     assert _problems(expression) == [], title
-    assert '{namespace=~"$namespace",topic=~"$topic",subscription=~"$subscription"' in expression
+    whole, narrow = '{namespace=~"$namespace",topic=~"$topic",subscription=~"$subscription"', '{namespace=~"$namespace"'
+    for selector in _selectors(promql_parser.parse(expression.replace("$__rate_interval", "5m"))):
+        assert f"{selector.name}{whole if 'topic' in LABELS[selector.name] else narrow}" in expression
 
 
 def test_the_dashboard_is_whole() -> None:
@@ -173,6 +177,12 @@ def test_the_rules_about_lanes_ask_for_all_that_the_exporter_knows_of_trouble() 
     asked = {selector.name for rule in RULES for selector in _selectors(promql_parser.parse(rule["expr"]))}
     left = {one.name for one in STATUS_METRICS} - asked
     assert left == {"kodo_lane_delayed_messages", "kodo_lane_unacknowledged_messages"}
+
+
+def test_the_rules_and_the_row_about_the_pipeline_ask_for_all_that_it_exports() -> None:
+    trees = [rule["expr"] for rule in RULES] + [one.replace("$__rate_interval", "5m") for _, one in QUERIES]
+    asked = {selector.name for tree in trees for selector in _selectors(promql_parser.parse(tree))}
+    assert {one.name for one in PIPELINE_METRICS} - asked == {"kodo_pipeline_last_run_timestamp_seconds"}
 
 
 def test_they_are_written_where_a_user_wants_them(

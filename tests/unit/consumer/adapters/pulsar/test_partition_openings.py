@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_there_is_told_to_all_that_wait_and_asked_for_again_
 
 
 def test_partitions_that_a_topic_gets_later_are_sent_to(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.adapters.pulsar.partition_producers._COUNT_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.topic_routes._COUNT_AGAIN", 0.0)
     client = setting.clients[0]
     client.partitions["t"] = 1
     setting.publisher.publish([(1, Outgoing("t", b"", {}, key="a"))])

@@ -100,7 +100,7 @@ def test_a_fenced_topic_closes_its_producer_and_keeps_the_messages(clock: Clock)
     assert sending.sent == [1, 2, 3]
     sending.look(1.0)
     assert sending.sent == [1, 2, 3, 4], "the one that was never sent tries"
-    sending.pending.stored(4, KEY)
+    sending.pending.stored([4], KEY)
     sending.look()
     assert sending.sent == [1, 2, 3, 4, 1, 2, 3]
     assert sending.answers == {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulsar
 from kodo_consumer.adapters.pulsar.schema_passthrough import Key
-from kodo_consumer.adapters.pulsar.send_calls import NativeResults, NativeSendCalls
+from kodo_consumer.adapters.pulsar.send_calls import NativeResults, NativeSendCalls, SendCalls
+from kodo_consumer.core.broker import Receipt, Rejected
 from kodo_consumer.core.envelope import Outgoing
 
 
@@ -25,6 +26,19 @@ class Producer:
         callback(pulsar.Result.Ok, "position")
 
 
+class Place:
+    """A position."""
+
+    def __init__(self, ledger: int = 7) -> None:
+        self.ledger = ledger
+
+    def ledger_id(self) -> int:
+        return self.ledger
+
+
+PLACE, NOWHERE = Place(), Place(-1)
+
+
 class Sender:
     """The border's sender: it takes what has a payload of one byte."""
 
@@ -39,7 +53,7 @@ class Sender:
             if len(message.payload or b"") != 1:
                 return count
             self.sent.append((message.payload, number))
-            self.results.append((number, ticket, 0, "token"))
+            self.results.append((number, ticket, 0, PLACE))
         return len(messages)
 
     def receipts(self, _wait: int, _gather: int) -> list[tuple[int, int, int, Any]]:
@@ -74,14 +88,20 @@ class Stand:
         self.results = NativeResults(self.border)  # type: ignore[arg-type]
         self.answers: list[tuple[int, str, Any, Any]] = []
         self.failures: list[tuple[int, str]] = []
-        self.calls = NativeSendCalls(self._result, self._failure, self.results, local=False)
+        self.stored: list[tuple[str, list[int]]] = []
+        self.calls = NativeSendCalls(self._result, self._stored, self._failure, self.results, local=False)
         self.producer = Producer(self.sent)
 
     def _result(self, ticket: int, key: Key, _producer: Any, result: Any, position: Any) -> None:
         self.answers.append((ticket, key.topic, result, position))
 
-    def _failure(self, ticket: int, problem: Exception) -> None:
-        self.failures.append((ticket, str(problem)))
+    def _stored(self, key: Key, stored: Sequence[tuple[int, Any]]) -> None:
+        self.stored.append((key.topic, [ticket for ticket, _ in stored]))
+        self.answers += [(ticket, key.topic, pulsar.Result.Ok, position) for ticket, position in stored]
+
+    def _failure(self, ticket: int, receipt: Receipt) -> None:
+        assert isinstance(receipt, Rejected)
+        self.failures.append((ticket, receipt.reason))
 
     def send(self, *payloads: bytes | None, topic: str = "t", producer: Any = None) -> None:
         for ticket, payload in enumerate(payloads):
@@ -98,7 +118,7 @@ def test_messages_wait_for_the_flush_and_go_in_one_call() -> None:
     stand.calls.flush()
     assert (stand.border.made.calls, stand.sent) == (1, [(b"a", 1), (b"b", 1), (b"c", 1)])
     stand.take()
-    assert stand.answers == [(ticket, "t", pulsar.Result.Ok, "token") for ticket in range(3)]
+    assert stand.answers == [(ticket, "t", pulsar.Result.Ok, PLACE) for ticket in range(3)]
 
 
 def test_what_the_border_cannot_build_keeps_its_turn() -> None:
@@ -106,7 +126,7 @@ def test_what_the_border_cannot_build_keeps_its_turn() -> None:
     stand.send(b"a", b"long", b"b", b"more", None, b"c")
     stand.calls.flush()
     assert stand.sent == [(b"a", 1), (b"long", "binding"), (b"b", 1), (b"more", "binding"), (b"c", 1)]
-    assert stand.failures == [(4, "no bytes")]
+    assert stand.failures == [(4, "TypeError: no bytes")]
     stand.take()
     assert sorted(answer[0] for answer in stand.answers) == [0, 1, 2, 3, 5]
 
@@ -160,3 +180,27 @@ def test_a_result_without_a_name_is_an_unknown_error() -> None:
     stand.border.made.results = [(1, 0, 12_345, None)]
     stand.take()
     assert stand.answers == [(0, "t", pulsar.Result.UnknownError, None)]
+
+
+def test_several_are_sent_in_one_call_and_what_is_stored_is_told_in_one() -> None:
+    stand = Stand()
+    messages = [(ticket, Outgoing("t", b"x", {})) for ticket in range(5)]
+    stand.calls.send_all(messages, Key("t"), stand.producer)
+    stand.calls.flush()
+    assert stand.border.made.calls == 1
+    stand.border.made.results += [(1, 8, int(pulsar.Result.Timeout), None), (1, 9, 0, NOWHERE), (1, 10, 0, None)]
+    stand.take()
+    assert stand.stored == [("t", [0, 1, 2, 3, 4])]
+    assert stand.answers[5:] == [
+        (8, "t", pulsar.Result.Timeout, None),
+        (9, "t", pulsar.Result.Ok, NOWHERE),
+        (10, "t", pulsar.Result.Ok, None),
+    ]
+
+
+def test_without_the_border_several_are_sent_one_by_one() -> None:
+    sent: list[Any] = []
+    answers: list[int] = []
+    calls = SendCalls(lambda ticket, *_: answers.append(ticket), lambda *_: None, local=False)
+    calls.send_all([(1, Outgoing("t", b"a", {})), (2, Outgoing("t", b"b", {}))], Key("t"), Producer(sent))
+    assert ([payload for payload, _ in sent], answers) == ([b"a", b"b"], [1, 2])

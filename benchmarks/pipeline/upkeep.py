@@ -1,0 +1,168 @@
+"""What a batch, an audit's reading and its counting cost after many small batches, with and without maintenance.
+
+    python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5]
+
+Needs neither a broker nor Spark, but for `--spark`: batches are small Arrow tables, committed by the code that an ingest commits
+with. Arms, after 20 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
+run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
+of all tables, by Arrow) and, with `--spark`, `audit` and `report` (the rows' fates and the counts, in one warm session, on the
+made-up landing). Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from common import machine, say, write
+from deltalake import DeltaTable
+
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodoctl.topology.expand import Expansion, expand
+from kodoctl.topology.load import load_topology
+
+FEW = 20
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+READY = "persistent://bench/ns/flow"
+TOPOLOGY = """
+version: 1
+name: bench
+tenant: bench
+namespace: ns
+topics:
+  flow: {fair_by: uid, subscriptions: {s: {states: [], dead_letter: false, audit: true}}}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=2000)
+    parser.add_argument("--every", type=int, default=50, help="batches between two maintenances; 0: none")
+    parser.add_argument("--rows", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--spark", action="store_true")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        runs = measure(asked, Path(name))
+    write("upkeep.jsonl", {**machine(), **vars(asked)}, runs)
+    names = [name for name in runs[0] if name != "batches"]
+    print("after | " + " | ".join(names))
+    for one in runs:
+        print(f"{one['batches']} | " + " | ".join(f"{one[name]:.3f}" for name in names))
+
+
+def measure(asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    (folder / "bench.yaml").write_text(TOPOLOGY, encoding="utf-8")
+    expansion = expand(load_topology(str(folder / "bench.yaml")))
+    place = str(folder / "landed")
+    spark = _session() if asked.spark else None
+    runs, kept = [], 0.0
+    numbers = count()
+    for batches in range(1, asked.batches + 1):
+        number = next(numbers)
+        _run(place, number, asked.rows)
+        landing = Landing(place, "bench", None)
+        if is_due(landing.commits(), asked.every):
+            began = time.monotonic()
+            maintain(MaintenanceRequest(landing, f"m{number}"))
+            kept += time.monotonic() - began
+        if batches in (FEW, asked.batches):
+            runs.append({"batches": batches, **_figures(place, asked, numbers, spark, expansion), "kept": kept})
+            say(str(runs[-1]))
+    return runs
+
+
+def _figures(
+    place: str, asked: argparse.Namespace, numbers: Iterator[int], spark: Any, expansion: Expansion
+) -> dict[str, Any]:
+    arms: dict[str, Callable[[], Any]] = {
+        "batch": lambda: _run(place, next(numbers), asked.rows),
+        "snapshot": lambda: Landing(place, "bench", None).snapshot(*TABLES),
+        "read": lambda: [DeltaTable(f"{place}/bench/base/{one.name}").to_pyarrow_table().num_rows for one in TABLES],
+    }
+    if spark is not None:
+        arms |= {"audit": lambda: _audit(spark, place, expansion), "report": lambda: _report(spark, place)}
+    found: dict[str, Any] = {}
+    for name, arm in list(arms.items())[1:] + list(arms.items())[:1]:  # batches last: they add to the landing
+        took, busy = [], []
+        for _ in range(asked.rounds):
+            began, worked = time.monotonic(), time.process_time()
+            arm()
+            took.append(time.monotonic() - began)
+            busy.append(time.process_time() - worked)
+        found[name] = min(took)
+        if name not in ("audit", "report"):  # Spark is another process
+            found[f"{name} processor"] = min(busy)
+    landing = Landing(place, "bench", None)
+    found["files"] = sum(len(files) for files in landing.snapshot(*TABLES).files.values())
+    found["log"] = sum("_delta_log/" in one for table in TABLES for one in (landing.root / table.name).files())
+    found["commits"] = len(landing.commits())
+    return found
+
+
+def _run(place: str, number: int, rows: int) -> None:
+    """A run of one batch, as an ingest commits it."""
+    landing, run, at = Landing(place, "bench", None), f"r{number}", BEGIN + timedelta(minutes=5 * number % 1440)
+    landing.recover()
+    cursors = [{"msg_topic": READY, "msg_partition": 0, "topic": "flow", "subscription": name, "mark_ledger": 1, "mark_entry": number * rows,
+                "acknowledged": [], "first_ledger": 0, "taken_ts": at, "ingest_run": run} for name in ("", "s")]  # fmt: skip
+    ms = 1_767_225_600_000 + number
+    landing.commit(LandingCommit(run, ms, tables={CURSORS.name: landing.write_rows(CURSORS, run, cursors)}))
+    name, entries = f"{number:09d}-{run}", range(number * rows, (number + 1) * rows)
+    made = {
+        EVENTS: [
+            {"mid": f"1:{one}:0:-1", "id": f"1:{one}:0:-1", "msg_topic": READY, "msg_partition": 0, "ledger": 1, "entry": one,
+             "batch_index": -1, "topic": "flow", "level": "L1", "state": "ready", "tenant": f"u{one % 7}", "hop": 0, "attempts": [],
+             "publish_ts": at, "origin_publish_ts": at, "size": 100, "properties": [("uid", f"u{one % 7}")], "payload": b"x" * 100,
+             "ingest_run": run, "split_id": name} for one in entries
+        ],
+        TRANSITIONS: [
+            {"worker_run": "w", "number": one + 1, "topic": "flow", "subscription": "s", "at_ts": at, "msg_topic": READY,
+             "id": f"1:{one}:0:-1", "identity": f"1:{one}:0:-1", "hop": 0, "event": "done", "rule": "done", "tenant": f"u{one % 7}",
+             "age_ms": 5, "audit_topic": f"{READY}-s-AUDIT", "audit_id": f"2:{one}:0:-1", "publish_ts": at, "ingest_run": run,
+             "split_id": name} for one in entries
+        ],
+        COVERAGE: [
+            {"split_id": name, "msg_topic": READY, "msg_partition": 0, "first": f"1:{entries[0]}", "last": f"1:{entries[-1]}",
+             "entries_planned": rows, "entries_seen": rows, "rows": rows, "gaps": [], "ledgers_before": [1], "ledgers_after": [1],
+             "state": "complete", "full": True, "seconds": 0.1, "ingest_run": run, "batch": number}
+        ],
+    }  # fmt: skip
+    tables = {table.name: landing.write_rows(table, name, found) for table, found in made.items()}
+    landing.commit(LandingCommit(run, ms, number, tables, {"bytes": rows * 100, "holes": [], "unreadable": 0}))
+    landing.commit(LandingCommit(f"{run}-end", ms, facts={"complete": True}))
+
+
+def _session() -> Any:
+    from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
+
+    return open_session(SparkSettings(light=True))
+
+
+def _audit(spark: Any, place: str, expansion: Expansion) -> None:
+    from kodoctl.pipeline.audit.job import LandedTables, audit
+
+    landing = Landing(place, "bench", None)
+    found = landing.snapshot(*TABLES)
+    audit(spark, LandedTables(*(landing.read(spark, one, snapshot=found) for one in TABLES)), expansion)
+
+
+def _report(spark: Any, place: str) -> None:
+    from kodoctl.pipeline.report.job import counts
+
+    with counts(spark, Landing(place, "bench", None)) as found:
+        found.rollup.collect()
+        found.latencies.collect()
+
+
+if __name__ == "__main__":
+    main()

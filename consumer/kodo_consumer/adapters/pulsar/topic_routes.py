@@ -1,0 +1,90 @@
+"""Topic routes: partitions of the topics that a client sends to, as far as known, and the producer for a message."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kodo_consumer.core.sequences.sequencer import Router
+from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+    from kodo_consumer.core.envelope import Outgoing
+
+_COUNT_AGAIN: Final = 60.0  # seconds before a topic is asked again how many partitions it has
+
+
+@dataclass(slots=True)
+class _Topic:
+    """Partitions of a topic, as they were at the moment `asked`."""
+
+    partitions: Sequence[str]
+    router: Router
+    asked: float
+
+
+class TopicRoutes:
+    """For one thread."""
+
+    def __init__(self, factory: ProducerFactory) -> None:
+        self._factory = factory
+        self._topics: dict[str, _Topic] = {}
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def learn(self, topic: str, partitions: Sequence[str]) -> None:
+        """Its partitions at this moment. A topic may get more, never fewer."""
+        known = self._topics.get(topic)
+        if known is None:
+            asked = time.monotonic() if whole_topic(topic) == topic else float("inf")  # a partition is one for ever
+            self._topics[topic] = _Topic(partitions, Router(len(partitions)), asked)
+        elif len(partitions) > len(known.partitions):
+            known.partitions, known.router.partitions = partitions, len(partitions)
+
+    def is_stale(self, topic: str, now: float) -> bool:
+        """True if a known topic is to be asked again; the caller does, so it is not for a while. `now`: time.monotonic()."""
+        known = self._topics[topic]
+        if now - known.asked < _COUNT_AGAIN:
+            return False
+        known.asked = now
+        return True
+
+    def key(self, message: Outgoing, now: float) -> Key:
+        """The producer for a message of a known topic."""
+        known = self._topics[message.topic]
+        partition = known.partitions[known.router.choose(message.key, now)]
+        return self._factory.key(partition, message.schema, delayed=message.deliver_at is not None)
+
+    def keys(
+        self, messages: Sequence[tuple[int, Outgoing]], now: float
+    ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
+        """Messages by their producer, each in their order; and those of topics that are not known, or to be asked again."""
+        found: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}
+        others: list[tuple[int, Outgoing]] = []
+        topics = self._topics
+        for pair in messages:
+            message = pair[1]
+            known = topics.get(message.topic)
+            if known is None or now - known.asked >= _COUNT_AGAIN:
+                others.append(pair)
+                continue
+            try:
+                number = known.router.choose(message.key, now)
+            except (TypeError, AttributeError):  # what is no text is for the client to refuse
+                others.append(pair)
+                continue
+            at = message.topic, number, message.schema, message.deliver_at is not None
+            its_own = found.get(at)
+            if its_own is None:
+                its_own = found[at] = []
+            its_own.append(pair)
+        key = self._factory.key
+        return {
+            key(topics[topic].partitions[number], schema, delayed=delayed): its_own
+            for (topic, number, schema, delayed), its_own in found.items()
+        }, others

@@ -1,0 +1,71 @@
+"""Loading of the consumers that a command line names, with their handlers: all that is wrong with any of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from kodo_consumer.runtime.handler_import import load_handler
+from kodoctl.errors import KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.consumer import Consumer
+    from kodo_consumer.environment import ConnectionOptions
+
+T = TypeVar("T")
+
+
+def ready_consumers(
+    topology: str,
+    wanted: list[tuple[str, str, str]],
+    place: ConnectionOptions,
+    lanes: Sequence[str],
+    port: int | None,
+    *,
+    worker: int = 0,
+    workers: int = 1,
+) -> list[Consumer]:
+    """Consumers of one worker of several, each with a port of its own: those of the second worker follow those of the first."""
+    consumers = load_consumers(topology, wanted, place, lanes)
+    for number, consumer in enumerate(consumers, worker * len(consumers)):
+        first = consumer.settings.port if port is None else port
+        consumer.settings = replace(consumer.settings, port=first + number if first else first, workers=workers)
+    return consumers
+
+
+def load_consumers(
+    topology: str, wanted: list[tuple[str, str, str]], place: ConnectionOptions, lanes: Sequence[str] = ()
+) -> list[Consumer]:
+    """Loaded, with their handlers. `lanes`: of all, or of each. Raises with everything that is wrong with any of them."""
+    from kodo_consumer.consumer import Consumer
+
+    if len(lanes) not in (0, 1, len(wanted)):
+        detail = f"{len(lanes)} --lanes, {len(wanted)} --handler: one --lanes for all, or one for each handler"
+        raise UsageError(error("K759", "options do not match", detail))
+    given: list[str | None] = [*lanes] or [None]
+    selections = given if len(given) == len(wanted) else given * len(wanted)
+    found: list[Consumer] = []
+    problems: list[KodoctlError] = []
+    for (ground, name, handler), selection in zip(wanted, selections, strict=True):
+        load = partial(Consumer.load, topology, topic=ground, subscription=name, lanes=selection, **place)
+        consumer = tried(problems, load)
+        function = tried(problems, partial(load_handler, handler))
+        if consumer is not None and function is not None:
+            tried(problems, partial(consumer.take_handler, function))
+            found.append(consumer)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise UsageError(*dict.fromkeys(finding for problem in problems for finding in problem.diagnostics))
+    return found
+
+
+def tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
+    """What it answers; None where it raises an error of a user, which is kept."""
+    try:
+        return act()
+    except KodoctlError as problem:
+        problems.append(problem)
+        return None

@@ -1,0 +1,89 @@
+"""Worker processes of one `kodo-consumer run --workers`: what the parent refuses, and what each process runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from kodo_consumer.cli.consumer_loading import ready_consumers
+from kodo_consumer.environment import ConnectionOptions, Environment
+from kodo_consumer.multi_run import run_all
+from kodo_consumer.policy_builder import policy_of
+from kodo_consumer.runtime.threads import any_left_behind
+from kodo_consumer.settings import read_settings
+from kodo_consumer.worker_group import GroupMember, WorkerGroup
+from kodoctl.console import command, end_process, prepare_streams, say
+from kodoctl.errors import Diagnostic, UsageError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FORMAT = "%(asctime)s {}%(levelname)s %(name)s %(message)s"
+_HIGHEST_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class WorkerCommand:
+    """What was asked for on the command line, as every process gets it. `wanted`: topics, subscriptions and handlers."""
+
+    topology: str
+    wanted: list[tuple[str, str, str]]
+    lanes: Sequence[str]
+    port: int | None
+    place: ConnectionOptions
+
+
+def run_group(asked: WorkerCommand, workers: int) -> int:
+    """Runs so many worker processes to their end. Answers the exit code. Raises KodoctlError for what several cannot share."""
+    if findings := list(_findings(asked, workers)):
+        raise UsageError(*findings)
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format=_FORMAT.format(""))
+    return WorkerGroup(workers, partial(run_member, asked)).run()
+
+
+def _findings(asked: WorkerCommand, workers: int) -> Iterator[Diagnostic]:
+    """Why there cannot be several: known before anything starts. Handlers are imported in the processes only."""
+    surroundings = Environment.of(**asked.place)
+    loaded = surroundings.topology(asked.topology)
+    settings = read_settings(surroundings.environ, surroundings.folder)
+    for topic, subscription, _ in asked.wanted:
+        if policy_of(loaded, topic, subscription).subscription_type == "exclusive":
+            detail = f"{topic} {subscription} is exclusive: its topics have one consumer at a time"
+            yield error("K766", "not for several workers", detail)
+    if settings.store is not None and str(settings.store) == "memory":
+        detail = (
+            "`store` is memory, which each process has for itself: shared limits would count once for each worker; name a"
+            " database, such as sqlite:///kodo.db, or no store"
+        )
+        yield error("K766", "not for several workers", detail)
+    port = settings.port if asked.port is None else asked.port
+    last = (port or 0) + workers * len(asked.wanted) - 1
+    if port and last > _HIGHEST_PORT:
+        yield error("K766", "not for several workers", f"--port {port}: the last worker would listen on {last}")
+
+
+def run_member(asked: WorkerCommand, member: GroupMember) -> None:
+    """One worker's process, from the command's arguments to the exit code."""
+    prepare_streams()
+    try:
+        _run(asked, member)
+        code = 0
+    except typer.Exit as end:
+        code = end.exit_code
+    end_process(code, at_once=any_left_behind())
+
+
+@command
+def _run(asked: WorkerCommand, member: GroupMember) -> None:
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format=_FORMAT.format(f"worker {member.number + 1} "))
+    consumers = ready_consumers(
+        asked.topology, asked.wanted, asked.place, asked.lanes, asked.port, worker=member.number, workers=member.size
+    )
+    run_all(*consumers, say=lambda line: say(f"worker {member.number + 1}: {line}"), ready=member.report_ready)

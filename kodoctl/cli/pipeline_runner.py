@@ -1,0 +1,229 @@
+"""Runs of `pipeline run`: its options, its lines, and what one run of one topology does and writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli import command_target
+from kodoctl.cli.chart_files import check_drawable, make_folder
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaxBytes, must_name_broker
+from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run
+from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.terminal import say_folded
+from kodoctl.console import Environment, report, say, write_file
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.formatting import many, time_text
+from kodoctl.pipeline.command_hint import command_line
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.ingest.job import LandingResult
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.run.job import RunResult
+    from kodoctl.pipeline.spark.spark_session import Session, SparkSettings
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.topology.expand import Expansion, FamilyTopic
+
+Files = Annotated[list[str], typer.Argument(help="Topology files, or folders of them.", metavar="TOPOLOGY")]
+Pages = Annotated[str, typer.Option("--out", help="Folder of the pages, TOPOLOGY-report.html.", metavar="FOLDER")]
+NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and gather nothing for one.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFlags:
+    """Arguments and options of a run, besides those of the service."""
+
+    topologies: Files
+    landing: LandingOption = LANDING
+    env: Environment = None
+    master: Master = None
+    conf: Conf = None
+    max_bytes: MaxBytes = 256 * 1024 * 1024
+    accept_holes: AcceptHoles = False
+    ledger: LedgerOption = LEDGER
+    out: Pages = "."
+    no_report: NoReport = False
+
+
+class RunProgressView(IngestProgress):
+    """Lines of one run of one topology. `brief`: of a service, whose log should be short; `landed` is called with the
+    messages of each batch, `got_on` at each stage.
+    """
+
+    def __init__(
+        self,
+        output: Format,
+        run: str,
+        bar: Bar,
+        topology: str = "",
+        *,
+        brief: bool = False,
+        landed: Callable[[int], None] = lambda _: None,
+        got_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(output, run, bar)
+        self._facts = {"topology": topology} if topology else {}
+        self._brief, self._landed, self._got_on = brief, landed, got_on
+
+    def line(self, event: str, text: str, **facts: Any) -> None:
+        """As PipelineProgress.line; lines of JSON name the topology."""
+        super().line(event, text, **self._facts, **facts)
+
+    def stage(self, name: str) -> None:
+        """A stage begins."""
+        self._got_on()
+        if self.json:
+            self.line("stage", "", stage=name)
+
+    def topics(self, expansion: Expansion, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+        """What is going to be read."""
+        if topics and self._brief:
+            return
+        super().topics(expansion, topics, absent)
+
+    def batch(self, landed: LandingResult) -> None:
+        """A batch counts."""
+        self._landed(landed.events)
+        if landed.events or not self._brief:
+            super().batch(landed)
+
+    def verdict(self, result: RunResult, page: str | None, topology: str, *, whole: bool) -> None:
+        """Prints the result: the audit in full (`whole`), or in a line."""
+        from kodoctl.render.audit_text import lines
+
+        took = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
+        events = sum(one.events for one in result.landed)
+        if self.json:
+            self.line("verdict", "", verdict=result.audit["verdict"], landed=events, audit=result.audit, page=page,
+                      stages=took, seconds=round(sum(took.values()), 3))  # fmt: skip
+            return
+        if whole:
+            for line in lines(result.audit):
+                (say if line.startswith("sql: ") else say_folded)(line)  # a query stays in one piece, to be copied
+            if page:
+                say(f"page: {page}")
+        stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in took.items())
+        at = f"{time_text(int(time.time() * 1000))} " if self._brief else ""
+        say_folded(f"{at}{topology}: {result.audit['verdict']}; {many(events, 'message')} landed; {stages}", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs topologies with the options of one command line."""
+
+    asked: RunFlags
+    connection: Connection
+    settings: SparkSettings
+    keys: Secret | None
+    bar: Bar
+    output: Format
+
+    def expansions(self) -> list[Expansion]:
+        """Of the files as they are now. Raises UsageError, InvalidFileError."""
+        env = command_target.environment_of(self.connection, self.asked.env)
+        return list(command_target.load_desired(self.asked.topologies, env).expansions)
+
+    def landing(self, expansion: Expansion) -> Landing:
+        """The tables of a topology."""
+        from kodoctl.pipeline.ingest.landing_store import Landing
+
+        return Landing(self.asked.landing, expansion.name, expansion.topology.environment)
+
+    def check(self, expansions: list[Expansion]) -> None:
+        """Raises KodoctlError for what cannot work, before Spark takes its time."""
+        must_name_broker(self.connection)
+        if not self.asked.no_report:
+            check_drawable()
+            make_folder(Path(self.asked.out))
+        for one in expansions:
+            self.landing(one).check()
+
+    @contextmanager
+    def alone(self, expansions: list[Expansion]) -> Iterator[None]:
+        """One run at a time of each topology, where its landing is a folder. Raises LockedError."""
+        with ExitStack() as locks:
+            for one in expansions:
+                locks.enter_context(self.landing(one).alone("run"))
+            yield
+
+    def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
+        """Of a session that ends with this run."""
+        return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
+
+    def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
+        """One run, printed. Its exit code: that of the audit, or of the error that is reported."""
+        from kodoctl.pipeline.audit.report import EXIT_CODES
+        from kodoctl.pipeline.audit.verdict import Outcome
+
+        if several and self.output is Format.TEXT:
+            say(
+                f"== {expansion.name}"
+                + (f", {expansion.topology.environment}" if expansion.topology.environment else "")
+            )
+        view = RunProgressView(self.output, new_run(), self.bar, expansion.name)
+        try:
+            result = self.result(spark, expansion, view)
+        except KodoctlError as problem:
+            report(problem.diagnostics)
+            if self.output is Format.JSON:
+                view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+            return problem.exit_code
+        view.verdict(result, self.page(result, expansion), expansion.name, whole=True)
+        return EXIT_CODES[Outcome(result.audit["verdict"])]
+
+    def result(
+        self,
+        spark: Session,
+        expansion: Expansion,
+        view: RunProgressView,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> RunResult:
+        """One run. Raises KodoctlError."""
+        from kodoctl.pipeline.run.job import RunRequest, run_topology
+        from kodoctl.pipeline.spark.spark_session import spark_failures
+
+        request = RunRequest(
+            view.run, expansion, self.connection, self.landing(expansion), self.asked.ledger, self.keys,
+            self.asked.max_bytes, self.asked.accept_holes, not self.asked.no_report,
+        )  # fmt: skip
+        with spark_failures(spark):
+            return run_topology(spark, self.settings, request, view, is_stopped)
+
+    def page(self, result: RunResult, expansion: Expansion) -> str | None:
+        """Writes the page: its path. None where none is wanted. Raises UsageError."""
+        if result.facts is None:
+            return None
+        from kodoctl.pipeline.ingest.landing_store import DEFAULT
+        from kodoctl.pipeline.report.document import ReportOrigin, document
+        from kodoctl.render.report_html import report_html
+
+        source, environment = str(expansion.topology.source.path), expansion.topology.environment
+        origin = ReportOrigin(
+            run=result.audit["run"],
+            made_at=int(time.time() * 1000),
+            topology=expansion.name,
+            environment=environment,
+            file=command_line(source, environment, DEFAULT),
+            typed=command_line(source, environment, self.asked.landing),
+        )
+        file = Path(self.asked.out) / f"{expansion.name}-report.html"
+        if file.is_dir():
+            raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
+        part = file.with_name(f".{file.name}")
+        write_file(str(part), report_html(document(origin, result.facts)).encode())
+        part.replace(file)  # whoever reads it meanwhile sees the last one, or this one
+        return str(file.absolute())
+
+
+def problem_json(finding: Any) -> dict[str, str]:
+    """A diagnostic as lines of JSON have it."""
+    return {"code": finding.code, "summary": finding.summary, "detail": finding.detail}

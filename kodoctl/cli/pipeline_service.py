@@ -1,0 +1,180 @@
+"""pipeline run --every: runs at equal intervals in one session, their metrics and health over HTTP, until SIGTERM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import new_run
+from kodoctl.cli.pipeline_runner import Runner, RunProgressView, problem_json
+from kodoctl.cli.spark_progress import tell_folded
+from kodoctl.cli.terminal import ended_by_signals
+from kodoctl.console import defect, one_line, report
+from kodoctl.errors import KodoctlError, StoppedError, UsageError, error
+from kodoctl.render.pipeline_metrics import Labels, PipelineCollector, RunRecord
+
+if TYPE_CHECKING:
+    import threading
+
+    from kodoctl.pipeline.run.job import RunResult
+    from kodoctl.pipeline.spark.spark_session import Session
+    from kodoctl.topology.expand import Expansion
+
+
+def serve(runner: Runner, expansions: list[Expansion], interval: int, address: tuple[str, int | None]) -> None:
+    """Runs until a signal. `interval`: ms. Raises KodoctlError for what cannot work from the beginning; a run that fails
+    later is reported, and the next one tries again.
+    """
+    from kodoctl.pipeline.audit.verdict import MessageStatus
+
+    names = {_labels(one): one.name for one in expansions}
+    collector = PipelineCollector(list(names), [one.value for one in MessageStatus], interval / 1000, _now)
+    with _served(collector, *address):
+        PipelineService(runner, collector, interval / 1000, names).run()
+
+
+@dataclass(slots=True)
+class PipelineService:
+    """Runs of topologies again and again. `interval`: seconds from the beginning of one run to that of the next; `names`: of
+    the topologies that this process has the locks of.
+    """
+
+    runner: Runner
+    collector: PipelineCollector
+    interval: float
+    names: dict[Labels, str]
+    _reasons: dict[Labels, object] = field(default_factory=dict)  # of the last verdict, as it was printed in full
+
+    def run(self) -> None:
+        """Until a signal. A session whose Java process ends is replaced by another."""
+        is_stopped, has_begun = False, False
+        while not is_stopped:
+            try:
+                with self.runner.bar.session(self.runner.settings) as spark, ended_by_signals() as stop:
+                    has_begun = True
+                    try:
+                        self._runs(spark, stop)
+                    finally:
+                        is_stopped = stop.is_set()
+            except KodoctlError as problem:
+                if not has_begun:
+                    raise
+                if is_stopped:
+                    break
+                self._failed(list(self.names), problem)
+                with ended_by_signals() as stop:
+                    is_stopped = stop.wait(self.interval)
+        tell_folded("Stopped; what is complete stays, and the next run goes on behind it.")
+
+    def _runs(self, spark: Session, stop: threading.Event) -> None:
+        """Until a signal, or until Spark has ended."""
+        from kodoctl.pipeline.spark.spark_session import has_ended
+
+        while not stop.is_set():
+            began = time.monotonic()
+            self.collector.progress()
+            self._cycle(spark, stop)
+            self.collector.rest()
+            stop.wait(max(0.0, began + self.interval - time.monotonic()))
+            if has_ended(spark):
+                return
+
+    def _cycle(self, spark: Session, stop: threading.Event) -> None:
+        """One run of each topology, as its file is now."""
+        try:
+            known = {_labels(one): one for one in self.runner.expansions()}
+        except KodoctlError as problem:
+            self._failed(list(self.names), problem)
+            return
+        for labels, name in self.names.items():
+            if stop.is_set():
+                return
+            if labels in known:
+                self._one(spark, known[labels], stop)
+            else:
+                detail = f"no file declares {name} any more: end this process, or bring the file back"
+                self._failed([labels], UsageError(error("K701", "one topology file needed", detail)))
+
+    def _one(self, spark: Session, expansion: Expansion, stop: threading.Event) -> None:
+        labels, output = _labels(expansion), self.runner.output
+        view = RunProgressView(
+            output,
+            new_run(),
+            self.runner.bar,
+            expansion.name,
+            brief=True,
+            landed=lambda messages: self.collector.landed(labels, messages),
+            got_on=self.collector.progress,
+        )
+        try:
+            result = self.runner.result(spark, expansion, view, stop.is_set)
+            page = self.runner.page(result, expansion)
+        except StoppedError:
+            return
+        except KodoctlError as problem:
+            if not stop.is_set():  # else Java may have had the signal as well
+                self._failed([labels], problem, view)
+            return
+        except Exception as problem:  # noqa: BLE001 - a process that is to go on for months reports a defect, and goes on
+            self._failed([labels], KodoctlError(defect(problem)), view)
+            return
+        self.collector.update(_record(labels, result))
+        why = (result.audit["verdict"], [one["text"] for one in result.audit["reasons"]])
+        view.verdict(result, page, expansion.name, whole=self._reasons.get(labels) != why)
+        self._reasons[labels] = why
+
+    def _failed(self, topologies: list[Labels], problem: KodoctlError, view: RunProgressView | None = None) -> None:
+        """Reports a run that came to no verdict, in the log and in the metrics."""
+        text = one_line("; ".join(str(one) for one in problem.diagnostics), 300)
+        for labels in topologies:
+            self.collector.fail(labels, text)
+        report(problem.diagnostics)
+        if self.runner.output is Format.JSON:
+            shown = view or RunProgressView(self.runner.output, new_run(), self.runner.bar)
+            shown.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+
+
+def _record(labels: Labels, result: RunResult) -> RunRecord:
+    audit = result.audit
+    return RunRecord(
+        labels=labels,
+        ended=_now(),
+        read_at=result.read_at,
+        verdict=audit["verdict"],
+        messages={(one["topic"], one["subscription"]): one["messages"] for one in audit["subscriptions"]},
+        hole_entries=sum(max(0, one["entries_planned"] - one["entries_seen"]) for one in audit["coverage"]),
+        seconds=result.seconds,
+        landed=sum(one.events for one in result.landed),
+    )
+
+
+def _labels(expansion: Expansion) -> Labels:
+    return str(expansion.namespace), expansion.name, expansion.topology.environment or "base"
+
+
+@contextmanager
+def _served(collector: PipelineCollector, host: str, port: int | None) -> Iterator[None]:
+    """HTTP, where a port is named. Raises UsageError where it cannot be listened on."""
+    if port is None:
+        yield
+        return
+    from prometheus_client import CollectorRegistry, make_wsgi_app
+
+    from kodoctl.metrics_server import MetricsServer, probes
+
+    registry = CollectorRegistry()
+    registry.register(collector)
+    server = MetricsServer(host, port, probes(make_wsgi_app(registry), collector.health, collector.readiness))
+    tell_folded(f"Metrics and health are on http://{server.address}/metrics, /healthz, /readyz")
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,147 @@
+"""State of the audits of a landing: what the last one settled, and whether the next one may begin with it. Pure.
+
+The rows of the state are tables (kodoctl.pipeline.ingest.state_tables); this is what the commit of an audit says of
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kodoctl import __version__
+from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, batches, rows_of
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS, Table
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pipeline.audit.readings import AuditScope
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.source.splits import Place
+    from kodoctl.pulsar.secret import Secret
+
+_RULES: Final = 1  # what an audit judges by; another number: states of other kodoctls are of no use
+JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
+_MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
+
+
+@dataclass(frozen=True, slots=True)
+class SettledTotals:
+    """Counts over all rows that were judged before. `fates`: settled messages by (number of the subscription, rank);
+    `contradictions`: by number of the subscription; `newest`: publish time of the newest message in ms; `meant`: first
+    hops that are meant for one subscription, by (topic, subscription).
+    """
+
+    fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    contradictions: Mapping[int, int] = field(default_factory=dict)
+    newest: int | None = None
+    unnumbered: int = 0
+    meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """Settled messages of all subscriptions."""
+        return sum(self.fates.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditState:
+    """`basis`: digest of everything but rows that a verdict rests on; `batch`: the last one that was judged, with all
+    before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then;
+    `number`: of its commit.
+    """
+
+    basis: str
+    batch: int
+    rows: Mapping[str, int]
+    ends: Mapping[Key, Place]
+    totals: SettledTotals
+    number: int = -1
+
+    @classmethod
+    def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
+        """As the last audit left it; None where there was none, or another kodoctl's."""
+        found = next((one for one in commits if one.run == AUDIT_RUN), None)
+        if found is None or found.facts.get("rules") != _RULES:
+            return None
+        facts = found.facts
+        totals = SettledTotals(
+            {(family, rank): count for family, rank, count in facts["fates"]},
+            dict(facts["contradictions"]),
+            facts["newest"],
+            facts["unnumbered"],
+            {(topic, name): count for topic, name, count in facts["meant"]},
+        )
+        ends = {(topic, part): (ledger, entry) for topic, part, ledger, entry in facts["ends"]}
+        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, found.number)
+
+    def to_facts(self) -> dict[str, Any]:
+        """As a commit has it."""
+        totals = self.totals
+        return {
+            "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
+            "ends": [[*key, *place] for key, place in self.ends.items()],
+            "fates": [[*key, count] for key, count in totals.fates.items()],
+            "contradictions": [list(one) for one in totals.contradictions.items()],
+            "newest": totals.newest, "unnumbered": totals.unnumbered,
+            "meant": [[*key, count] for key, count in totals.meant.items()],
+        }  # fmt: skip
+
+    @property
+    def is_small(self) -> bool:
+        """True if a commit can hold it."""
+        return len(self.totals.meant) <= _MOST
+
+
+def basis_of(ground: AuditScope, keys: Secret | None) -> str:
+    """Digest of subscriptions, lanes, keys and program: whoever changes one of them changes what was settled."""
+    said = [
+        __version__,
+        [[one.number, one.topic, one.subscription, one.mode] for one in ground.families],
+        [
+            [one[name] for name in ("msg_topic", "msg_partition", "subscription", "state", "family")]
+            for one in ground.lanes
+        ],
+        None if keys is None else hashlib.sha256(keys.reveal().encode()).hexdigest(),
+    ]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+
+def ends_of(ground: AuditScope) -> dict[Key, Place]:
+    """Last position of each partition that was read."""
+    return {
+        (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
+        for one in ground.lanes
+        if one["last_ledger"] is not None
+    }
+
+
+def last_batch(commits: Iterable[LandingCommit]) -> int:
+    """The last one that counts, -1 where there is none."""
+    return max(batches(commits), default=-1)
+
+
+def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
+    """Rows of the tables whose rows are judged once."""
+    return {table.name: rows_of(commits, table) for table in JUDGED}
+
+
+def fresh_files(state: AuditState, files: Mapping[str, Sequence[DataFile]]) -> dict[Table, list[DataFile]] | None:
+    """Files of the batches behind the state's. None if the others have not the rows that were judged: something was put
+    together, or removed, since.
+    """
+    found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
+    for table, fresh in found.items():
+        before = sum(one.rows for one in files[table.name]) - sum(one.rows for one in fresh)
+        if before != state.rows[table.name]:
+            return None
+    return found
+
+
+def letter_hash(letter: Sequence[object]) -> int:
+    """Of an entry of the ledger of recalls: 64 bits, signed."""
+    digest = hashlib.blake2b(json.dumps(list(letter)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -1,0 +1,259 @@
+"""Incremental audit: the verdict on all that landed, for the cost of what is new and what is open. What is settled is not
+judged again; where anything more is said of it, all rows are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
+from kodoctl.pipeline.audit.audit_state import (
+    AuditState,
+    basis_of,
+    ends_of,
+    fresh_files,
+    landed_rows,
+    last_batch,
+    letter_hash,
+)
+from kodoctl.pipeline.audit.job import classify_landing
+from kodoctl.pipeline.audit.judged_rows import CarriedRows
+from kodoctl.pipeline.audit.settlement import (
+    has_strange_numbers,
+    open_places,
+    settled_fates,
+    settled_messages,
+    state_frames,
+    surprises,
+)
+from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.landing_store import FEW
+from kodoctl.pipeline.ingest.state_tables import (
+    LETTERS_SEEN,
+    MARKS,
+    NUMBERS,
+    OPEN_EVENTS,
+    OPEN_RECORDS,
+    SETTLED,
+    STATE,
+)
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS, Table
+from kodoctl.pipeline.spark.spark_errors import words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.audit_inputs import AuditInputs
+    from kodoctl.pipeline.audit.audit_state import SettledTotals
+    from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.secret import Secret
+    from kodoctl.topology.expand import Expansion
+
+_ASKED: Final = "it was asked for"
+_SMALL: Final = "few rows have landed"
+_NONE: Final = "no audit has left a state, or it is gone"
+_BASIS: Final = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit"
+_MIXED: Final = "files of the landing were put together with newer ones, or removed, since the last audit"
+_STRANGE: Final = "an audit record has a number below 1"
+_NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
+_FILES: Final = 32  # of names of settled messages, before they are put together
+
+
+@dataclass(frozen=True, slots=True)
+class _Usable:
+    """A state that an audit may begin with. `fresh`: files of the landing behind it."""
+
+    state: AuditState
+    snapshot: LandingSnapshot
+    fresh: Mapping[Table, Sequence[DataFile]]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """`run`: id of the audit's run. `full`: all rows are judged, whatever was settled; `few`: so many rows always are, and no
+    state is kept.
+    """
+
+    run: str
+    full: bool = False
+    few: int = FEW
+
+
+def run_audit(
+    spark: SparkSession,
+    landing: Landing,
+    expansion: Expansion,
+    admin: Admin,
+    ledger: str,
+    keys: Secret | None,
+    options: AuditOptions,
+) -> AuditDocument:
+    """The report on all that landed. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
+    inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
+    return with_ledger_note(judge_landing(spark, landing, inputs, options), ledger)
+
+
+def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
+    """The report on inputs that were read."""
+    if sum(landed_rows(inputs.snapshot.commits).values()) <= options.few:
+        return _judged_all(spark, inputs, _SMALL)
+    known = _ASKED if options.full else _usable(landing, inputs)
+    with ExitStack() as stack:
+        writer = StateWriter(landing, inputs, options.run, stack)
+        if not isinstance(known, str):
+            try:
+                found = _judged_new(spark, landing, inputs, known, writer)
+            except PySparkException:  # of files of the state that are gone; of the landing's it is said again
+                found = _NONE
+            if not isinstance(found, str):
+                return found
+            known = found
+        return _judged_all(spark, inputs, known, writer)
+
+
+def _judged_all(spark: SparkSession, inputs: AuditInputs, why: str, writer: StateWriter | None = None) -> AuditDocument:
+    with classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys) as judged:
+        document, totals = judged.counted()
+        unsaved = writer.save(judged, totals, None) if writer else ""
+    document["judged"] = {"all_rows": True, "why": why, "settled_before": 0, "unsaved": unsaved}
+    return document
+
+
+def _judged_new(
+    spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable, writer: StateWriter
+) -> AuditDocument | str:
+    """The report; or why all rows have to be judged."""
+    carried = _carried(spark, landing, inputs, known)
+    events, transitions = (landing.read_files(spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS))
+    tables = replace(inputs.tables, events=events, transitions=transitions)
+    with classify_landing(
+        spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
+    ) as judged:
+        if found := surprises(judged, carried, known.state.ends):
+            return "; ".join(found)
+        document, totals = judged.counted()
+        unsaved = writer.save(judged, totals, known)
+    before = known.state.totals.messages
+    document["judged"] = {"all_rows": False, "why": "", "settled_before": before, "unsaved": unsaved}
+    return document
+
+
+def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
+    """The state of the last audit; or why it is of no use."""
+    try:
+        snapshot = landing.snapshot(*STATE)
+        if not all(landing.holds(table, snapshot.files[table.name]) for table in STATE):
+            return _NONE
+    except KodoctlError:
+        return _NONE
+    state = AuditState.of(snapshot.commits)
+    if state is None:
+        return _NONE
+    if state.basis != basis_of(inputs.ground, inputs.keys):
+        return _BASIS
+    fresh = fresh_files(state, inputs.snapshot.files)
+    return _MIXED if fresh is None else _Usable(state, snapshot, fresh)
+
+
+def _carried(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable) -> CarriedRows:
+    def read(table: Table) -> DataFrame:
+        return landing.read(spark, table, snapshot=known.snapshot)
+
+    return CarriedRows(
+        open_events=read(OPEN_EVENTS),
+        open_records=read(OPEN_RECORDS),
+        settled=read(SETTLED),
+        numbers=read(NUMBERS),
+        marks=read(MARKS),
+        letters=frozenset(row["hash"] for row in read(LETTERS_SEEN).collect()),
+        totals=known.state.totals,
+        everything=inputs.tables.events,
+    )
+
+
+class StateWriter:
+    """Writer of the state of one audit. What cannot be written is no fault of the audit's: the next one judges all rows.
+    `stack`: one audit at a time writes until it is closed.
+    """
+
+    def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:
+        self._landing, self._inputs, self._run = landing, inputs, run
+        self._problem = ""
+        try:
+            alone = stack.enter_context(landing.alone(AUDIT_RUN))
+            landing.sweep(AUDIT_RUN, alone=alone)
+        except KodoctlError as problem:
+            self._problem = _words(problem)
+
+    def save(self, judged: AuditResult, totals: SettledTotals, known: _Usable | None) -> str:
+        """Commits what the next audit begins with. Why it was not done; empty if it was. `known`: what this one began with."""
+        if self._problem:
+            return self._problem
+        if has_strange_numbers(judged):
+            return _STRANGE
+        try:
+            self._write(judged, totals, known)
+        except (KodoctlError, PySparkException) as problem:
+            with suppress(KodoctlError):
+                self._landing.end(self._run, AUDIT_RUN, sweep=True)
+            return _words(problem)
+        return ""
+
+    def _write(self, judged: AuditResult, totals: SettledTotals, known: _Usable | None) -> None:
+        landing, commits = self._landing, self._inputs.snapshot.commits
+        landing.start(self._run, AUDIT_RUN)
+        messages = settled_messages(judged.outcomes).persist()
+        places = open_places(judged, messages).persist()
+        try:
+            fates = Counter(totals.fates)
+            for row in settled_fates(messages).collect():
+                fates[row["family"], row["rank"]] += row["messages"]
+            tables = self._tables(judged, state_frames(judged, messages, places), known)
+        finally:
+            places.unpersist()
+            messages.unpersist()
+        state = AuditState(
+            basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
+            replace(totals, fates=fates),
+        )  # fmt: skip
+        if not state.is_small:
+            raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
+        behind = next((one.number for one in commits if one.run == AUDIT_RUN), None)
+        # Not by this machine's clock: no ingest is dated before the newest commit.
+        at = max(one.at for one in commits)
+        landing.commit(LandingCommit(AUDIT_RUN, at, tables=tables, facts=state.to_facts()), behind=behind)
+        landing.end(self._run, AUDIT_RUN)
+
+    def _tables(
+        self, judged: AuditResult, frames: dict[Table, DataFrame], known: _Usable | None
+    ) -> dict[str, TableFiles]:
+        landing, attempt = self._landing, f"state-{self._run}"
+        tables: dict[str, TableFiles] = {}
+        for table, made in frames.items():
+            frame = made
+            replaced: tuple[str, ...] | None = ()
+            if table is SETTLED and known is not None:
+                settled = known.snapshot.files[SETTLED.name]
+                if len(settled) < _FILES:
+                    replaced = None  # they are added
+                else:
+                    frame = landing.read_files(judged.lanes.sparkSession, SETTLED, settled).unionByName(made)
+            tables[table.name] = landing.write_frame(frame, table, attempt, replaced)
+        letters = [{"hash": letter_hash(one)} for one in self._inputs.letters]
+        tables[LETTERS_SEEN.name] = replace(landing.write_rows(LETTERS_SEEN, attempt, letters), replaced=())
+        return tables
+
+
+def _words(problem: KodoctlError | PySparkException) -> str:
+    return " ".join((words(str(problem)) if isinstance(problem, PySparkException) else str(problem)).split())

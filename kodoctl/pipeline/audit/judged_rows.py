@@ -1,0 +1,135 @@
+"""Rows that an audit judges: those of the landing's tables, or those that came since the last audit and what that left
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodoctl.pipeline.audit.audit_state import letter_hash
+from kodoctl.pipeline.audit.completeness import (
+    PRODUCER_KEY,
+    RECORD_KEY,
+    producer_marks,
+    producer_ranges,
+    record_ranges,
+)
+from kodoctl.pipeline.audit.recalled import BOOKED, WEIGHED
+from kodoctl.pipeline.audit.sequence_gaps import merged
+from kodoctl.pipeline.audit.signatures import genuine
+from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS, OPEN_RECORDS
+from kodoctl.pipeline.spark.spark_session import small_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.pipeline.audit.audit_state import SettledTotals
+    from kodoctl.pulsar.secret import Secret
+
+
+class RecalledLetter(NamedTuple):
+    """A dead letter that the ledger of recalls knows, as kodoctl.pipeline.audit.recalled.LETTERS."""
+
+    msg_topic: str
+    msg_partition: int
+    ledger: int
+    entry: int
+    batch_index: int
+    published: int
+    settled: str
+    recall_id: str
+    sending: str
+    lane_topic: str = ""
+    lane_part: int = -1
+    receipt: str = ""
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTables:
+    """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
+    `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
+    """
+
+    events: DataFrame
+    transitions: DataFrame
+    coverage: DataFrame
+    cursors: DataFrame
+    landed_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedRows:
+    """What earlier audits judged, as kodoctl.pipeline.ingest.state_tables has it: rows of what they left open, and what
+    they know of all others. `letters`: hashes of the entries of the ledger that they saw; `everything`: all landed
+    messages.
+    """
+
+    open_events: DataFrame
+    open_records: DataFrame
+    settled: DataFrame
+    numbers: DataFrame
+    marks: DataFrame
+    letters: Container[int]
+    totals: SettledTotals
+    everything: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRows:
+    """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, `letters` of them. `fresh`:
+    ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
+    all producers' messages, and all their marks. `everything`: all landed messages.
+    """
+
+    events: DataFrame
+    transitions: DataFrame
+    booked: DataFrame
+    letters: int
+    fresh: DataFrame
+    records: DataFrame
+    numbers: DataFrame
+    marks: DataFrame
+    everything: DataFrame
+
+
+def judged_rows(
+    spark: SparkSession,
+    tables: LandedTables,
+    lanes: DataFrame,
+    letters: Sequence[RecalledLetter],
+    keys: Secret | None,
+    carried: CarriedRows | None,
+) -> JudgedRows:
+    """Parameters as of kodoctl.pipeline.audit.job.classify_landing."""
+    seen = carried.letters if carried is not None else ()
+    entries = [(*one, letter_hash(one) in seen) for one in letters]
+    booked = small_table(spark, entries, BOOKED if entries else WEIGHED)
+    fresh = record_ranges(tables.transitions, lanes)
+    numbers = producer_ranges(tables.events)
+    marks = producer_marks(tables.events, genuine(keys) if keys else None)
+    if carried is None:
+        return JudgedRows(
+            tables.events, tables.transitions, booked, len(letters), fresh, fresh, numbers, marks, tables.events
+        )
+    events = tables.events.select(*OPEN_EVENTS.names[:-1])
+    records = tables.transitions.select(*OPEN_RECORDS.names[:-2])
+    before = carried.numbers
+    theirs = before.where("msg_topic IS NULL").select(*RECORD_KEY, "first", "last", "rows")
+    producers = before.where("msg_topic IS NOT NULL").withColumnsRenamed(
+        {"partition": "seq_partition", "run": "seq_run"}
+    )
+    producers = producers.select(*PRODUCER_KEY, "first", "last", "rows")
+    return JudgedRows(
+        carried.open_events.unionByName(events, allowMissingColumns=True),
+        carried.open_records.unionByName(records, allowMissingColumns=True),
+        booked,
+        len(letters),
+        fresh,
+        merged(theirs.unionByName(fresh), RECORD_KEY),
+        merged(producers.unionByName(numbers), PRODUCER_KEY),
+        carried.marks.unionByName(marks),
+        carried.everything,
+    )

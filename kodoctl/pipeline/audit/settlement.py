@@ -1,0 +1,163 @@
+"""Settlement: what an audit settles for the next one, as tables of kodoctl.pipeline.ingest.state_tables, and whether
+what it found is about something that was settled before. Transforms of Spark DataFrames.
+
+A message is settled, for one subscription, if every place that it is known at is final
+(kodoctl.pipeline.audit.classify.outcomes). A row says something of one place, or of two, the message's own and its
+target: it is kept for those that are not settled. So no row of a settled message is kept for its sake, and none of an
+open one is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from kodoctl.pipeline.audit.completeness import PRODUCER_KEY, RECORD_KEY
+from kodoctl.pipeline.audit.positions import PLACE, hop_places, split_position
+from kodoctl.pipeline.audit.sequence_gaps import merged
+from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
+from kodoctl.pipeline.ingest.state_tables import MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
+from kodoctl.pipeline.spark.spark_session import small_table
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.pipeline.audit.judged_rows import CarriedRows
+    from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pipeline.ingest.tables import Table
+    from kodoctl.pipeline.source.splits import Place
+
+_ENDS: Final = "msg_topic string, msg_partition int, end_ledger bigint, end_entry bigint"
+_FEW: Final = 1_000_000  # names that are sent to every task
+_NAMED: Final = ("family", "identity")
+SURPRISES: Final = (
+    "a record, or the ledger of recalls, is about a message that was settled",
+    "a message has the name of one that was settled",
+    "a message was read again",
+    "a record has the number of one that was there",
+)
+
+
+def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
+    """Which of SURPRISES there are: where there is one, the result is not that of an audit of all rows. `ends`: last
+    positions that were read when the carried rows were.
+    """
+    read = F.broadcast(small_table(of.lanes.sparkSession, _end_rows(ends), _ENDS))
+    lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
+    untold = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
+    about = untold.join(read, ["msg_topic", "msg_partition"], how="inner").where(_was_read())
+    names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
+    wanted = F.broadcast(names) if of.outcomes.count() <= _FEW else names
+    again = carried.settled.where(~F.col("hop")).join(wanted, ["family", "hash"], how="left_semi")
+    twice = of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry")
+    twice = twice.join(read, ["msg_topic", "msg_partition"], how="inner").where(_was_read())
+    checks = [about, again, twice]
+    found = [one.limit(1).select(F.lit(number).alias("check")) for number, one in enumerate(checks)]
+    found.append(_numbered_again(of, carried).select(F.lit(len(checks)).alias("check")))
+    return [SURPRISES[row["check"]] for row in reduce(DataFrame.unionByName, found).orderBy("check").collect()]
+
+
+def _end_rows(ends: Mapping[Key, Place]) -> Iterable[tuple[Any, ...]]:
+    return [(*key, *place) for key, place in ends.items()]
+
+
+def _was_read() -> Column:
+    return F.struct("ledger", "entry") <= F.struct("end_ledger", "end_entry")
+
+
+def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
+    """A row if a record has the number of another that an earlier audit knew."""
+    length = F.col("last") - F.col("first") + 1
+    known = carried.numbers.where("msg_topic IS NULL").select("run", "first", "last", "rows")
+    both = known.unionByName(of.rows.fresh.select("run", "first", "last", "rows"))
+    numbers = both.agg(F.sum(length).alias("numbers"))
+    distinct = merged(both, ["run"]).agg(F.sum(length).alias("distinct"))
+    return numbers.crossJoin(distinct).where("numbers > distinct")
+
+
+def has_strange_numbers(of: AuditResult) -> bool:
+    """True if a new record has a number that no worker gives: contradictions count it, and ranges of numbers do not."""
+    return not of.tables.transitions.where("number < 1").isEmpty()
+
+
+def settled_messages(outcomes: DataFrame) -> DataFrame:
+    """(family, identity, settled, rank) of every message; `rank` of kodoctl.pipeline.audit.verdict.RANKS, of a settled one
+    alone.
+    """
+    ranks = F.expr("without_next_hop div 100").cast("int")
+    twice = F.col("completions") > 1
+    return (
+        outcomes.groupBy(*_NAMED)
+        .agg(F.bool_and("final").alias("final"), F.max(ranks).alias("worst"), F.sum("completions").alias("completions"))
+        .select(
+            *_NAMED,
+            (F.col("final") & (F.col("worst") > RANKS[MessageStatus.MOVING])).alias("settled"),
+            F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank"),
+        )
+    )
+
+
+def settled_fates(messages: DataFrame) -> DataFrame:
+    """(family, rank, messages) of settled ones. `messages`: result of `settled_messages`."""
+    return messages.where("settled").groupBy("family", "rank").agg(F.count("*").alias("messages"))
+
+
+def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
+    """(PLACE, family, msg_topic, msg_partition, subscription) of the places of messages that are not settled."""
+    lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
+    open_ones = messages.where(~F.col("settled")).select(*_NAMED)
+    found = of.outcomes.join(open_ones, list(_NAMED), how="left_semi").select(*PLACE, "family")
+    return found.join(lanes, "lane", how="inner")
+
+
+def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dict[Table, DataFrame]:
+    """Rows of the state's tables; of SETTLED those that this audit settled. `places`: result of `open_places`."""
+    at = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
+    families = places.groupBy(*at).agg(F.array_sort(F.collect_set("family")).alias("families"))
+    events = (
+        of.rows.events.drop("families").withColumnRenamed("batch_index", "batch").join(families, list(at), how="inner")
+    )
+    return {
+        OPEN_EVENTS: events.withColumnRenamed("batch", "batch_index").select(*OPEN_EVENTS.names),
+        OPEN_RECORDS: _open_records(of.rows.transitions, places, families),
+        SETTLED: _settled(of, messages, places),
+        NUMBERS: _numbers(of),
+        MARKS: of.rows.marks.select(*MARKS.names),
+    }
+
+
+def _open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
+    own = places.select(
+        "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",
+        F.lit(True).alias("is_open"),
+    )  # fmt: skip
+    targets = {"msg_topic": "target_topic", "msg_partition": "target_part", "ledger": "target_ledger", "entry": "target_entry",
+               "batch": "target_batch"}  # fmt: skip
+    kept = F.coalesce(F.col("own"), F.lit(True)) if "own" in transitions.columns else F.lit(True)
+    return (
+        split_position(split_position(transitions.withColumn("kept", kept), "id", ""), "target_id", "target_")
+        .join(own, ["msg_topic", "part", "subscription", "ledger", "entry", "batch"], how="left")
+        .join(families.withColumnsRenamed(targets), list(targets.values()), how="left")
+        .withColumn("own", F.col("kept") & F.coalesce("is_open", F.lit(False)))
+        .withColumn("refers", F.coalesce("families", F.array().cast("array<int>")))
+        .where(F.col("own") | (F.size("refers") > 0))
+        .select(*OPEN_RECORDS.names)
+    )
+
+
+def _settled(of: AuditResult, messages: DataFrame, places: DataFrame) -> DataFrame:
+    names = messages.where("settled").select("family", F.lit(False).alias("hop"), F.col("identity").alias("hash"))
+    moved = hop_places(of.rows.events, of.lanes).join(places.select(*PLACE), list(PLACE), how="left_anti")
+    moved = moved.select("family", F.lit(True).alias("hop"), F.col("next").alias("hash")).distinct()
+    return names.unionByName(moved).select(*SETTLED.names)
+
+
+def _numbers(of: AuditResult) -> DataFrame:
+    text, number = F.lit(None).cast("string"), F.lit(None).cast("int")
+    records = merged(of.rows.records, RECORD_KEY).withColumns({"msg_topic": text, "partition": number})
+    producers = merged(of.rows.numbers, PRODUCER_KEY).withColumn("family", number)
+    producers = producers.withColumnsRenamed({"seq_partition": "partition", "seq_run": "run"})
+    return records.select(*NUMBERS.names).unionByName(producers.select(*NUMBERS.names))

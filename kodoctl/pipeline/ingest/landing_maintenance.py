@@ -1,0 +1,131 @@
+"""Maintenance of a landing: small files become large ones, logs get checkpoints, and what nothing names is removed. Rows
+and what counts stay as they are. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.pipeline.ingest.compaction_plan import TARGET, compaction_groups
+from kodoctl.pipeline.ingest.data_rewrite import rewrite
+from kodoctl.pipeline.ingest.landing_commits import (
+    AUDIT_RUN,
+    MAINTAIN_RUN,
+    ROLLUP_RUN,
+    LandingCommit,
+    newest_batch,
+    next_number,
+)
+from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
+from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
+
+RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
+_GROUPS: Final = 32  # of a commit
+"""A killed compaction loses this much work at most, and a landing of many partitions makes few commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRequest:
+    """`retain`: hours that a replaced file stays for those who read it; `target`: bytes of a file; `policies`: of
+    payloads, by ground topic.
+    """
+
+    landing: Landing
+    run: str
+    retain: int = RETAIN
+    target: int = TARGET
+    policies: Mapping[str, PayloadPolicy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """Files of each table before and after; what was removed, in files and bytes; payloads that expired."""
+
+    files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    removed: int = 0
+    freed: int = 0
+    expired: int = 0
+
+
+def is_due(commits: Sequence[LandingCommit], every: int) -> bool:
+    """True if so many batches landed since the last maintenance, or about as many runs without any. `every` 0: never."""
+    last = next((one for one in commits if one.run == MAINTAIN_RUN), None)
+    batch, number = (-1, -1) if last is None else (last.facts["batch"], last.number)
+    most = 3 * every  # a run with a batch is three commits, one without is two
+    return every > 0 and (newest_batch(commits) - batch >= every or next_number(commits) - 1 - number > most)
+
+
+@contextmanager
+def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[None]:
+    """A run that writes files, from its note to its end; what an error left of it is removed, and what killed ones left."""
+    landing.sweep(what, alone=alone)
+    landing.start(run, what)
+    try:
+        yield
+    except Exception:
+        landing.end(run, what, sweep=True)
+        raise
+    landing.end(run, what)
+
+
+def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
+    """Of a landing that no other ingest writes to, or that is in a store: there a commit is refused that comes behind
+    another one, and the files that it is about are left to the next maintenance. `told`: table, and how many files it
+    had and has. Raises KodoctlError.
+    """
+    landing = asked.landing
+    commits = landing.recover()
+    last = next(
+        (one for one in commits if one.run == MAINTAIN_RUN), LandingCommit(MAINTAIN_RUN, 0, facts={"batch": -1})
+    )
+    before = expiry_times(asked.policies, int(time.time() * 1000))
+    expired = expire(landing, asked.run, before, last.facts.get("expiry", {}), last.facts["batch"])
+    floors = [one.facts["batch"] for one in commits if one.run in (ROLLUP_RUN, AUDIT_RUN)]
+    files: dict[str, tuple[int, int]] = {}
+    for table in (*TABLES, *COUNTED, *RECORDED):
+        files[table.name] = _compact(asked, table, floors)
+        told(table.name, *files[table.name])
+    for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS):
+        landing.table(table).tidy_log()
+    removed = [
+        size
+        for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS)
+        for size in remove_unnamed(landing, table, asked.retain)
+    ]
+    result = MaintenanceResult(files, len(removed), sum(removed), expired)
+    facts = {"run": asked.run, "batch": newest_batch(commits), "removed": result.removed, "freed": result.freed}
+    facts |= {"expired": expired, "expiry": before}
+    landing.commit(LandingCommit(MAINTAIN_RUN, int(time.time() * 1000), facts=facts), behind=last.number)
+    return result
+
+
+def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> tuple[int, int]:
+    """How many files the table had, and has."""
+    place = asked.landing.table(table)
+    found = place.version().files
+    groups = compaction_groups(found, floors, asked.target)
+    for number in range(0, len(groups), _GROUPS):
+        some = groups[number : number + _GROUPS]
+        gone = [one for group in some for one in group]
+        made = [rewrite(place, group, _attempt(group, f"{asked.run}-{number}")) for group in some]
+        if not place.exchange(gone, made):
+            for one in made:
+                (place.folder / one.path.partition("/")[0]).remove()
+    return len(found), len(place.version().files) if groups else len(found)
+
+
+def _attempt(group: Sequence[DataFile], run: str) -> str:
+    """Folder of a file with the rows of others; it names the last batch that is in it, if all are of batches."""
+    last = max(one.batch for one in group)
+    return f"compact-{run}" if last < 0 else f"{last:09d}-compact-{run}"

@@ -1,0 +1,1 @@
+"""Questions to a landing's tables in SQL, answered by DuckDB in this process."""

@@ -1,0 +1,185 @@
+"""SQL on the tables of a landing as of one commit: DuckDB reads them as Arrow datasets, and writes nothing."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pipeline.ingest.landing_commits import read_at
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.landing_commits import LandingCommit
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.tables import Table
+
+NAMES: Final = tuple(table.name for table in (*TABLES, *COUNTED, COMMITS))
+"""Tables that statements may ask."""
+_ROWS: Final = 2_000  # of a batch of an answer
+_LOCKED: Final = (
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET python_enable_replacements = false",  # else a table may be any variable of this program
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_QUESTIONS: Final = frozenset({"SELECT", "EXPLAIN"})  # SHOW, DESCRIBE, SUMMARIZE and VALUES are kinds of SELECT
+_FILE_GONE: Final = re.compile(r"Path does not exist '([^'\n]+)'|local file '([^'\n]+)'\. Detail: \[errno 2\]")
+_PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """The answer to one statement: names of its columns, and rows, read while they are asked for."""
+
+    columns: Sequence[str]
+    rows: Iterator[tuple[Any, ...]]
+
+
+class LandingDatabase:
+    """Tables of a landing as of its newest commit, by their names. `number` and `read_at` (ms): of that commit, and of
+    the last ingest that ended by itself. Raises KodoctlError; UsageError for a statement that cannot be answered.
+    """
+
+    def __init__(self, landing: Landing, connection: duckdb.DuckDBPyConnection) -> None:
+        snapshot = landing.snapshot(*TABLES, *COUNTED)
+        self.number, self.read_at = snapshot.commits[-1].number, read_at(snapshot.commits)
+        self._connection = connection
+        for table in (*TABLES, *COUNTED):
+            connection.register(table.name, _dataset(landing, table, snapshot.files[table.name]))
+        connection.register(COMMITS.name, _commits(snapshot.commits))
+
+    def answers(self, text: str) -> Iterator[QueryResult]:
+        """The answer to each statement of a text, in order; all are read before the first is run."""
+        with _reported():
+            statements = self._connection.extract_statements(text)
+        if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:
+            detail = f"{', '.join(dict.fromkeys(wrong))}: tables can be asked (SELECT, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), nothing else"
+            raise UsageError(error("K814", "the statement is no question", detail))
+        if not statements:
+            raise UsageError(error("K813", "the statement cannot be answered", "there is none"))
+        for one in statements:
+            with _reported():
+                found: duckdb.DuckDBPyRelation | None = self._connection.sql(one)
+                assert found is not None
+                reader = found.to_arrow_reader(_ROWS)
+            yield QueryResult(reader.schema.names, _rows(reader))
+
+    def interrupt(self) -> None:
+        """Ends the statement that runs."""
+        self._connection.interrupt()
+
+
+@contextmanager
+def open_database(landing: Landing, *, other_files: bool = False) -> Iterator[LandingDatabase]:
+    """For the length of a block. `other_files`: statements may read files besides the landing's. Raises UsageError when
+    DuckDB is not installed, KodoctlError when the landing cannot be read.
+    """
+    installed()
+    import duckdb
+
+    with tempfile.TemporaryDirectory(prefix="kodoctl-sql-") as scratch, duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
+        for setting in _LOCKED:
+            if not (other_files and "external_access" in setting):
+                connection.execute(setting)
+        yield LandingDatabase(landing, connection)
+
+
+def installed() -> None:
+    """Raises UsageError when the extra `sql` is not."""
+    try:
+        import deltalake  # noqa: F401
+        import duckdb  # noqa: F401
+        import pyarrow as pa  # noqa: F401
+    except ImportError as problem:
+        detail = f"{problem.name} is missing: pip install '.[sql]' in a clone of kodoctl (some 200 MB, without Spark and Java)"
+        raise UsageError(error("K812", "DuckDB is not installed", detail)) from None
+
+
+def is_complete(text: str) -> bool:
+    """True if the text ends with the semicolon of a statement, which is in no string and no comment."""
+    rest = _PART.sub(lambda found: "" if found[0].startswith(("--", "/*")) else "x", text).rstrip()
+    return rest.endswith(";") and not any(sign in rest for sign in ("'", '"', "/*", "$$"))
+
+
+def _dataset(landing: Landing, table: Table, files: Sequence[DataFile]) -> Any:
+    """Files as one Arrow dataset; those of a partition that a filter excludes are not opened."""
+    from pyarrow import dataset
+
+    system, folder = (landing.root / table.name).opened()
+    format_ = dataset.ParquetFileFormat()
+    fragments = [
+        format_.make_fragment(f"{folder}/{one.path}", filesystem=system, partition_expression=_expression(one))
+        for one in files
+    ]
+    return dataset.FileSystemDataset(fragments, table.delta(), format_, system)
+
+
+def _expression(file: DataFile) -> Any:
+    import pyarrow.compute as pc
+
+    known: list[Any] = [
+        pc.field(name).is_null()
+        if value is None
+        else pc.field(name) == (date.fromisoformat(value) if name == DATE else value)
+        for name, value in file.partition.items()
+    ]
+    return reduce(and_, known) if known else pc.scalar(value=True)
+
+
+def _commits(commits: Sequence[LandingCommit]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.Table.from_pylist([one.to_row(files=False) for one in commits], schema=COMMITS.delta())
+
+
+def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
+    while True:
+        with _reported():
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            columns = [_values(column) for column in batch.columns]
+        yield from zip(*columns, strict=True)
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """A map, which Arrow has as pairs, is a dictionary."""
+    import pyarrow as pa
+
+    found: list[Any] = column.to_pylist()
+    return [one if one is None else dict(one) for one in found] if pa.types.is_map(column.type) else found
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Turns what DuckDB, or Arrow below it, raises into errors of ours."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError) as problem:
+        text = str(problem)
+        if gone := _FILE_GONE.search(text):
+            detail = (
+                f"{gone[1] or gone[2]} is gone, and its table names it: bring it back, or land elsewhere with --landing"
+            )
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
+        hint = "\n--other-files allows statements to read them" if "disabled by configuration" in text else ""
+        raise UsageError(error("K813", "the statement cannot be answered", text + hint)) from None

@@ -1,0 +1,48 @@
+"""The audit by increments: what it finds is what an audit of all rows finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from kodoctl.pipeline.audit.audit_inputs import landed_inputs
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodoctl.pipeline.audit.job import classify_landing
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from tests.spark.histories import FILE, History
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+def both(spark, landing, expansion, letters, run):
+    """(by increments, of all rows)."""
+    inputs = landed_inputs(spark, landing, expansion, tuple(letters), {}, None)
+    found = judge_landing(spark, landing, inputs, AuditOptions(run, few=0))
+    with classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters) as judged:
+        return found, judged.document()
+
+
+@pytest.fixture
+def expansion(tmp_path):
+    file = tmp_path / "histories.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    return expand(load_topology(str(file)))
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.parametrize("calm", [True, False], ids=["calm", "wild"])
+def test_random_histories_in_random_batches_are_judged_alike(spark, tmp_path, expansion, seed, calm):
+    landing = Landing(str(tmp_path / "landing"), "histories", None)
+    history = History(expansion, landing, seed, calm=calm)
+    ways, settled = [], 0
+    for number in range(6):
+        history.step(40, mischief=0 if calm or number % 2 else 1)
+        found, full = both(spark, landing, expansion, history.letters, f"20260101-000000-{number}")
+        basis = found.pop("judged")
+        assert found == full, (number, basis)
+        assert not basis["unsaved"]
+        ways.append(basis["all_rows"])
+        settled = max(settled, basis["settled_before"])
+    assert ways.count(False) >= (4 if calm else 1), "else nothing was tried"
+    assert settled > 50

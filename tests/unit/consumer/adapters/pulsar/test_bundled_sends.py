@@ -1,0 +1,111 @@
+"""Bundles of messages by the native border, which is a stand-in: receipts in lists, and nothing by a client that is given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pulsar
+from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.core.broker import Confirmed, Receipt
+from kodo_consumer.core.envelope import Outgoing
+
+from tests.support import eventually
+from tests.unit.consumer.client_library import Client, Id
+
+
+class Sender:
+    """The border's sender. `shut`: it holds up what is published until it is opened."""
+
+    def __init__(self) -> None:
+        self.bundles: list[list[int]] = []
+        self.producers: list[int] = []
+        self.open = threading.Event()
+        self.begun = threading.Event()
+        self._results: list[tuple[int, int, int, Any]] = []
+        self._some = threading.Event()
+
+    def publish(self, number: int, messages: list[tuple[int, Outgoing]], _local: bool) -> int:
+        self.bundles.append([ticket for ticket, _ in messages])
+        self.producers.append(number)
+        self.begun.set()
+        self.open.wait(10)
+        self._results.extend((number, ticket, int(pulsar.Result.Ok), Id()) for ticket, _ in messages)
+        self._some.set()
+        return len(messages)
+
+    def receipts(self, wait: int, _gather: int) -> list[tuple[int, int, int, Any]]:
+        self._some.wait(wait / 1000)
+        self._some.clear()
+        taken = self._results[:]
+        del self._results[: len(taken)]
+        return taken
+
+    def wake(self) -> None:
+        self._some.set()
+
+
+class Border:
+    """The border with one sender. It knows every producer."""
+
+    def __init__(self) -> None:
+        self.made = Sender()
+
+    def sender(self) -> Sender:
+        return self.made
+
+    def producer(self, _producer: Any, number: int) -> int:
+        return number
+
+
+class NativeClient(Client):
+    """The client library, with what the border asks of its producers."""
+
+    _producer = "the C++ object"
+
+
+def publisher_of(
+    border: Border, connect: Any = NativeClient
+) -> tuple[PulsarPublisher, list[list[tuple[int, Receipt]]]]:
+    lots: list[list[tuple[int, Receipt]]] = []
+
+    def take(receipts: Sequence[tuple[int, Receipt]]) -> None:
+        lots.append(list(receipts))
+
+    return PulsarPublisher(connect, ["t"], take, border=border), lots  # type: ignore[arg-type]
+
+
+def test_what_is_published_together_is_sent_together_and_each_has_its_receipt() -> None:
+    border = Border()
+    border.made.open.set()
+    publisher, lots = publisher_of(border)
+    publisher.publish([(ticket, Outgoing("t", b"x", {})) for ticket in range(600)])
+    eventually(lambda: sum(map(len, lots)) == 600)
+    publisher.close()
+    assert [ticket for bundle in border.made.bundles for ticket in bundle] == list(range(600)), "in their order"
+    assert len(border.made.bundles) < 30
+    assert sorted(ticket for lot in lots for ticket, _ in lot) == list(range(600))
+    assert all(isinstance(receipt, Confirmed) for lot in lots for _, receipt in lot)
+
+
+def test_a_client_that_is_given_up_sends_nothing_more_of_a_bundle_that_waits_behind_another() -> None:
+    border = Border()
+    clients: list[NativeClient] = []
+
+    def connect() -> NativeClient:
+        clients.append(NativeClient())
+        clients[-1].gate.set()
+        return clients[-1]
+
+    publisher, lots = publisher_of(border, connect)
+    messages = [(ticket, Outgoing("t", b"x", {})) for ticket in range(700)]
+    publisher.publish(messages)
+    assert border.made.begun.wait(5)
+    publisher.renew()
+    publisher.publish([(1_000 + ticket, message) for ticket, message in messages])
+    border.made.open.set()
+    eventually(lambda: sum(ticket >= 1_000 for lot in lots for ticket, _ in lot) == 700)
+    publisher.close()
+    old = [ticket for bundle in border.made.bundles for ticket in bundle if ticket < 1_000]
+    assert len(old) <= 256, "what it had begun, and nothing that waited behind it"

@@ -1,0 +1,45 @@
+"""What worker processes of test_worker_group.py do: they have to be able to import it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from kodo_consumer.worker_group import GroupMember
+
+
+@dataclass(frozen=True)
+class Play:
+    """Writes `started`, `hangup` and `drained` of its number to a file, a line each, with the process number."""
+
+    file: Path
+    refuses: int = -1  # the number of a member that exits with 3 instead of being ready
+    drains_with: int = 0
+
+    def __call__(self, member: GroupMember) -> None:
+        asked = threading.Event()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: asked.set())
+        signal.signal(signal.SIGHUP, lambda *_: self.write(member, "hangup"))
+        if member.number == self.refuses:
+            sys.exit(3)
+        self.write(member, "started")
+        member.report_ready()
+        while not asked.wait(0.02):
+            pass
+        self.write(member, "drained")
+        sys.exit(self.drains_with if member.number == 1 else 0)
+
+    def write(self, member: GroupMember, what: str) -> None:
+        with self.file.open("a", encoding="utf-8") as out:
+            out.write(f"{member.number} {what} {os.getpid()}\n")
+
+    def lines(self, what: str) -> list[tuple[int, int]]:
+        """Numbers and processes of the members that wrote it, in their order."""
+        text = self.file.read_text("utf-8") if self.file.exists() else ""
+        found = [line.split() for line in text.splitlines()]
+        return [(int(number), int(process)) for number, word, process in found if word == what]
