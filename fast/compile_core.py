@@ -2,7 +2,9 @@
 
 mypyc takes what is type-checked strictly, and needs the sources of what it imports: it reads them from a checkout. The
 modules are those that a message passes through from its delivery to its acknowledgement: all of core/ takes minutes, and
-what is left out is asked once a second, once a lane or at the start.
+what is left out is asked once a second, once a lane or at the start. So are values that leave the core
+(policies, limits, outcomes): frozen dataclasses can be neither copied nor pickled once they are compiled, and a
+cached property is worked out each time.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from kodo_fast.compiled_core import LIBRARY, digest
 
 HOT: Final = (
     "audit_recorder", "cause_counts", "counters", "due_times", "effects", "engine", "engine_context", "envelope",
-    "handler_runs", "in_flight", "limit_policy", "local_delays", "lookahead", "message_flow", "outcome_validation", "outcomes",
-    "policy", "publishing", "receive_checks", "state_machine", "timers",
+    "handler_runs", "in_flight", "local_delays", "lookahead", "message_flow", "outcome_validation",
+    "publishing", "receive_checks", "state_machine", "timers",
     "limits.limiter_set", "limits.limiter_values",
     "scheduling.adaptive_concurrency", "scheduling.bulkheads", "scheduling.circuit_breaker",
     "scheduling.concurrency_control", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
@@ -45,6 +47,8 @@ def sources_of(consumer: Path, checkout: Path) -> list[str]:
         path = f"{module.replace('.', '/')}.py"
         found.add(path)
         for node in ast.walk(ast.parse((consumer / path).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Name) and node.id == "cached_property":
+                sys.exit(f"{path} has a cached property, which is not cached where it is compiled: leave it out of HOT")
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
                 paths = [

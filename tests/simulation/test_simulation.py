@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.playing import play
 from tests.simulation.world import BrokenPromise, World
@@ -35,6 +36,7 @@ def test_a_seed_plays_the_same_again_in_another_process(seed: int) -> None:
     assert f"seed {seed}: digest {here:08x}" in play("--seed", str(seed))
 
 
+@INTERPRETED_ONLY
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_worker_broken_in_one_place_is_caught(mutant: str, record_property: Callable[[str, object], None]) -> None:
     with broken(mutant):

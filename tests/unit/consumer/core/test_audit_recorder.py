@@ -15,6 +15,7 @@ from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol.audit_records import Event, Record, decode
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import FAILED, L1, Bench, delivery, policy
 from tests.unit.consumer.topologies import write
 
@@ -176,6 +177,7 @@ def test_best_effort_acknowledges_at_once_and_sends_records_all_the_same() -> No
     assert not on.engine.busy
 
 
+@INTERPRETED_ONLY
 def test_best_effort_gives_records_up_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodo_consumer.core.audit_recorder.MAX_KEPT", 3)
     on = bench(BEST_EFFORT)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
+import pickle
 import sys
 from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer.core import COMPILED, CoreStatus
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.envelope import Level
+from kodo_consumer.core.lane_set import LaneSet
+from kodo_consumer.core.limit_policy import Quota
+from kodo_consumer.core.outcomes import DONE, ErrorDetails, Failed, MoveAsked
+from kodo_consumer.core.policy import ErrorTextPolicy, IsolationPolicy
+
+from tests.unit.consumer.making import policy
 
 compiled_core = pytest.importorskip("kodo_fast.compiled_core", reason="kodo-fast is not built (make setup)")
 use, LIBRARY = compiled_core.use_compiled_core, compiled_core.LIBRARY
@@ -98,6 +109,30 @@ def test_only_what_is_compiled_is_found_there(tmp_path: Path) -> None:
     found = finder.find_spec("a.b", ["anywhere"])
     assert isinstance(found.loader, ExtensionFileLoader)
     assert finder.find_spec("a.c") is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        DONE,
+        Failed("ValueError", ErrorDetails("a", "b")),
+        MoveAsked(Level.L2),
+        Quota("uid", 3, 1_000, shared=True),
+        ErrorTextPolicy(1, 2),
+        IsolationPolicy(0.5, 9, "B1"),
+        LaneSet((), (Level.L2,)),
+        policy().lanes[0],
+        Counts(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_that_leave_the_core_can_be_copied_and_pickled(value: Any) -> None:
+    assert pickle.loads(pickle.dumps(value)) == copy.copy(value) == copy.deepcopy(value) == value
+
+
+def test_what_a_policy_works_out_is_worked_out_once() -> None:
+    of = policy()
+    assert of.route_table is of.route_table
 
 
 def test_its_status_is_one_line() -> None:

@@ -9,6 +9,7 @@ from kodo_consumer.core.limits import limiter_values
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.testing.manual_clock import START_WALL
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy
 
 # ---- the look-ahead
@@ -264,6 +265,7 @@ def test_live_workers_change_the_share() -> None:
     assert len(bench.take_all()) == 1
 
 
+@INTERPRETED_ONLY
 def test_a_limit_holds_for_a_message_that_waited_while_its_value_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter_values, "_FORGET_ABOVE", 0)
     bench = Bench(policy(limits=(Concurrency("uid", 1, shared=False),)))
@@ -280,6 +282,7 @@ def test_a_limit_holds_for_a_message_that_waited_while_its_value_was_forgotten(m
     assert again.id == first.id
 
 
+@INTERPRETED_ONLY
 def test_too_many_values_of_a_limited_property_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter_values, "MOST", 2)
     bench = Bench(policy(limits=(Quota("uid", 1, 60_000, shared=False),), in_place=()))

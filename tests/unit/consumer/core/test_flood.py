@@ -9,6 +9,7 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.limit_policy import Pace, Rate
 from kodo_consumer.core.policy import DelaySchedule, Policy
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import WAITS, Bench, delivery, policy
 
 
@@ -52,6 +53,7 @@ def test_when_half_of_the_look_ahead_is_used_a_flood_leaves_as_it_comes() -> Non
     assert bench.engine.check_invariants() == []
 
 
+@INTERPRETED_ONLY
 def test_limiters_are_looked_at_each_second_and_not_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(_policy())
     looks: list[float] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,10 +71,8 @@ def test_the_lanes_of_a_worker_share_its_starts_and_its_look_ahead() -> None:
 
 def test_weights_among_the_read_lanes_stay_as_they_are_to_each_other() -> None:
     of = policy(levels=(L2, L1, B1), states=())
-    weighted = Policy(**{**of.__dict__, "lanes": tuple(
-        type(lane)(**{**{name: getattr(lane, name) for name in lane.__slots__}, "weight": weight})
-        for lane, weight in zip(of.lanes, (60, 20, 7), strict=True)
-    )})  # fmt: skip
+    lanes = [replace(lane, weight=weight) for lane, weight in zip(of.lanes, (60, 20, 7), strict=True)]
+    weighted = replace(of, lanes=tuple(lanes))
     assert [lane.weight for lane in _selected("!B1", weighted).lanes] == [3, 1]
     assert [lane.share for lane in _selected("!B1", weighted).lanes] == [0.75, 0.25]
 

@@ -16,6 +16,8 @@ from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, _resize
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 
+from tests.compiled import INTERPRETED_ONLY
+
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
 CAP = Concurrency("uid", 4, shared=True, overrides={"vip": 8})
 QUOTA = Quota("bucket", 6, 60_000, shared=True, overrides={"big": (600, 60_000)})
@@ -185,6 +187,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limiter_values, "MOST", 3)
 
 
+@INTERPRETED_ONLY
 @pytest.mark.usefixtures("few")
 def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> None:
     limits = LimiterSet((QUOTA,), 1)
@@ -204,6 +207,7 @@ def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> Non
     )
 
 
+@INTERPRETED_ONLY
 @pytest.mark.usefixtures("few")
 def test_a_value_that_shared_gets_no_second_limiter_before_the_first_is_as_good_as_new() -> None:
     limits = LimiterSet((QUOTA,), 1)
@@ -224,6 +228,7 @@ def test_a_value_that_shared_gets_no_second_limiter_before_the_first_is_as_good_
     assert limits.limiters_of({"bucket": "d"}, "") != shared
 
 
+@INTERPRETED_ONLY
 @pytest.mark.usefixtures("few")
 def test_what_many_values_share_has_one_account_at_the_store() -> None:
     limits = LimiterSet((QUOTA, QUOTA, CAP), 1)

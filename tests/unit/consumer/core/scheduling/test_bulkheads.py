@@ -16,6 +16,7 @@ from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.bulkheads import Bulkheads
 from kodo_consumer.message import Message
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import B1, L1, L2, Bench, delivery, lane_of, policy
 from tests.unit.consumer.shop import Shop
 
@@ -304,6 +305,7 @@ def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
+@INTERPRETED_ONLY
 def test_a_law_broken_in_one_place_is_caught(broken: str) -> None:
     for seed in range(40):
         try:

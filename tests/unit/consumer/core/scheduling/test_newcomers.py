@@ -14,6 +14,7 @@ from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
 from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.shop import Shop
 
@@ -86,6 +87,7 @@ def test_an_outage_of_newcomers_in_the_same_lane_is_over_for_others_when_those_h
     assert waits[len(waits) * 99 // 100] <= 4.0, "one that comes once waits until one of them has been tried"
 
 
+@INTERPRETED_ONLY
 @pytest.mark.parametrize("regular", [40, 60, 200])
 @pytest.mark.parametrize("ill", [5, 80])
 def test_more_regular_tenants_or_more_slow_ones_than_are_remembered(
@@ -104,6 +106,7 @@ def test_more_regular_tenants_or_more_slow_ones_than_are_remembered(
     assert len(shop.engine.lanes[0].ring._queues) <= 50 + ill, "and those that have messages"
 
 
+@INTERPRETED_ONLY
 def test_what_is_remembered_shrinks_again_when_fewer_have_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tenant_ring, "MAX_TENANTS", 50)
     ring: DeficitRoundRobin[int] = DeficitRoundRobin()
@@ -205,6 +208,7 @@ def test_random_histories_end_with_everything_handled(seed: int) -> None:
     assert [lane.ring.new_running for lane in shop.engine.lanes] == [0, 0]
 
 
+@INTERPRETED_ONLY
 def test_what_is_known_of_a_tenant_that_was_forgotten_while_its_handler_ran_counts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,6 +14,7 @@ from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 from benchmarks.consumer.outage import Case, outage
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.core.scheduling import test_slot_reservation as law
 
 RETRYING = (Level.L1, State.RETRYING)
@@ -113,6 +114,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Promise]] = {
 }
 
 
+@INTERPRETED_ONLY
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_fault_in_the_law_of_slots_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, what, mutant, promise = MUTANTS[name]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.message import Message
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.making import L1, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop
 
@@ -109,6 +110,7 @@ def _take(slots: SlotReservation, *question: Any) -> InFlight | None:
 _TAKE = SlotReservation.take
 
 
+@INTERPRETED_ONLY
 @pytest.mark.parametrize(
     ("where", "what", "undone", "promise"),
     [
