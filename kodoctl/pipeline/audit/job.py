@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
@@ -22,8 +22,8 @@ from kodoctl.pipeline.audit.completeness import (
 from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
-from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, with_evidence
-from kodoctl.pipeline.audit.report import SAMPLES, SampledFinding, document
+from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, resent, with_evidence
+from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
@@ -61,6 +61,7 @@ class RecalledLetter(NamedTuple):
     lane_part: int = -1
     receipt: str = ""
     holder: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,8 @@ class LandedTables:
 class AuditResult:
     """Classified positions of an audit, kept for several queries. `verdicts`: result of
     kodoctl.pipeline.audit.classify.judged; `lanes`: kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a
-    table; `keys`: the keys that producers sign with.
+    table; `keys`: the keys that producers sign with; `resent`: lost messages that were sent again, by ground topic and
+    subscription.
     """
 
     tables: LandedTables
@@ -88,12 +90,24 @@ class AuditResult:
     lanes: DataFrame
     verdicts: DataFrame
     keys: Secret | None = None
+    resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def document(self) -> AuditDocument:
         """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
         evidence = _evidence(self)
-        found = [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
-        return document(decide_verdict(evidence), evidence, found)
+        every = findings(self.verdicts, self.lanes)
+        found = [SampledFinding(*row) for row in _sampled(every).collect()]
+        lost = any(tally.count(MessageStatus.LOST) for tally in evidence.tallies)
+        return document(decide_verdict(evidence), evidence, found, self._lost(every) if lost else ())
+
+    def _lost(self, found: DataFrame) -> list[LostMessages]:
+        """Lost messages by the lane that lost them."""
+        names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
+        lost = found.where(f"fate = '{MessageStatus.LOST}'").groupBy("topic", "subscription", "msg_topic").count()
+        return sorted(
+            LostMessages(row["topic"], row["subscription"], names[row["msg_topic"]], row["count"])
+            for row in lost.collect()
+        )
 
 
 @contextmanager
@@ -117,7 +131,8 @@ def classify_landing(
     settled = with_evidence(booked, tables.events).persist() if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
-        yield AuditResult(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
+        again = _resent(settled, ground) if any(letter.lost for letter in known_letters) else {}
+        yield AuditResult(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys, again)
     finally:
         known.unpersist()
         settled.unpersist()
@@ -150,6 +165,14 @@ def _surveyed(tables: LandedTables, expansion: Expansion, stored_from: Mapping[K
     return audit_scope(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
 
 
+def _resent(letters: DataFrame, ground: AuditScope) -> dict[tuple[str, str], int]:
+    topics = {lane["msg_topic"]: lane["topic"] for lane in ground.lanes}
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for row in resent(letters).collect():
+        found[topics[row["msg_topic"]], row["subscription"]] += row["messages"]
+    return found
+
+
 def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
@@ -176,6 +199,7 @@ def _evidence(of: AuditResult) -> AuditEvidence:
             missing[family.number]["missing"] if family.number in missing else 0,
             contradicted.get(family.number, 0),
             tuple(missing[family.number]["runs"]) if family.number in missing else (),
+            of.resent.get((family.topic, family.subscription), 0),
         )
         for family in ground.families
     ]

@@ -110,6 +110,11 @@ def mode_of(subscription: Subscription) -> Mode:
     return WAITS if audit.mode == WAITS else "best_effort"
 
 
+def lane_name(topic: FamilyTopic) -> str:
+    """`L1/retrying`, or `dead`: how a topic is named among those of its subscription."""
+    return f"{topic.level}/{topic.state}" if topic.level else str(topic.state)
+
+
 def _answering(expansion: Expansion, topic: FamilyTopic) -> list[str]:
     if topic.subscription is not None:
         return [topic.subscription]
@@ -254,7 +259,7 @@ def _lane(  # what a row is made of
         "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
         "stored_ledger": end.mark[0] if end else None, "stored_entry": end.mark[1] if end else None,
         "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
-        "read_at": mark.taken if mark else 0,
+        "read_at": mark.taken if mark else 0, "name": lane_name(topic),
     }  # fmt: skip
 
 

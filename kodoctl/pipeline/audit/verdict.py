@@ -105,7 +105,8 @@ class SubscriptionTotals:
     """Messages of one subscription by fate, and what its records say of themselves.
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers.
+    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
+    done, and sent again.
     """
 
     topic: str
@@ -115,6 +116,7 @@ class SubscriptionTotals:
     missing: int = 0
     contradictions: int = 0
     runs: tuple[str, ...] = ()
+    resent: int = 0
 
     @property
     def name(self) -> str:
@@ -318,6 +320,8 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
 
 def _notes(evidence: AuditEvidence) -> Iterator[str]:
     for tally in evidence.tallies:
+        if tally.resent:
+            yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"
         if twice := tally.count(MessageStatus.DUPLICATED):
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):
