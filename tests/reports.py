@@ -115,6 +115,7 @@ def busy(**changes) -> Facts:
             for n in range(40)
         ],
         "width": MINUTE, "read_at": AT + MINUTE,
+        "sent": {("orders", one["tenant"]): one["arrivals"] for one in changes.get("counted", counted)["tenants"]},
     }  # fmt: skip
     return Facts(**{**facts, **changes})
 
