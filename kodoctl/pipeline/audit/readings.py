@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
-from kodoctl.pipeline.audit.start_positions import WAITS, audit_complete_since, unproven_before
+from kodoctl.pipeline.audit.start_positions import UNRECORDED, WAITS, audit_complete_since, unproven_before
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
@@ -166,9 +166,15 @@ def _part(
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,
+        unrecorded=_unrecorded(topic, there),
         absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
     )
     return found, not short and not apart
+
+
+def _unrecorded(topic: FamilyTopic, there: Mapping[str, CursorSnapshot]) -> str:
+    known = there.get(NAMELESS)
+    return topic.subscription or "" if known is not None and known.audit == UNRECORDED else ""
 
 
 def _told(position: Place) -> str:

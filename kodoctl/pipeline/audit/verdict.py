@@ -88,6 +88,7 @@ class PartitionCoverage:
     missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
+    unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
 
     @property
     def name(self) -> str:
@@ -231,6 +232,12 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
         if part.read_before_cursors:
             text = f"{part.name} was read up to a moment before the cursors were: its last messages are missing"
             yield _doubt("lag", text)
+        if part.unrecorded and part.partition == 0:
+            text = (
+                f"{part.topic}: at the last ingest a worker of {part.unrecorded} was connected that does not say that it keeps "
+                "records: what it acknowledges is not judged. Restart the workers that began before `audit: true`, then ingest again"
+            )
+            yield _doubt("unrecorded workers", text)
         for name in part.missing_subscriptions:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 

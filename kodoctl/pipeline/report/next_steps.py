@@ -57,6 +57,11 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "A TTL removes messages without a trace. Read at least a day before it ends, every time.",
         ("kodoctl pipeline ingest {typed}",),
     ),
+    ("unrecorded workers",): (
+        "Restart the workers that keep no records",
+        "A worker learns of `audit: true` when it starts. What older ones acknowledge is not judged until an ingest finds none of them.",
+        ("kodoctl pipeline ingest {typed}", "kodoctl pipeline audit {typed}"),
+    ),
     ("no records", "best effort"): (
         "Let workers write down what they do",
         (
