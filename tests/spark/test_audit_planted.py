@@ -413,4 +413,7 @@ def test_an_ingest_between_audit_true_and_the_restart_of_the_workers_calls_nothi
     found = judged.verdict()
     assert outcome(found) == ("inconclusive", {"unproved"}), found["reasons"]
     assert fates_of(found) == {"done": 4, "unproved": 8}
-    judged.skipped_is_lost()
+    judged.skip(3)
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 4, "lost": 3, "unproved": 8})
