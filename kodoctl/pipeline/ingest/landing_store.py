@@ -215,6 +215,12 @@ class Landing:
         """Rows with the value, without Spark."""
         return self._tables[table.name].rows(column, value)
 
+    def rows_among(
+        self, table: Table, column: str, values: Iterable[str], same: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        """Rows whose column has one of the values, and others the `same` ones, without Spark."""
+        return self._tables[table.name].rows_among(column, values, same)
+
     def read(
         self,
         spark: SparkSession,
