@@ -70,7 +70,7 @@ def slips(
     )
     named_ = kept.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
     known = named_.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
-    of_chosen = facts_of_chosen(whole=whole)
+    of_chosen = facts_of_chosen(messages, whole=whole)
     return known.select(
         *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
         F.col("properties").getItem(headers.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
@@ -78,8 +78,8 @@ def slips(
     )  # fmt: skip
 
 
-def facts_of_chosen(*, whole: bool) -> dict[str, Column]:
-    """Columns about a stored message that a plan needs of a chosen one. `whole`: with all of the payload."""
+def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
+    """Columns about a stored message of `messages` that a plan needs of a chosen one. `whole`: with all of the payload."""
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(
         F.when(F.col("payload").isNull(), F.lit(b"-")).otherwise(F.lit(b"+")), F.coalesce("payload", F.lit(b""))

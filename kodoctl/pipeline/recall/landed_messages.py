@@ -27,9 +27,11 @@ ERASED: Final = "its payload is not in the landing any more"
 _AT_ONCE: Final = 500  # messages that are looked up together
 
 
-def has_payload(payload: bytes | None, size: int | None) -> bool:
-    """True if the landing has all of a payload; of a tombstone that is none."""
-    return payload is not None or size == 0
+def has_payload(payload: bytes | None, size: int | None, state: str | None = None) -> bool:
+    """True if the landing has the payload as it was stored. A tombstone has none, which is its payload. `state`: of `events`,
+    why it has not.
+    """
+    return state is None and (payload is not None or size == 0)
 
 
 def moved_properties(source: Mapping[str, Any], move: Mapping[str, Any]) -> dict[str, str]:
@@ -128,7 +130,7 @@ class LandedMessages:
         rows = self._landing.rows_among(EVENTS, "id", ids, same)
         for row in rows:
             row["published"] = _ms(row["publish_ts"])
-        return [row for row in rows if has_payload(row["payload"], row["size"])]
+        return [row for row in rows if has_payload(row["payload"], row["size"], row["payload_state"])]
 
 
 def _ms(moment: Any) -> int:

@@ -58,7 +58,7 @@ class LostMessageSelector:
             name = f"{asked.family.dead_topic} {row['place']}"
             if row["why"] in _MOVED_ON:
                 selection.leave_out(ExclusionReason.MOVED_ON, name)
-            elif not row["landed"] or not has_payload(row["head"], row["landed_size"]):
+            elif not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
                 selection.leave_out(ExclusionReason.NOT_LANDED, name)
             elif not row["readable"]:
                 selection.leave_out(ExclusionReason.UNREADABLE, name)
@@ -98,10 +98,11 @@ def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
     """What a plan needs of landed messages; `chosen`: they meet the condition."""
     raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
     marked = raw.withColumn("chosen", chosen(asked.condition, asked.family.fair_by))
-    facts = facts_of_chosen(whole=asked.edit is not None)
+    facts = facts_of_chosen(events, whole=asked.edit is not None)
     return marked.select(
         "msg_topic", "id", "hop", "level", "key", "chosen", F.unix_millis("publish_ts").alias("published"),
         F.substring("payload", 1, 1).alias("head"), readable().alias("readable"), F.col("size").alias("landed_size"),
+        "payload_state",
         *(column.alias(name) for name, column in facts.items()),
     )  # fmt: skip
 

@@ -134,3 +134,5 @@ def test_only_a_tombstone_has_no_payload_to_lose() -> None:
     assert has_payload(None, 0)
     assert not has_payload(None, 5)
     assert not has_payload(None, None)
+    assert not has_payload(b"{}", 2, "masked")
+    assert not has_payload(None, 0, "erased")
