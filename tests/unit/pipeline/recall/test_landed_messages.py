@@ -21,7 +21,7 @@ MS = 1_767_323_045_678
 
 def event(topic: str, position: Position, payload: bytes | None = b"7", **columns: Any) -> dict[str, Any]:
     made = {
-        "id": str(position), "msg_topic": topic, "payload": payload, "size": 1, "properties": [("uid", "u")], "key": None,
+        "id": str(position), "msg_topic": topic, "payload": payload, "payload_state": None, "size": 1, "properties": [("uid", "u")], "key": None,
         "hop": 0, "level": "L1", "publish_ts": AT, "event_ts": None, "broken": None,
     }  # fmt: skip
     return made | columns
