@@ -69,8 +69,8 @@ class LostLaneRow(TypedDict):
 
 
 class AuditDocument(TypedDict):
-    """`judged`, `run`, `read_at` and `commands` (what to do, to be copied) are there in what the command writes; an audit inside
-    of a report has none of them.
+    """`judged`, `run`, `read_at` and `commands` (what to do, to be copied) are there in what the command writes; an audit
+    inside of a report has none of them.
     """
 
     format_version: int

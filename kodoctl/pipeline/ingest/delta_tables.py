@@ -185,6 +185,11 @@ class LandingTable:
             wanted = None if column is None else pc.field(column) == value
             return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
 
+    def holds(self, files: Iterable[DataFile]) -> bool:
+        """True if all of these files are there."""
+        there = set(self.folder.files())
+        return all(one.path in there for one in files)
+
     def rows_among(self, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
         """Rows whose column has one of the values, and others the `same` ones, in any order."""
         import pyarrow.compute as pc

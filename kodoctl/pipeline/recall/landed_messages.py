@@ -107,7 +107,7 @@ class LandedMessages:
             return {}
         ids = {str(position): position for position in positions}
         same = {"target_topic": self._plan.dead_topic, "subscription": self._plan.subscription}
-        moves = self._landing.rows_among(TRANSITIONS, "target_id", ids, same)
+        moves = self._landing.table(TRANSITIONS).rows_among("target_id", ids, same)
         by_source = {(move["msg_topic"], move["id"]): move for move in moves}
         found: dict[Position, ReadMessage] = {}
         for topic in sorted({topic for topic, _ in by_source}):
@@ -127,7 +127,7 @@ class LandedMessages:
 
     def _events(self, topic: str, ids: Iterable[str]) -> list[dict[str, Any]]:
         same = {"topic": self._plan.topic, "msg_topic": topic}
-        rows = self._landing.rows_among(EVENTS, "id", ids, same)
+        rows = self._landing.table(EVENTS).rows_among("id", ids, same)
         for row in rows:
             row["published"] = _ms(row["publish_ts"])
         return [row for row in rows if has_payload(row["payload"], row["size"], row["payload_state"])]

@@ -31,9 +31,16 @@ class Landing:
     def __init__(self, events: list[dict[str, Any]], moves: list[dict[str, Any]] = []) -> None:  # noqa: B006
         self.events, self.moves = events, moves
 
-    def rows_among(self, table: Any, column: str, values: Any, same: Any) -> list[dict[str, Any]]:
-        rows = self.events if table is EVENTS else self.moves
-        kept = [row for row in rows if row[column] in set(values)]
+    def table(self, table: Any) -> Rows:
+        return Rows(self.events if table is EVENTS else self.moves)
+
+
+class Rows:
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+
+    def rows_among(self, column: str, values: Any, same: Any) -> list[dict[str, Any]]:
+        kept = [row for row in self.rows if row[column] in set(values)]
         return [dict(row) for row in kept if all(row.get(name, value) == value for name, value in same.items())]
 
 
