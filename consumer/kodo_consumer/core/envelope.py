@@ -119,9 +119,8 @@ class Headers:
         new.backup, new.hop, new.routes = self.backup, self.hop, self.routes
         new.due, new.reserved = self.due, self.reserved
         new.meant_for, new.recall, new.reason = self.meant_for, self.recall, self.reason
-        new.died_in, new.origin_time = self.died_in, self.origin_time
-        new.origin_id, new.origin_topic = self.origin_id, self.origin_topic
-        new.quota_taken, new.again = self.quota_taken, self.again
+        new.origin_id, new.origin_topic, new.origin_time = self.origin_id, self.origin_topic, self.origin_time
+        new.died_in, new.quota_taken, new.again = self.died_in, self.quota_taken, self.again
         new.error, new.error_stack = self.error, self.error_stack
         return new
 
