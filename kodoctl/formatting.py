@@ -47,6 +47,18 @@ def time_text(ms: int, *, seconds: bool = False, zone: bool = True) -> str:
     return f"{moment:{'%Y-%m-%d %H:%M:%S' if seconds else '%Y-%m-%d %H:%M'}}{' UTC' if zone else ''}"
 
 
+def window_text(ms: int, width: int) -> str:
+    """Beginning of a window of `width` ms: with seconds where several of them begin in one minute."""
+    return time_text(ms, seconds=width % 60_000 != 0)
+
+
+def lane_text(level: str | None, state: str | None) -> str:
+    """Name of a lane for people: `L1 pending`, `dead letters`. What the file has no topic for is no lane."""
+    if state == "dead":
+        return "dead letters"
+    return " ".join(part for part in (level, state) if part) or "not in the file"
+
+
 def many(number: int, noun: str, plural: str = "") -> str:
     """A count with its noun: `1 consumer`, `2,000 consumers`; `plural` if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kodoctl.pipeline.audit.report import SampledFinding
+from kodoctl.pipeline.audit.report import LostMessages, SampledFinding
 from kodoctl.pipeline.audit.report import document as told
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
@@ -40,7 +40,9 @@ def audited(lost: int = 0, short: bool = False, **fates: int) -> dict:
     evidence = AuditEvidence(
         parts, (SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 2_790, **counts}),)
     )
-    return told(decide_verdict(evidence), evidence, found)
+    return told(
+        decide_verdict(evidence), evidence, found, [LostMessages("orders", "billing", "L1/ready", lost)] if lost else ()
+    )
 
 
 def late(p50: float, p95: float, p99: float) -> dict:
@@ -115,6 +117,7 @@ def busy(**changes) -> Facts:
             for n in range(40)
         ],
         "width": MINUTE, "read_at": AT + MINUTE,
+        "sent": {("orders", one["tenant"]): one["arrivals"] for one in changes.get("counted", counted)["tenants"]},
     }  # fmt: skip
     return Facts(**{**facts, **changes})
 

@@ -147,11 +147,25 @@ def _is_collaborator(value: ast.expr, classes: set[str], methods: set[str]) -> b
     return False
 
 
+def _made_by_new(tree: ast.Module) -> set[str]:
+    """Names of objects that a method made by `__new__`, which is their constructor."""
+    return {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+        and isinstance(node.value.func, ast.Attribute)
+        and node.value.func.attr == "__new__"
+    }
+
+
 def test_collaborators_are_given_in_constructors() -> None:
     """An attribute that somebody else sets afterwards is a part that an object may lack."""
     classes = {node.name for _, node in _classes() if "__init__" in {getattr(one, "name", "") for one in node.body}}
     methods, found = _methods(), []
     for module, tree in _trees().items():
+        made = _made_by_new(tree)
         for node in ast.walk(tree):
             if not isinstance(node, ast.Assign) and not (
                 isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List)
@@ -162,7 +176,7 @@ def test_collaborators_are_given_in_constructors() -> None:
                 one for whole in targets for one in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
             ]:
                 outside = isinstance(target, ast.Attribute) and not (
-                    isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+                    isinstance(target.value, ast.Name) and target.value.id in ("self", "cls", *made)
                 )
                 if outside and _is_collaborator(node.value, classes, methods):
                     found.append(f"{module}:{node.lineno} {ast.unparse(target)}")

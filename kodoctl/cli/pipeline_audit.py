@@ -23,6 +23,7 @@ from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import command, say, tell_wait
 from kodoctl.documents.audit_document import AuditDocument
+from kodoctl.pipeline.command_hint import resend_commands
 
 Full = Annotated[bool, typer.Option("--full", help="Judge all that landed, also what earlier audits have settled.")]
 
@@ -50,7 +51,7 @@ def audit(
     from kodoctl.pipeline.ingest.landing_commits import read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
-    from kodoctl.render.audit_text import lines
+    from kodoctl.render.audit_text import WHOLE, lines
 
     place = asked.place(expansion)
     at = read_at(place.commits())
@@ -59,10 +60,11 @@ def audit(
         bar.session(lightly(settings, place)) as spark,
     ):
         judged = run_audit(spark, place, expansion, admin, ledger, keys, AuditOptions(run, full))
-    found: AuditDocument = {"run": run, "read_at": at, **judged}
+    commands = resend_commands(judged["lost"], asked.typed, "" if ledger == LEDGER else ledger)
+    found: AuditDocument = {"run": run, "read_at": at, **judged, "commands": commands}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))
     else:
         for line in lines(found):
-            (say if line.startswith("sql: ") else say_folded)(line)  # a query stays in one piece, to be copied
+            (say if line.startswith(WHOLE) else say_folded)(line)  # what is to be copied stays in one piece
     raise typer.Exit(EXIT_CODES[Outcome(found["verdict"])])

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli.command_target import TargetOptions, connects
+from kodoctl.cli.lost_planning import LostChoice, choose_lost
 from kodoctl.cli.options import Format, bundles
-from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
+from kodoctl.cli.pipeline_options import LANDING, Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import ApplyFlags, Attempt, apply_plan
 from kodoctl.cli.recall_commands import prepare_plan, show_plan
-from kodoctl.cli.recall_options import Output, RecallFlags, family_in, signing_keys
+from kodoctl.cli.recall_options import ChoiceFlags, Output, family_in, signing_keys
 from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.console import command
 from kodoctl.errors import ClusterError, error
@@ -34,19 +35,42 @@ Landed = Annotated[
 ]
 
 
+Lost = Annotated[
+    bool,
+    typer.Option("--lost", help="Choose messages that the audit calls lost, and send them from the landing."),
+]
+Unproved = Annotated[
+    bool,
+    typer.Option(
+        "--unproved",
+        help="Also those that it cannot prove done: what was done without proof is done twice.",
+    ),
+]
+Lane = Annotated[
+    str | None,
+    typer.Option("--lane", help="Lane that lost them, such as L1/ready, L1/retrying, dead.", metavar="NAME"),
+]
+
+
 @app.command("plan")
 @command
 @connects
-@bundles("asked", RecallFlags)
+@bundles("asked", ChoiceFlags)
 def plan(
     target: TargetOptions,
-    asked: RecallFlags,
+    asked: ChoiceFlags,
     landing: Landed = None,
+    lost: Lost = False,
+    unproved: Unproved = False,
+    lane: Lane = None,
     master: Master = None,
     conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
+    """Choose dead letters, or lost messages, with Spark and freeze the choice: a plan as `recall plan` makes. Sends nothing."""
+    if lost or unproved:
+        choose_lost(target, asked, LostChoice(landing or LANDING, unproved, lane), spark_settings(master, conf), output)
+        return
     bar = Bar(output)
     run = new_run()
     bar.begin(run, "choosing dead letters")

@@ -80,6 +80,7 @@ def report(
         environment=expansion.topology.environment,
         file=command_line(asked.topology, asked.env, DEFAULT),
         typed=asked.typed,
+        ledger="" if ledger == LEDGER else ledger,
     )
     _write(document(about, facts), file, png, output)
 

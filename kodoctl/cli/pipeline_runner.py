@@ -14,7 +14,7 @@ import typer
 from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder
 from kodoctl.cli.options import Format
-from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaxBytes, must_name_broker
+from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
 from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run
 from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.spark_progress import Bar
@@ -49,6 +49,7 @@ class RunFlags:
     conf: Conf = None
     max_bytes: MaxBytes = 256 * 1024 * 1024
     accept_holes: AcceptHoles = False
+    maintain_every: MaintainEvery = 50
     ledger: LedgerOption = LEDGER
     out: Pages = "."
     no_report: NoReport = False
@@ -193,7 +194,7 @@ class Runner:
 
         request = RunRequest(
             view.run, expansion, self.connection, self.landing(expansion), self.asked.ledger, self.keys,
-            self.asked.max_bytes, self.asked.accept_holes, not self.asked.no_report,
+            self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
         )  # fmt: skip
         with spark_failures(spark):
             return run_topology(spark, self.settings, request, view, is_stopped)

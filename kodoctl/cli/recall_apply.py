@@ -26,8 +26,10 @@ from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 from kodoctl.formatting import time_text
 
 if TYPE_CHECKING:
+    from kodoctl.pipeline.recall.landed_messages import LandedMessages
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
+    from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.recall_plan import RecallPlan
@@ -194,10 +196,12 @@ def _signer() -> Signer | None:
 
 def _read(file: str, *, waiting: bool) -> RecallPlan:
     from kodoctl.recall import recall_plan_file
+    from kodoctl.recall.recall_plan import RecallAction
 
     maker, other = ("waiting", "recall") if waiting else ("recall", "waiting")
     found = recall_plan_file.loads(read_plan_text(file, f"kodoctl {maker} plan …"), file)
-    if bool(found.lane) is not waiting:
+    of_waiting = bool(found.lane) and found.action is not RecallAction.RESEND
+    if of_waiting is not waiting:
         what = "dead letters" if waiting else "waiting messages"
         detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
@@ -213,6 +217,7 @@ def _check_files(
     """
     from kodoctl.recall.destinations import family_of, fits
     from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.recall_plan import RecallAction
     from kodoctl.topology.expand import declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
@@ -224,7 +229,12 @@ def _check_files(
     loaded = file_with(session, path, environment, plan.topic)
     horizon = 0
     family: RecallSource
-    if plan.lane:
+    if plan.action is RecallAction.RESEND:
+        from kodoctl.recall.lost_lanes import lost_lane
+
+        family = lost_lane(loaded, plan.topic, plan.subscription, plan.lane, lambda _: True)
+        horizon = family.horizon
+    elif plan.lane:
         from kodoctl.recall.waiting_lanes import waiting_lanes
 
         (lane,) = waiting_lanes(loaded, plan.topic, plan.subscription, [plan.lane])
@@ -279,6 +289,7 @@ def _carry_out(
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.rate_limit import RateLimit
+    from kodoctl.recall.recall_plan import RecallAction
     from kodoctl.recall.sender import RecallSender
     from kodoctl.recall.sends_in_flight import SendOptions
 
@@ -293,9 +304,25 @@ def _carry_out(
             horizon=horizon,
             ordered=ordered,
         )
+        cluster, source = RecallCluster(session, largest), None
+        if plan.action is RecallAction.RESEND:
+            source, helped = (
+                _landed(plan, cluster, signer),
+                None,
+            )  # few, and no topic has them: tasks could not read them
         helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
         ledger = DeltaLedger(asked.ledger)
-        return RecallSender(plan, RecallCluster(session, largest), ledger, edit, orders, helpers).run()
+        return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
+
+
+def _landed(plan: RecallPlan, cluster: RecallCluster, signer: Signer | None) -> LandedMessages:
+    """The messages of a plan of lost ones. Raises UsageError if their landing is not there."""
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.recall.landed_messages import LandedMessages
+
+    landing = Landing(plan.landing, plan.topology, plan.environment)
+    must_hold(landing, f"{plan.path} --landing {plan.landing}")
+    return LandedMessages(plan, cluster, landing, signer)
 
 
 def _after_the_end(plan: RecallPlan) -> str:

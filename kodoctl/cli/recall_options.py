@@ -75,6 +75,13 @@ class RecallFlags:
     env: Environment = None
 
 
+@dataclass(frozen=True, slots=True)
+class ChoiceFlags(RecallFlags):
+    """RecallFlags in which all letters are chosen where no condition is given, if they are lost."""
+
+    where: Where_ = ""
+
+
 def signing_keys() -> Secret | None:
     """The keys that workers and producers have, from the same variable. Raises UsageError."""
     from kodoctl.protocol.signing import Signer

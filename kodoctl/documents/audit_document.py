@@ -14,13 +14,16 @@ class AuditReason(TypedDict):
 
 
 class AuditedMessages(TypedDict):
-    """Messages of a subscription by status; a status without messages is left out. `audit`: the mode that is declared."""
+    """Messages of a subscription by status; a status without messages is left out. `audit`: the mode that is declared;
+    `sent_again`: lost messages that `pipeline recall plan --lost` sent again.
+    """
 
     topic: str
     subscription: str
     audit: str
     messages: dict[str, int]
     missing_records: int
+    sent_again: int
 
 
 class AuditCoverage(TypedDict):
@@ -56,8 +59,19 @@ class AuditBasis(TypedDict):
     unsaved: str
 
 
+class LostLaneRow(TypedDict):
+    """Number of messages that one lane of a subscription lost. `lane`: such as `L1/ready`, or `dead`."""
+
+    topic: str
+    subscription: str
+    lane: str
+    messages: int
+
+
 class AuditDocument(TypedDict):
-    """`judged`, `run` and `read_at` are there in what the command writes; an audit inside of a report has none of them."""
+    """`judged`, `run`, `read_at` and `commands` (what to do, to be copied) are there in what the command writes; an audit
+    inside of a report has none of them.
+    """
 
     format_version: int
     verdict: str
@@ -66,7 +80,9 @@ class AuditDocument(TypedDict):
     subscriptions: list[AuditedMessages]
     coverage: list[AuditCoverage]
     findings: list[AuditFinding]
+    lost: list[LostLaneRow]
     sql: list[str]
     judged: NotRequired[AuditBasis]
     run: NotRequired[str]
     read_at: NotRequired[int]
+    commands: NotRequired[list[str]]

@@ -45,7 +45,8 @@ class LetterSample(TypedDict):
 
 class RecallSummary(TypedDict):
     """Counts of letters. `by_cause`: by reason and error without what differs between two letters; `left_out`: by why
-    they are not in the plan; `not_editable`: by why a patch does not fit.
+    they are not in the plan; `not_editable`: by why a patch does not fit; `not_landed`: some of those whose payload the
+    landing does not have, by topic and position.
     """
 
     read: int
@@ -58,11 +59,12 @@ class RecallSummary(TypedDict):
     samples: list[LetterSample]
     left_out: dict[str, int]
     not_editable: dict[str, int]
+    not_landed: NotRequired[list[str]]
 
 
 class RecallPlanDocument(TypedDict):
     """A recall plan. `seal`: SHA-256 of everything else; `edit`: a JSON merge patch for payloads; `lane`: the waiting
-    lane of its messages, left out for dead letters.
+    lane of its messages, left out for dead letters; `landing`: where lost messages are read, left out for others.
     """
 
     format_version: int
@@ -90,6 +92,7 @@ class RecallPlanDocument(TypedDict):
     settle: list[SettledLetter]
     summary: RecallSummary
     lane: NotRequired[str]
+    landing: NotRequired[str]
     seal: NotRequired[str]
 
 

@@ -5,10 +5,15 @@ that users type. Pure. A text that is no duration, or a duration of zero, raises
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.ingest.landing_store import DEFAULT
 from kodoctl.topology.units import Duration, UnitError
+
+if TYPE_CHECKING:
+    from kodoctl.documents.audit_document import LostLaneRow
 
 
 def command_line(topology: str, environment: str | None, landing: str) -> str:
@@ -18,6 +23,22 @@ def command_line(topology: str, environment: str | None, landing: str) -> str:
         *(("--landing", landing) if landing != DEFAULT else ()),
     ]
     return shlex.join([topology, *options])
+
+
+def resend_commands(lost: Sequence[LostLaneRow], typed: str, ledger: str = "") -> list[str]:
+    """Commands that send lost messages again and read what became of them, in order; a plan for each lane that lost some.
+    `typed`: result of `command_line`; `ledger`: the recall ledger, "" where it is where commands look for it.
+    """
+    commands = []
+    book = f" {shlex.join(['--ledger', ledger])}" if ledger else ""
+    for number, one in enumerate(lost, 1):
+        file = f"lost-{number}.json" if len(lost) > 1 else "lost.json"
+        of = shlex.join(["--topic", one["topic"], "--subscription", one["subscription"], "--lane", one["lane"]])
+        commands += [
+            f"kodoctl pipeline recall plan {typed} {of} --lost --out {file}{book}",
+            f"kodoctl recall apply {file}{book}",
+        ]
+    return [*commands, f"kodoctl pipeline ingest {typed}", f"kodoctl pipeline audit {typed}{book}"] if lost else []
 
 
 def duration(option: str, text: str) -> int:

@@ -27,6 +27,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 FORMAT: Final = 1
+RECORDS_METADATA: Final = "kodo-records"  # of a consumer on the broker: `wait`, it records before it acknowledges
 FORMAT_PROPERTY: Final = "kodo-audit"  # number of the form: marks a message of records
 RUN_PROPERTY: Final = "kodo-audit-run"
 FIRST_PROPERTY: Final = "kodo-audit-first"  # number of the first record in the message

@@ -15,10 +15,17 @@ from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Rece
 from kodoctl.recall.ledger_entries import ledger_entry
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
-from kodoctl.recall.recall_headers import believed, due_time, recalled_properties, released_properties
+from kodoctl.recall.recall_headers import (
+    believed,
+    due_time,
+    recalled_properties,
+    released_properties,
+    resent_properties,
+)
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
 from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.send_receipts import ReceiptTracker
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
@@ -123,9 +130,15 @@ class BatchSender:
         plan, letter, lane = self._plan, believed(message.letter, signer), self._plan.lanes[message.chosen.lane]
         recall_id = message.chosen.recall_id
         if plan.lane:
-            waits_on = plan.action is RecallAction.MOVE and not lane.ready
+            waits_on = plan.action in (RecallAction.MOVE, RecallAction.RESEND) and not lane.ready
             due = due_time(letter, self._options.clock(), self._options.horizon) if waits_on else 0
-            properties = released_properties(letter, recall_id, plan.subscription, due=due, ready=lane.ready)
+            if plan.action is RecallAction.RESEND:
+                revived = plan.lane == State.DEAD and lane.topic != plan.dead_topic
+                properties = resent_properties(
+                    letter, recall_id, plan.subscription, due=due, ready=lane.ready, revived=revived
+                )
+            else:
+                properties = released_properties(letter, recall_id, plan.subscription, due=due, ready=lane.ready)
         else:
             due = 0
             properties = recalled_properties(letter, recall_id, plan.subscription, ready=lane.ready, again=plan.again)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer
 from kodoctl.recall.stored_message import Position
@@ -19,6 +19,34 @@ if TYPE_CHECKING:
 
 _CURSOR_READS: Final = 10  # after the last acknowledgement
 _PAUSE: Final = 0.5  # seconds between two of them
+
+
+class MessageSource(Protocol):
+    """Where an attempt at a recall gets the messages of its plan: DeadLetterPartitions, or a landing that has them.
+    `acknowledged`: so many were.
+    """
+
+    acknowledged: int
+
+    def open(self, stack: ExitStack) -> list[int]:
+        """Opens it until `stack` closes; the numbers of its partitions, in order. Raises LockedError while another
+        attempt has it.
+        """
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        """Messages of a partition that are to be sent, in order; others come as well."""
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
+        """Those of `expected` that are gone although messages beside them are there."""
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Acknowledges a message of `messages`, where somebody keeps it."""
+
+    def count_unacknowledged(self) -> int:
+        """Messages that are kept although they were acknowledged."""
+
+    def why_missing(self, position: Position) -> str:
+        """Why a message did not come; "": somebody else acknowledged it."""
 
 
 class DeadLetterPartitions:
@@ -95,6 +123,10 @@ class DeadLetterPartitions:
             if not left or self._options.stop.wait(_PAUSE):
                 break
         return len(left)
+
+    def why_missing(self, position: Position) -> str:  # noqa: ARG002
+        """The holder has it no more."""
+        return ""
 
     def _held_entries(self, number: int) -> set[Position]:
         """Positions of the plan whose entries the holder still has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,6 +93,10 @@ class DeltaLedger:
         """Every entry about one dead-letter topic, without payloads, in any order; none where there is no table yet.
         Raises KodoctlError (K557), also for a table of another version of kodoctl.
         """
+        return self.entries_among([dead_topic])
+
+    def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
+        """The same, about several of them."""
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -101,7 +105,7 @@ class DeltaLedger:
             if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:
                 detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
                 raise KodoctlError(error("K557", "the ledger cannot be used", detail))
-            found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "=", dead_topic)])
+            found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "in", list(sources))])
             return [_entry(row) for row in found.to_pylist()]
         except TableNotFoundError:
             return []

@@ -65,6 +65,15 @@ class RecallSource:
         """Lanes that messages may be sent to."""
         return (*self.retrying.values(), *self.ready.values())
 
+    def reader_of(self, topic: str) -> str:  # noqa: ARG002
+        """The subscription that reads a topic which messages are sent to."""
+        return self.subscription
+
+    @property
+    def landing(self) -> str:
+        """Where messages are read that no topic has any more; "": they are on theirs."""
+        return ""
+
     @property
     def named_in_full(self) -> str:
         """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
@@ -85,10 +94,11 @@ class RecallSource:
         """
         if to is not None:
             return self.ready.get(to)
-        return self.retrying.get(_level(died_in)) or self.retrying.get(Level.L1)
+        return self.retrying.get(level_of(died_in)) or self.retrying.get(Level.L1)
 
 
-def _level(text: str | None) -> Level:
+def level_of(text: str | None) -> Level:
+    """The level that a text names, else L1."""
     try:
         return Level(text) if text else Level.L1
     except ValueError:
@@ -103,14 +113,7 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Recall
         detail = f"{topic} / {subscription} has `dead_letter: false`: its failed messages stay in their lanes"
         raise UsageError(error("K554", "no dead letters to recall", detail))
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    parts = defaults.partitions(topology.spec, ground)
-
-    def lane(level: Level, state: State) -> TargetPartition:
-        name = TopicName(namespace, state_name(topic, level, subscription, state))
-        return TargetPartition(name.full, level, state is State.READY, parts)
-
-    levels = defaults.active_levels(ground)
-    retrying = State.RETRYING in spec.states and State.RETRYING not in spec.draining
+    retrying, ready = targets_of(topology, topic, subscription)
     payload = topology.payloads.get(topic)
     return RecallSource(
         name=topology.spec.name,
@@ -120,9 +123,27 @@ def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Recall
         dead_partitions=dead.partitions,
         fair_by=ground.fair_by,
         payload_type=payload.type if payload else None,
-        retrying={level: lane(level, State.RETRYING) for level in levels if retrying and not level.is_backup},
-        ready={level: lane(level, State.READY) for level in levels},
+        retrying=retrying,
+        ready=ready,
     )
+
+
+def targets_of(
+    topology: LoadedTopology, topic: str, subscription: str
+) -> tuple[dict[Level, TargetPartition], dict[Level, TargetPartition]]:
+    """Topics of RETRYING, and ready topics, that take messages of a subscription, by level."""
+    ground, spec = found_subscription(topology, topic, subscription)
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    parts = defaults.partitions(topology.spec, ground)
+
+    def lane(level: Level, state: State) -> TargetPartition:
+        name = TopicName(namespace, state_name(topic, level, subscription, state))
+        return TargetPartition(name.full, level, state is State.READY, parts)
+
+    levels = defaults.active_levels(ground)
+    takes = State.RETRYING in spec.states and State.RETRYING not in spec.draining
+    retrying = {level: lane(level, State.RETRYING) for level in levels if takes and not level.is_backup}
+    return retrying, {level: lane(level, State.READY) for level in levels}
 
 
 def check_target(family: RecallSource, to: Level | None) -> None:

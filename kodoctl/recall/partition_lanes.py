@@ -4,7 +4,7 @@ letters in doubt are decided before anything else is sent. Raises RefusedError f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -55,23 +55,23 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
         detail = "\n".join([*told, "plan again; nothing more was sent"])
         raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
     facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
-    check_targets(facts.values(), plan.subscription)
+    check_targets(facts.values(), plan.reader_of)
     return facts
 
 
-def check_targets(lanes: Iterable[PartitionFacts], subscription: str) -> None:
-    """Raises RefusedError with what partitions lack that messages are sent to: deduplication, with the line that turns
-    it on, and the subscription. Without it nothing would keep a message that is sent there: its original would be
-    acknowledged, and it lost.
+def check_targets(lanes: Iterable[PartitionFacts], reader_of: Callable[[str], str]) -> None:
+    """Raises RefusedError with what partitions lack that messages are sent to: deduplication, with the line that
+    turns it on, and the subscription, which `reader_of` names for a topic. Without it nothing would keep a message
+    that is sent there: its original would be acknowledged, and it lost.
     """
     found = list(lanes)
     findings = []
     if without := {whole_topic(one.topic) for one in found if not one.deduplicates}:
         how = "write `deduplication: true` under the topic's `policies` (ready topics) or `state_policies`, and apply"
         findings.append(error("K565", "a lane without deduplication", "\n".join([*sorted(without), how])))
-    if unread := {whole_topic(one.topic) for one in found if subscription not in one.cursors}:
+    if unread := {whole_topic(one.topic) for one in found if reader_of(whole_topic(one.topic)) not in one.cursors}:
         what = [
-            f"{topic} has no subscription {subscription}, so nothing would keep what is sent there"
+            f"{topic} has no subscription {reader_of(topic)}, so nothing would keep what is sent there"
             for topic in sorted(unread)
         ]
         detail = "\n".join([*what, "`kodoctl apply` creates it"])

@@ -1,5 +1,5 @@
 """Headers of a message that is sent: of a recalled one those of the dead letter, except those that its way to the dead
-letter topic left on it; of a released or moved one all it had, except what tells it to wait.
+letter topic left on it; of a released or moved one all it had, except what tells it to wait; of a lost one all it had.
 """
 
 from __future__ import annotations
@@ -55,6 +55,24 @@ def released_properties(
     kept[properties.RELEASE] = release_id
     if not letter.number(properties.HOP):
         kept[properties.HOP] = "1"  # else routes would take it for a new message
+    if ready:
+        kept[properties.FOR] = subscription
+    if due:
+        kept[properties.DUE] = str(due)
+    return kept
+
+
+def resent_properties(
+    letter: DeadLetter, resend_id: str, subscription: str, *, due: int, ready: bool, revived: bool
+) -> Mapping[str, str]:
+    """A lost message is where it was again, and has the headers it had; on a `ready` topic, where others have had
+    it, it names the subscription that lost it. On a first topic it is a new message, and routes see it. `revived`:
+    a dead letter that cannot go back, and is tried again instead, as a recalled one is.
+    """
+    kept = _with_origin(letter, RESET if revived else _WAITED)
+    kept[properties.RELEASE] = resend_id
+    if not ready and not letter.number(properties.HOP):
+        kept[properties.HOP] = "1"
     if ready:
         kept[properties.FOR] = subscription
     if due:

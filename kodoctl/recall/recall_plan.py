@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.protocol import properties
+from kodoctl.topology.names import HOLDER, State
 
 if TYPE_CHECKING:
     from kodoctl.documents.recall_document import RecallSummary
@@ -26,13 +27,14 @@ RECALL_ID: Final = 32  # hexadecimal digits
 
 class RecallAction(StrEnum):
     """Action on the chosen messages. Dead letters are sent back or discarded; waiting ones are released (sent to their
-    own lane, due at once), moved to another lane, or discarded.
+    own lane, due at once), moved to another lane, or discarded; lost ones are sent once more from a landing.
     """
 
     SEND = "send"
     DISCARD = "discard"
     RELEASE = "release"
     MOVE = "move"
+    RESEND = "resend"
 
     @property
     def sends(self) -> bool:
@@ -54,6 +56,8 @@ class ExclusionReason(StrEnum):
     NOWHERE = "nowhere"
     DUE = "due"
     PART = "part_of_a_batch"
+    NOT_LANDED = "not_landed"
+    MOVED_ON = "moved_on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,9 @@ class PlannedLetter:
 @dataclass(frozen=True)
 class RecallPlan:
     """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
-    recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of which
-    `dead_topic` is the topic and `holder` the subscription; "": they are dead letters.
+    recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of
+    which `dead_topic` is the topic and `holder` the subscription; "": they are dead letters. `landing`: of lost
+    messages, where they are read; `lane` is the one that lost them.
     """
 
     action: RecallAction
@@ -124,6 +129,7 @@ class RecallPlan:
     settle: tuple[LetterRef, ...]
     summary: RecallSummary
     lane: str = ""
+    landing: str = ""
 
     @property
     def producer(self) -> str:
@@ -138,7 +144,13 @@ class RecallPlan:
     @property
     def ledger_key(self) -> str:
         """Name of the source in the ledger."""
+        if self.action is RecallAction.RESEND:
+            return lost_key(self.dead_topic, self.holder)
         return ledger_key(self.dead_topic, self.lane, self.holder)
+
+    def reader_of(self, topic: str) -> str:
+        """The subscription that reads a topic which messages are sent to."""
+        return reader_of(topic, self.dead_topic, self.subscription, lane=self.lane)
 
     def age(self, now: int) -> int:
         """Milliseconds since it was made; 0 where the clock that made it was ahead."""
@@ -164,6 +176,18 @@ def ledger_key(topic: str, lane: str, holder: str) -> str:
     each with its own entries.
     """
     return f"{topic}/{holder}" if lane.endswith("/ready") else topic
+
+
+def lost_key(topic: str, subscription: str) -> str:
+    """Name in the ledger of what a topic lost for a subscription: apart from what a recall took from there."""
+    return f"{topic}/{subscription}/lost"
+
+
+def reader_of(topic: str, source: str, subscription: str, *, lane: str) -> str:
+    """The subscription that reads a topic which messages of `source` are sent to: lost dead letters go back to their
+    holder.
+    """
+    return HOLDER if lane == State.DEAD and topic == source else subscription
 
 
 def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:

@@ -76,11 +76,12 @@ SCHEMA: Final[Json] = {
             "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
             "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
             "not_editable": _COUNTS,
-            "by_cause": _COUNTS,
-        }, frozenset({"by_cause"})),
+            "by_cause": _COUNTS, "not_landed": {"type": "array", "items": _TEXT},
+        }, frozenset({"by_cause", "not_landed"})),
         "lane": _TEXT,
+        "landing": _TEXT,
         "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    }, frozenset({"lane"})),
+    }, frozenset({"lane", "landing"})),
 }  # fmt: skip
 
 
@@ -114,6 +115,8 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
     }
     if plan.lane:
         document["lane"] = plan.lane
+    if plan.landing:
+        document["landing"] = plan.landing
     document["seal"] = seal_of(document)
     return document
 

@@ -62,7 +62,7 @@ def prepare(
                 keys.add(letter)
     lanes, letters, settle, summary = selection.finish()
     keys.check(request.action, leaving(letters, settle))
-    check_targets([cluster.facts(lane.part) for lane in lanes], family.subscription)
+    check_targets([cluster.facts(lane.part) for lane in lanes], family.reader_of)
     return RecallPlan(
         action=request.action,
         run=request.run,
@@ -87,6 +87,7 @@ def prepare(
         settle=settle,
         summary=summary,
         lane=family.lane,
+        landing=family.landing,
     )
 
 

@@ -86,6 +86,7 @@ class LetterSelection:
         self._repeats: dict[tuple[str, str], list[LetterRef]] = {}
         self._left_out: Counter[ExclusionReason] = Counter()
         self._why_not: Counter[str] = Counter()
+        self._not_landed: list[str] = []
         self._settle: list[LetterRef] = []
         self._seen_recalls: set[str] = set()
         self._batches: Counter[Position] = Counter()  # of a waiting lane: messages read of each batch
@@ -127,6 +128,12 @@ class LetterSelection:
             self._asking_size += letter.size
             if len(self._asking) >= _ASKED_AT_ONCE or self._asking_size >= _HELD:
                 self._take_those_not_done()
+
+    def leave_out(self, reason: ExclusionReason, name: str) -> None:
+        """Counts a message that is looked for and cannot be sent, and keeps the first names of those that were not landed."""
+        self._left_out[reason] += 1
+        if reason is ExclusionReason.NOT_LANDED and len(self._not_landed) < MOST_SHOWN:
+            self._not_landed.append(name)
 
     def _take_those_not_done(self) -> None:
         """Letters that waited for the answer of the workers' store, in their order."""
@@ -239,7 +246,7 @@ class LetterSelection:
         return not self._asked.again and one.recall_id in self._seen_recalls
 
     def _summary(self, kept: list[_Candidate]) -> RecallSummary:
-        return {
+        made: RecallSummary = {
             "read": self.read,
             "matched": self.matched,
             "chosen": len(kept),
@@ -251,6 +258,9 @@ class LetterSelection:
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
             "not_editable": dict(self._why_not.most_common(SAMPLES)),
         }
+        if self._not_landed:
+            made["not_landed"] = self._not_landed
+        return made
 
 
 def _batch_of(position: Position) -> Position:

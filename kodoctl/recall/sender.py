@@ -31,7 +31,7 @@ from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
-from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions
+from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions, MessageSource
 from kodoctl.recall.key_order import check_keys, overtaken
 from kodoctl.recall.ledger_entries import copy_entry
 from kodoctl.recall.partition_lanes import check_lanes
@@ -60,7 +60,9 @@ class RecallSender:
         edit: Edit | None,
         options: SendOptions,
         helpers: ParallelSend | None = None,
+        source: MessageSource | None = None,
     ) -> None:
+        """`source`: where the messages are, if it is not the dead-letter topic."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
         self._sends = plan.action.sends
         self._chosen = {one.position: one for one in plan.letters}
@@ -68,7 +70,9 @@ class RecallSender:
         self._further |= {copy.position: UnsentCopy(copy, one) for one in plan.letters for copy in one.repeats}
         self.report = SendReport()
         self._ledger = PlanLedger(ledger, plan.ledger_key)
-        self._partitions = DeadLetterPartitions(plan, cluster, options, (*self._chosen, *self._further))
+        self._partitions: MessageSource = source or DeadLetterPartitions(
+            plan, cluster, options, (*self._chosen, *self._further)
+        )
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0
         self._met: set[Position] = set()
@@ -125,6 +129,8 @@ class RecallSender:
             if position not in self._met:
                 if self._ledger.settled(one):
                     self.report.before += 1
+                elif why := self._partitions.why_missing(position):
+                    self.report.elsewhere.append(f"{position}: {why}")
                 else:
                     self.report.gone += 1
 

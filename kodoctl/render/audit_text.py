@@ -10,6 +10,8 @@ from kodoctl.formatting import many, time_text
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditBasis, AuditDocument, AuditFinding
 
+WHOLE: Final = ("sql: ", "  kodoctl ")
+"""Beginnings of lines that are copied as a whole: no view folds them."""
 _SHOWN: Final = 5  # messages named of each fate, cause and topic
 
 
@@ -31,6 +33,9 @@ def lines(document: AuditDocument) -> Iterator[str]:
     if "judged" in document:
         yield from _basis(document["judged"])
     yield from _samples(document["findings"])
+    if commands := document.get("commands"):
+        yield "what to do: send the lost messages again, each exactly once, then look again"
+        yield from (f"  {one}" for one in commands)
     for query in document["sql"]:
         yield f"sql: {query}"
     if "run" in document:

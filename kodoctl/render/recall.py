@@ -20,8 +20,14 @@ if TYPE_CHECKING:
         RecallSummary,
     )
 
-_VERBS: Final = {"send": "to send", "discard": "to discard", "release": "to release", "move": "to move"}
-_HEADS: Final = {"send": "Recall", "discard": "Discard", "release": "Release", "move": "Move"}
+_VERBS: Final = {
+    "send": "to send",
+    "discard": "to discard",
+    "release": "to release",
+    "move": "to move",
+    "resend": "to send again",
+}
+_HEADS: Final = {"send": "Recall", "discard": "Discard", "release": "Release", "move": "Move", "resend": "Recall"}
 _LEFT_OUT: Final = {
     "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
     "unfinished": "begun by another recall that is not finished: run its `recall apply` again (--again overrides)",
@@ -40,6 +46,14 @@ _WAITING_LEFT_OUT: Final = {
     "unfinished": "begun by another plan that is not finished: run its `waiting apply` again",
     "repeat": "copies of a chosen message: acknowledged with it, not sent",
 }
+_LOST_LEFT_OUT: Final = {
+    "already": "sent again before: the audit knows it when that is read",
+    "unfinished": "begun by another plan that is not finished: run its `recall apply` again (--again overrides)",
+    "already_done": "done, says the workers' store: their records are lost, not they (--again sends them once more)",
+    "repeat": "copies of a chosen message: one of them is sent",
+    "not_landed": "whose payload the landing does not have (never read, masked, or expired there): who produced them can send them again",
+    "moved_on": "that are stored further on, or may be: to send them again would double them",
+}
 _SHOWN: Final = 100  # characters of a text in a list
 
 
@@ -47,12 +61,16 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     """A recall plan; `target` says how the cluster was reached."""
     summary = document["summary"]
     lane = document.get("lane", "")
-    head = f"{_HEADS[document['action']]} of {'waiting messages' if lane else 'dead letters'}"
+    lost = document["action"] == "resend"
+    what = "lost messages" if lost else "waiting messages" if lane else "dead letters"
+    head = f"{_HEADS[document['action']]} of {what}"
     yield Line(target, "bold")
     yield Line(f"{head}: {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
     yield Line()
     yield Line(f"  where  {one_line(document['where'])}", hang=9)
     yield Line(f"  from   {document['dead_topic']}{f' ({lane})' if lane else ''}", hang=9)
+    if landing := document.get("landing"):
+        yield Line(f"  read   {landing}", hang=9)
     for topic, count in _targets(document).items():
         yield Line(f"  to     {topic} ({count:,})", hang=9)
     if document["edit"] is not None:
@@ -64,7 +82,8 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
     yield from _counts("tenant", summary["by_tenant"])
     yield from _counts("age", summary["by_age"])
     yield from _samples(summary["samples"], document["made_at"])
-    yield from _left_out(summary, _LEFT_OUT | _WAITING_LEFT_OUT if lane else _LEFT_OUT)
+    words = _LOST_LEFT_OUT if lost else _WAITING_LEFT_OUT if lane else {}
+    yield from _left_out(summary, {**_LEFT_OUT, **words})
     yield from _plan_verdict(document)
 
 
@@ -124,10 +143,11 @@ def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line
         return
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
-        said = (
-            "copy of a chosen letter: acknowledged with it, not sent" if (word, count) == ("repeat", 1) else words[word]
-        )
+        one = words["repeat"] == _LEFT_OUT["repeat"] and (word, count) == ("repeat", 1)
+        said = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word]
         yield Line(f"    {count:,} {said}", "yellow", hang=6)
+        if word == "not_landed":
+            yield from (Line(f"      {one_line(name)}", "yellow", hang=8) for name in summary.get("not_landed", ()))
     for why, count in summary["not_editable"].items():
         yield Line(f"      {count:,}: {one_line(why)}", "yellow", hang=8)
     yield Line()
@@ -174,7 +194,7 @@ def recall_report_lines(document: RecallReportDocument, noun: str = "letter") ->
     done = [f"{document['discarded']:,} discarded"] if discards else [f"{document['sent']:,} sent"]
     done += [f"{document['had_already']:,} stored by an earlier attempt"] * bool(document["had_already"])
     done += [f"{document['before']:,} done before"] * bool(document["before"])
-    done += [f"{document['acknowledged']:,} acknowledged"]
+    done += [f"{document['acknowledged']:,} acknowledged"] * (document["action"] != "resend")
     head = "Done" if document["complete"] else "Interrupted" if document["interrupted"] else "Not complete"
     yield Line(f"{head}: {', '.join(done)}; {document['seconds']:.1f} s.", "bold")
     if document["interrupted"]:

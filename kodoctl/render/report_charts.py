@@ -182,6 +182,11 @@ _SERIES: Final[tuple[tuple[Literal["arrivals", "failed", "done", "over_limit"], 
 )
 
 
+_DATES: Final = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"]
+_OFFSETS: Final = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
+"""Dates in ISO order by the step of the ticks: year, month, day, hour, minute, second."""
+
+
 def _clock(axes: Axes, style: Style) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
@@ -190,7 +195,10 @@ def _clock(axes: Axes, style: Style) -> None:
         minticks=2, maxticks=5 if style.narrow else 9
     )
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]
+    written = ConciseDateFormatter(  # type: ignore[no-untyped-call]
+        locator, tz=UTC, formats=_DATES, zero_formats=["", *_DATES[:-1]], offset_formats=_OFFSETS
+    )
+    axes.xaxis.set_major_formatter(written)
 
 
 CHARTS: Final[dict[str, Callable[..., Figure | None]]] = {

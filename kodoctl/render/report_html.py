@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kodoctl import __version__
-from kodoctl.formatting import duration_text, time_text
+from kodoctl.formatting import duration_text, many, time_text, window_text
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
 from kodoctl.render.escaping import one_line
@@ -14,10 +15,15 @@ from kodoctl.render.html_page import page
 from kodoctl.render.report_charts import CHARTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from kodoctl.documents.audit_document import AuditDocument
-    from kodoctl.documents.report_document import ReportDocument
+    from kodoctl.documents.report_document import ReportDocument, TrafficPoint
 
 Json = dict[str, Any]
+_COUNTED: Final[tuple[Literal["arrivals", "done", "failed", "over_limit"], ...]] = (
+    "arrivals", "done", "failed", "over_limit",
+)  # fmt: skip
 GLOSSARY: Final = (
     ("audit record", "What a worker writes down when it acknowledges a message: done, moved, given up."),
     ("blocking", "A state: the message waits long, because a quota is used up."),
@@ -62,11 +68,7 @@ def report_html(document: ReportDocument) -> str:
             [f"{one['topic']} / {one['subscription']}", *(f"{one['messages'].get(fate, 0):,}" for fate in _fates(audit))]
             for one in audit["subscriptions"]
         ],
-        coverage=[
-            [f"{one['topic']}-partition-{one['partition']}", f"{one['entries_planned']:,}", f"{one['entries_seen']:,}",
-             "yes" if one["from_creation"] else "no"]
-            for one in audit["coverage"]
-        ],
+        coverage=_coverage(audit),
         findings=[[one["id"], one["fate"], words.shown(one["msg_topic"], 200), one["cause"]] for one in audit["findings"]],
         sql=[one_line(query, 4_000) for query in audit["sql"]],
         glossary=GLOSSARY,
@@ -153,16 +155,38 @@ def _tenants(document: ReportDocument) -> Json:
     return _part("tenants", "Who is noisy", words.noisy(document), say, heads, rows)
 
 
+def _coverage(audit: AuditDocument) -> list[list[str]]:
+    """A row for each partition that has, or had, anything; the others in one."""
+    found, empty = [], 0
+    for one in audit["coverage"]:
+        if one["entries_planned"] or one["entries_seen"] or not one["from_creation"] or one["problems"]:
+            name = f"{one['topic']}-partition-{one['partition']}"
+            whole = "yes" if one["from_creation"] else "no"
+            found.append([name, f"{one['entries_planned']:,}", f"{one['entries_seen']:,}", whole])
+        else:
+            empty += 1
+    return [*found, [f"{many(empty, 'partition')} without an entry", "0", "0", "yes"]] if empty else found
+
+
+def _windows(points: Sequence[TrafficPoint], width: int) -> Iterator[list[str]]:
+    """A row for each window; those in a row in which nothing happened are one."""
+    for quiet, group in groupby(points, lambda one: not any(one[name] for name in _COUNTED)):
+        some = list(group)
+        if quiet and len(some) > 1:
+            end = window_text(some[-1]["at"], width)
+            yield [f"{window_text(some[0]['at'], width)} to {end}: nothing", *["–"] * len(_COUNTED)]
+            continue
+        for one in some:
+            yield [window_text(one["at"], width), *(f"{one[name]:,}" for name in _COUNTED)]
+
+
 def _traffic(document: ReportDocument) -> Json:
-    width = duration_text(document["over_time"]["width_ms"])
-    points = document["over_time"]["points"]
-    rows = [
-        [time_text(one["at"]), *(f"{one[name]:,}" for name in ("arrivals", "done", "failed", "over_limit"))]
-        for one in points
-    ]
+    over_time = document["over_time"]
+    points, width = over_time["points"], duration_text(over_time["width_ms"])
+    rows = list(_windows(points, over_time["width_ms"]))
     most = max(points, key=lambda one: one["arrivals"], default=None)
     head = (
-        f"The busiest {width} had {most['arrivals']:,} new messages, at {time_text(most['at'])}"
+        f"The busiest {width} had {most['arrivals']:,} new messages, at {window_text(most['at'], over_time['width_ms'])}"
         if most
         else "Nothing happened yet"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.formatting import age_text, duration_text, many, time_text
+from kodoctl.formatting import duration_text, lane_text, many, window_text
 from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
@@ -20,6 +20,24 @@ RULES: Final = {
     "dead": "failed for good: dead letter",
     "(others)": "all other causes",
 }
+
+
+_FIGURES: Final = {
+    "done": "done",
+    "done twice": "done",
+    "discarded": "discarded",
+    "open": "waiting",
+    "waiting": "waiting",
+    "overdue": "waiting",
+    "moving": "on their way",
+    "dead": "dead letters",
+    "unproved": "not proved",
+    "unknown": "not proved",
+    "lost": "lost",
+    "not for me": "",
+}
+"""Figure that a message counts in, by its status."""
+_ALWAYS: Final = frozenset({"done", "waiting", "dead letters", "lost"})
 
 
 def verdict(document: ReportDocument) -> tuple[str, str, str]:
@@ -71,7 +89,9 @@ def waiting(document: ReportDocument) -> str:
     most = max(alive, key=lambda one: one["messages"])
     oldest = max(one["oldest_ms"] for one in alive)
     where = "" if len(alive) == 1 and total == most["messages"] else f", most of them in {lane(document, most)}"
-    told = f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {age_text(oldest)}"
+    told = (
+        f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {duration_text(oldest)}"
+    )
     return f"{told}; {letters}" if letters else told
 
 
@@ -112,9 +132,25 @@ def causes(document: ReportDocument) -> list[tuple[str, int]]:
 def noisy(document: ReportDocument) -> str:
     """Headline on noisy tenants, and on the delay of others."""
     told = [sentence for one in document["fairness"] if (sentence := _noise(one))]
+    broken = _broken(document)
     if told:
-        return "; ".join(told)
+        return "; ".join([*told, broken] if broken else told)
+    if broken:
+        return f"No tenant sends too much, but {broken}"
     return "No tenant stands out" if document["tenants"] else "No message says whose it is"
+
+
+def _broken(document: ReportDocument) -> str:
+    """The tenant whose runs fail most, if that is half of them or more, and how many others are like it; "": none."""
+    found = [(one["failed"] / (one["failed"] + one["done"]), one) for one in document["tenants"] if one["failed"]]
+    found = sorted((pair for pair in found if pair[0] >= 0.5), key=lambda pair: (-pair[0], -pair[1]["failed"]))
+    if not found:
+        return ""
+    share, worst = found[0]
+    which = "every run" if share == 1 else f"{100 * share:.0f} % of the runs"
+    name = shown(worst["tenant"], 24) or "messages without a tenant"
+    more = f", and half or more of those of {many(len(found) - 1, 'other')}" if len(found) > 1 else ""
+    return f"{which} of {name} failed ({worst['failed']:,}){more}"
 
 
 def _noise(one: TopicFairness) -> str:
@@ -142,7 +178,7 @@ def headlines(document: ReportDocument) -> Iterator[str]:
 
 def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:
     """`L1 pending`, or `orders / billing: L1 pending` where the report is about several subscriptions."""
-    name = f"{row['level']} {row['state']}" if row["level"] else "dead letters"
+    name = lane_text(row["level"], row["state"])
     places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
     if len({place for place in places if place[1]}) <= 1:
         return name
@@ -166,22 +202,24 @@ def shown(text: str | None, limit: int = NAME) -> str:
 
 def span(document: ReportDocument) -> str:
     """From when to when."""
-    return f"{time_text(document['since'])} to {time_text(document['until'])}" if document["since"] else ""
+    if not document["since"]:
+        return ""
+    width = document["over_time"]["width_ms"]
+    return f"{window_text(document['since'], width)} to {window_text(document['until'], width)}"
 
 
 def figures(document: ReportDocument) -> Sequence[tuple[str, str]]:
-    """(figure, what it counts), for the head of the page."""
+    """(figure, what it counts), for the head of the page: the first is the sum of the others. A producer's mark, or what is
+    meant for another subscription, is no message of this one.
+    """
     counts: dict[str, int] = {}
     for one in document["audit"]["subscriptions"]:
         for fate, number in one["messages"].items():
-            counts[fate] = counts.get(fate, 0) + number
-    done = counts.get("done", 0) + counts.get("done twice", 0)
-    alive = sum(one["messages"] for one in document["waiting"] if one["state"] != "dead")
-    dead = sum(one["messages"] for one in document["waiting"] if one["state"] == "dead")
-    return (
+            name = _FIGURES.get(fate, "not proved")
+            counts[name] = counts.get(name, 0) + number
+    counts.pop("", None)
+    shown_ = [name for name in dict.fromkeys(_FIGURES.values()) if counts.get(name) or name in _ALWAYS]
+    return [
         (f"{sum(counts.values()):,}", "messages judged"),
-        (f"{done:,}", "done"),
-        (f"{alive:,}", "waiting"),
-        (f"{dead:,}", "dead letters"),
-        (f"{counts.get('lost', 0):,}", "lost"),
-    )
+        *((f"{counts.get(name, 0):,}", name) for name in shown_),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from kodoctl.formatting import many, time_text
+from kodoctl.formatting import lane_text, many, time_text
 from kodoctl.render.escaping import one_line
 from kodoctl.render.line import Line
 from kodoctl.topology.units import Duration
@@ -28,9 +28,9 @@ _ALWAYS: Final[tuple[_Count, ...]] = ("arrivals", "done")
 def lines(document: RollupDocument) -> Iterator[Line]:
     """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
     width = Duration(document["window_ms"])
-    yield Line(
-        f"{many(document['windows'], 'window')} of {width}, {time_text(document['since'], zone=False)} to {time_text(document['until'], zone=False)} UTC"
-    )
+    seconds = document["window_ms"] % 60_000 != 0
+    since, until = (time_text(document[name], zone=False, seconds=seconds) for name in ("since", "until"))
+    yield Line(f"{many(document['windows'], 'window')} of {width}, {since} to {until} UTC")
     for (topic, subscription), lanes in _groups(document["lanes"]).items():
         yield Line()
         reader = f" / {one_line(subscription)}" if subscription else ""
@@ -62,13 +62,7 @@ def _groups(lanes: Sequence[LaneCounts]) -> dict[tuple[str, str | None], list[La
 
 
 def _lane(row: LaneCounts) -> str:
-    return (
-        f"{row['level']} {row['state']}"
-        if row["level"]
-        else f"{row['state']} letters"
-        if row["state"]
-        else "undeclared"
-    )
+    return lane_text(row["level"], row["state"])
 
 
 def _table(head: str, rows: Sequence[tuple[str, LaneCounts | TenantCounts]]) -> Iterator[Line]:

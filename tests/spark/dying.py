@@ -20,11 +20,11 @@ def around(owner, name, step, nth, when=lambda *_: True):
     '''Everything dies before the nth call of one process, or (step ends with a dot) right after it.'''
     original, calls = getattr(owner, name), count(1)
 
-    def patched(*arguments):
+    def patched(*arguments, **named):
         fatal = os.environ["KILL_AT"] == step and when(*arguments) and next(calls) == nth
         if fatal and not step.endswith("."):
             die()
-        answer = original(*arguments)
+        answer = original(*arguments, **named)
         if fatal:
             die()
         return answer

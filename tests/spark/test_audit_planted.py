@@ -391,3 +391,29 @@ def test_copies_of_a_dead_letter_are_recalled_once_and_none_is_lost(judged):
     judged.recall()
     judged.told("POST", "-work-RETRYING/subscription/work/skip_all")
     judged.lost(1)
+
+
+@pytest.mark.full
+def test_an_ingest_between_audit_true_and_the_restart_of_the_workers_calls_nothing_lost(
+    spark, broker, tenant, tmp_path
+):
+    judged = Judged(spark, broker, tenant, tmp_path, look=False)
+    audited = judged.file.read_text(encoding="utf-8")
+    judged.declare(audited.replace("audit: true, ", ""))
+    with judged.run():  # begun before `audit: true`
+        judged.send(3)
+        eventually(lambda: sum(judged.done().values()) == 3 and judged.left() == 0, within=60)
+        judged.declare(audited)
+        judged.read()
+        assert "unrecorded workers" in outcome(judged.verdict())[1]
+        judged.send(5)
+        eventually(lambda: sum(judged.done().values()) == 8 and judged.left() == 0, within=60)
+    judged.work(4)
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("inconclusive", {"unproved"}), found["reasons"]
+    assert fates_of(found) == {"done": 4, "unproved": 8}
+    judged.skip(3)
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 4, "lost": 3, "unproved": 8})

@@ -52,7 +52,8 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
     most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
-    `shares`: another reader may have it alone for a while, and is waited for.
+    `shares`: another reader may have it alone for a while, and is waited for. `records`: whatever is acknowledged has
+    been recorded, and the broker tells that of its consumers.
 
     `max_unacked`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
     consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
@@ -69,6 +70,7 @@ class LaneRequest:
     max_unacked: int = 0
     limit: int = 0
     shares: bool = False
+    records: bool = False
 
 
 class LaneSink(Protocol):

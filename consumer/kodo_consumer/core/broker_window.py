@@ -36,6 +36,7 @@ def lane_request(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> 
         max_unacked=policy.lane_most,
         limit=limit,
         shares=lane.is_waiting,
+        records=policy.audit is not None and policy.audit.wait,
     )
 
 

@@ -4,7 +4,8 @@ ledger, and the ledgers of the cluster. Raises KodoctlError if files of the land
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import reduce
@@ -19,8 +20,8 @@ from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEvent, latest_status
-from kodoctl.recall.recall_plan import ledger_key
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
+from kodoctl.recall.recall_plan import ledger_key, lost_key
 from kodoctl.recall.stored_message import Position
 from kodoctl.topology.names import WAITING_STATES, State
 
@@ -118,21 +119,44 @@ _RELEASED: Final = (State.DEAD, *WAITING_STATES)
 def _letters(expansion: Expansion, ledger: str) -> Iterator[RecalledLetter]:
     book = DeltaLedger(ledger)
     for topic, key, holder in _sources(expansion):
-        for recall_id, one in latest_status(book.entries(key)).items():
-            if one.event in _SETTLED:
-                lane, _, part = one.lane.rpartition("-partition-")
-                yield RecalledLetter(
-                    topic,
-                    *Position.parse(one.position),
-                    published=one.published,
-                    settled=_SETTLED[one.event],
-                    recall_id=recall_id,
-                    sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
-                    lane_topic=lane,
-                    lane_part=int(part or -1),
-                    receipt=one.receipt,
-                    holder=holder,
-                )
+        yield from _settled(book.entries(key), topic, holder)
+    lost = {lost_key(topic, holder): (topic, holder) for topic, holder in _losers(expansion)}
+    found: dict[str, list[RecallEntry]] = defaultdict(list)
+    for entry in book.entries_among(lost):
+        found[entry.dead_topic].append(entry)
+    for key, entries in found.items():
+        for one in _settled(entries, *lost[key]):
+            yield one._replace(lost=True)
+
+
+def _settled(entries: Iterable[RecallEntry], topic: str, holder: str) -> Iterator[RecalledLetter]:
+    for recall_id, one in latest_status(entries).items():
+        if one.event in _SETTLED:
+            lane, _, part = one.lane.rpartition("-partition-")
+            yield RecalledLetter(
+                topic,
+                *Position.parse(one.position),
+                published=one.published,
+                settled=_SETTLED[one.event],
+                recall_id=recall_id,
+                sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
+                lane_topic=lane,
+                lane_part=int(part or -1),
+                receipt=one.receipt,
+                holder=holder,
+            )
+
+
+def _losers(expansion: Expansion) -> Iterator[tuple[str, str]]:
+    """(topic, subscription) of all that can lose a message."""
+    for topic in expansion.topics:
+        if topic.state is not None:
+            names = (
+                [topic.subscription]
+                if topic.subscription
+                else expansion.topology.spec.topics[topic.ground].subscriptions
+            )
+            yield from ((topic.name.full, name) for name in names)
 
 
 def _sources(expansion: Expansion) -> Iterator[tuple[str, str, str]]:

@@ -228,7 +228,7 @@ def _of_recorded(absent: Column, *, followed: bool) -> Column:
         .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))
-        .when(F.lit(followed) | ~F.col("target_unread"), _is(MessageStatus.MOVING))
+        .when(F.lit(followed) | ~F.col("target_unread") | F.col("sent"), _is(MessageStatus.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
         .when(_acknowledged() | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))

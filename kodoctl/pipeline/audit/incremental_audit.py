@@ -153,7 +153,7 @@ def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
     """The state of the last audit; or why it is of no use."""
     try:
         snapshot = landing.snapshot(*STATE)
-        if not all(landing.holds(table, snapshot.files[table.name]) for table in STATE):
+        if not all(landing.table(table).holds(snapshot.files[table.name]) for table in STATE):
             return _NONE
     except KodoctlError:
         return _NONE

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
@@ -17,8 +17,8 @@ from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
-from kodoctl.pipeline.audit.recalled import with_evidence
-from kodoctl.pipeline.audit.report import SAMPLES, SampledFinding, document
+from kodoctl.pipeline.audit.recalled import resent, with_evidence
+from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
     MessageStatus,
@@ -45,7 +45,8 @@ class AuditResult:
     """Classified positions of an audit, kept for several queries. `outcomes`: of
     kodoctl.pipeline.audit.classify.outcomes; `verdicts`: of `judged` there; `lanes`:
     kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a table; `keys`: the keys that producers sign with;
-    `rows`: what was judged; `settled`: what earlier audits counted.
+    `rows`: what was judged; `settled`: what earlier audits counted; `resent`: lost messages that were sent again, by
+    ground topic and subscription.
     """
 
     tables: LandedTables
@@ -56,6 +57,7 @@ class AuditResult:
     rows: JudgedRows
     settled: SettledTotals
     keys: Secret | None = None
+    resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def document(self) -> AuditDocument:
         """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
@@ -64,8 +66,19 @@ class AuditResult:
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
         """The document; and the counts of all rows so far but `fates`, with which the next audit begins."""
         evidence, totals = _evidence(self)
-        found = [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
-        return document(decide_verdict(evidence), evidence, found), totals
+        every = findings(self.verdicts, self.lanes)
+        found = [SampledFinding(*row) for row in _sampled(every).collect()]
+        is_lost = any(tally.count(MessageStatus.LOST) for tally in evidence.tallies)
+        return document(decide_verdict(evidence), evidence, found, self._lost(every) if is_lost else ()), totals
+
+    def _lost(self, found: DataFrame) -> list[LostMessages]:
+        """Lost messages by the lane that lost them."""
+        names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
+        lost = found.where(f"fate = '{MessageStatus.LOST}'").groupBy("topic", "subscription", "msg_topic").count()
+        return sorted(
+            LostMessages(row["topic"], row["subscription"], names[row["msg_topic"]], row["count"])
+            for row in lost.collect()
+        )
 
 
 @contextmanager
@@ -82,7 +95,8 @@ def classify_landing(
     believed. `carried`: what earlier audits judged; `tables` then has the rows behind that alone.
     """
     lanes = small_table(spark, ground.lanes, LANES)
-    rows = judged_rows(spark, tables, lanes, list(letters), keys, carried)
+    known_letters = list(letters)
+    rows = judged_rows(spark, tables, lanes, known_letters, keys, carried)
     settled = with_evidence(rows.booked, rows.events).persist() if rows.letters else rows.booked
     booked = rows.booked if rows.letters else None
     known = outcomes(places(rows.events, rows.transitions, settled, lanes, booked), lanes).persist()
@@ -91,7 +105,8 @@ def classify_landing(
         found = _asked_hops(found, carried, known).persist()  # few; what is settled is read once
     totals = carried.totals if carried is not None else SettledTotals()
     try:
-        yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys)
+        again = _resent(rows, ground) if any(letter.lost for letter in known_letters) else {}
+        yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys, again)
     finally:
         found.unpersist()
         known.unpersist()
@@ -136,6 +151,15 @@ def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mappin
     return audit_scope(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
 
 
+def _resent(rows: JudgedRows, ground: AuditScope) -> dict[tuple[str, str], int]:
+    """Of all rows, settled ones included: few letters are joined to them."""
+    topics = {lane["msg_topic"]: lane["topic"] for lane in ground.lanes}
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for row in resent(with_evidence(rows.booked.where("lost"), rows.everything)).collect():
+        found[topics[row["msg_topic"]], row["subscription"]] += row["messages"]
+    return found
+
+
 def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
@@ -159,6 +183,7 @@ def _evidence(of: AuditResult) -> tuple[AuditEvidence, SettledTotals]:
             missing[family.number]["missing"] if family.number in missing else 0,
             totals.contradictions.get(family.number, 0),
             tuple(missing[family.number]["runs"]) if family.number in missing else (),
+            of.resent.get((family.topic, family.subscription), 0),
         )
         for family in ground.families
     ]

@@ -45,6 +45,7 @@ class RecalledLetter(NamedTuple):
     lane_part: int = -1
     receipt: str = ""
     holder: str = ""
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
-from kodoctl.pipeline.audit.start_positions import WAITS, audit_complete_since, unproven_before
+from kodoctl.pipeline.audit.start_positions import UNRECORDED, WAITS, audit_complete_since, unproven_before
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
@@ -110,6 +110,11 @@ def mode_of(subscription: Subscription) -> Mode:
     return WAITS if audit.mode == WAITS else "best_effort"
 
 
+def lane_name(topic: FamilyTopic) -> str:
+    """`L1/retrying`, or `dead`: how a topic is named among those of its subscription."""
+    return f"{topic.level}/{topic.state}" if topic.level else str(topic.state)
+
+
 def _answering(expansion: Expansion, topic: FamilyTopic) -> list[str]:
     if topic.subscription is not None:
         return [topic.subscription]
@@ -161,9 +166,15 @@ def _part(
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         missing_subscriptions=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,
+        unrecorded=_unrecorded(topic, there),
         absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
     )
     return found, not short and not apart
+
+
+def _unrecorded(topic: FamilyTopic, there: Mapping[str, CursorSnapshot]) -> str:
+    known = there.get(NAMELESS)
+    return topic.subscription or "" if known is not None and known.audit == UNRECORDED else ""
 
 
 def _told(position: Place) -> str:
@@ -254,7 +265,7 @@ def _lane(  # what a row is made of
         "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
         "stored_ledger": end.mark[0] if end else None, "stored_entry": end.mark[1] if end else None,
         "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
-        "read_at": mark.taken if mark else 0,
+        "read_at": mark.taken if mark else 0, "name": lane_name(topic),
     }  # fmt: skip
 
 

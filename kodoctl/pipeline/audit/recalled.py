@@ -19,13 +19,14 @@ from kodoctl.topology.names import State
 
 LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
-  recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string
+  recall_id string, sending string, lane_topic string, lane_part int, receipt string, holder string,
+  lost boolean
 """
 """A dead letter, or a waiting message, of the ledger: its place, its publish time in ms, and `sent` or `discarded`.
 Of one that was sent, the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker
 had it already. `sending` is the same for letters that were sent as one message, which has the recall id of one of them.
 `holder`: on a ready topic (of a backup level), which all subscriptions read, the one for which it was sent or
-discarded; else "".
+discarded; else "". `lost`: it was lost there, for `holder`, and sent again from a landing.
 """
 BOOKED: Final = f"{LETTERS}, seen boolean"  # and whether an earlier audit has seen the entry
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
@@ -63,6 +64,18 @@ def with_evidence(letters: DataFrame, events: DataFrame) -> DataFrame:
         .where(F.coalesce("landed", F.lit(True)))
         .join(arrived, "sending", how="left")
         .withColumns({name: F.coalesce(name, F.lit(False)) for name in ("landed", "arrived")})
+    )
+
+
+def resent(letters: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages) of lost messages that were sent again; `letters`: result of `with_evidence`. Of one
+    that was lost on its way, and so never stored where it was lost, the copy is the evidence.
+    """
+    return (
+        letters.where(F.col("lost") & (F.col("settled") == "sent") & (F.col("landed") | F.col("arrived")))
+        .groupBy("msg_topic", F.col("holder").alias("subscription"))
+        .agg(F.countDistinct("sending").alias("messages"))
+        .select("msg_topic", "subscription", "messages")
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Outcome, PartitionCoverage, Verdict
 
 if TYPE_CHECKING:
-    from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding
+    from kodoctl.documents.audit_document import AuditCoverage, AuditDocument, AuditFinding, LostLaneRow
 
 FORMAT_VERSION: Final = 1
 SAMPLES: Final = 20  # places named of each fate
@@ -26,7 +26,21 @@ class SampledFinding(NamedTuple):
     id: str
 
 
-def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[SampledFinding]) -> AuditDocument:
+class LostMessages(NamedTuple):
+    """Number of messages that one lane of a subscription lost; `lane`: such as `L1/ready`, or `dead`."""
+
+    topic: str
+    subscription: str
+    lane: str
+    messages: int
+
+
+def document(
+    verdict: Verdict,
+    evidence: AuditEvidence,
+    findings: Iterable[SampledFinding],
+    lost: Iterable[LostMessages] = (),
+) -> AuditDocument:
     """For machines. Times are ms."""
     found = list(findings)
     return {
@@ -41,11 +55,13 @@ def document(verdict: Verdict, evidence: AuditEvidence, findings: Iterable[Sampl
                 "audit": tally.mode,
                 "messages": {fate.value: tally.count(fate) for fate in MessageStatus if tally.count(fate)},
                 "missing_records": tally.missing,
+                "sent_again": tally.resent,
             }
             for tally in evidence.tallies
         ],
         "coverage": [_coverage(part) for part in evidence.parts],
         "findings": [cast("AuditFinding", one._asdict()) for one in found],
+        "lost": [cast("LostLaneRow", one._asdict()) for one in lost],
         "sql": list(sql(found)),
     }
 

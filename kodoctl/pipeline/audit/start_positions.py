@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Place
 
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
+UNRECORDED: Final = "unrecorded"  # the file says so, and a consumer was connected that does not say it of itself
 
 
 def audit_complete_since(looks: Iterable[int], waited: Collection[int]) -> int | None:

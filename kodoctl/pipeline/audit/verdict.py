@@ -88,6 +88,7 @@ class PartitionCoverage:
     missing_subscriptions: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
     absent: bool = False  # it was not there when the last run looked
+    unrecorded: str = ""  # subscription with a worker that does not say that it records, at the last look
 
     @property
     def name(self) -> str:
@@ -105,7 +106,8 @@ class SubscriptionTotals:
     """Messages of one subscription by fate, and what its records say of themselves.
 
     `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
-    `runs` names some of the worker runs with missing numbers.
+    `runs` names some of the worker runs with missing numbers. `resent`: messages that were lost, or not proved
+    done, and sent again.
     """
 
     topic: str
@@ -115,6 +117,7 @@ class SubscriptionTotals:
     missing: int = 0
     contradictions: int = 0
     runs: tuple[str, ...] = ()
+    resent: int = 0
 
     @property
     def name(self) -> str:
@@ -229,6 +232,12 @@ def _unread(parts: Iterable[PartitionCoverage]) -> Iterator[Reason]:
         if part.read_before_cursors:
             text = f"{part.name} was read up to a moment before the cursors were: its last messages are missing"
             yield _doubt("lag", text)
+        if part.unrecorded and part.partition == 0:
+            text = (
+                f"{part.topic}: at the last ingest a worker of {part.unrecorded} was connected that does not say that it keeps "
+                "records: what it acknowledges is not judged. Restart the workers that began before `audit: true`, then ingest again"
+            )
+            yield _doubt("unrecorded workers", text)
         for name in part.missing_subscriptions:
             yield _doubt("no subscription", f"{part.name} has no subscription {name}")
 
@@ -318,6 +327,8 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
 
 def _notes(evidence: AuditEvidence) -> Iterator[str]:
     for tally in evidence.tallies:
+        if tally.resent:
+            yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"
         if twice := tally.count(MessageStatus.DUPLICATED):
             yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(MessageStatus.DEAD):

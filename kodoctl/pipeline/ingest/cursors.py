@@ -4,13 +4,15 @@ necessary: whatever is acknowledged in the snapshot must be found later in what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.audit.readings import NAMELESS, mode_of
+from kodoctl.pipeline.audit.start_positions import UNRECORDED
 from kodoctl.pipeline.ingest.landing_commits import read_at
+from kodoctl.pipeline.ingest.recording_workers import unrecorded_subscriptions
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats
 from kodoctl.pipeline.source.splits import part_name
@@ -31,6 +33,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     topics last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
     """
     rows: list[Row] = []
+    unrecorded = unrecorded_subscriptions(admin, expansion)
     for topic in sorted(expansion.topics, key=lambda one: one.state is None):
         names = _declared(expansion, topic)
         found = internal_stats(admin, topic.name)
@@ -41,7 +44,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             "msg_topic": topic.name.full,
             "topic": topic.ground,
             "ttl_ms": _ttl(admin, topic),
-            "audit": _mode(expansion, topic),
+            "audit": _mode(expansion, topic, unrecorded),
             "taken_ts": datetime.fromtimestamp(now / 1000, UTC),
             "ingest_run": run,
         }
@@ -76,9 +79,11 @@ def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
             return [topic.subscription] if topic.subscription else ()
 
 
-def _mode(expansion: Expansion, topic: FamilyTopic) -> str | None:
+def _mode(expansion: Expansion, topic: FamilyTopic, unrecorded: Container[tuple[str, str]]) -> str | None:
     if topic.state is not None or topic.subscription is None:
         return None
+    if (topic.ground, topic.subscription) in unrecorded:
+        return UNRECORDED
     return mode_of(expansion.topology.spec.topics[topic.ground].subscriptions[topic.subscription])
 
 

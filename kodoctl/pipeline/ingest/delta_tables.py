@@ -5,7 +5,7 @@ no part in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -183,6 +183,24 @@ class LandingTable:
             return []
         with self._reported():
             wanted = None if column is None else pc.field(column) == value
+            return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
+
+    def holds(self, files: Iterable[DataFile]) -> bool:
+        """True if all of these files are there."""
+        there = set(self.folder.files())
+        return all(one.path in there for one in files)
+
+    def rows_among(self, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Rows whose column has one of the values, and others the `same` ones, in any order."""
+        import pyarrow.compute as pc
+
+        found = self.load()
+        if found is None:
+            return []
+        wanted = pc.field(column).isin(list(values))
+        for name, value in same.items():
+            wanted &= pc.field(name) == value
+        with self._reported():
             return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
 
     def _commit(

@@ -117,8 +117,8 @@ def is_replaced(run: str) -> bool:
 
 
 def with_commit(known: Sequence[LandingCommit], added: LandingCommit, *, whole: bool = False) -> list[dict[str, Any]]:
-    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits become one
-    row, so that a commit costs the same after years (`whole`: they stay as they are).
+    """Rows of the table `commits` when `added` is the next one. Of rollups and audits the last one is kept; old commits
+    become one row, so that a commit costs the same after years (`whole`: they stay as they are).
     """
     kept = [one for one in known if not (one.run == added.run and is_replaced(one.run))]
     rows = [*kept, added] if whole else _fold([*kept, added], added.number - _KEPT)

@@ -105,11 +105,6 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
         return sorted(found, key=lambda one: one.number)
 
-    def holds(self, table: Table, files: Iterable[DataFile]) -> bool:
-        """True if all of these files are there."""
-        there = set(self._tables[table.name].folder.files())
-        return all(one.path in there for one in files)
-
     def snapshot(self, *tables: Table, former: bool = False) -> LandingSnapshot:
         """These tables as of one commit. They are read first: what `commits` says after that is at least as new, and names
         the files that they lack. `former`: see `commits`.

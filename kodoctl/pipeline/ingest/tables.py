@@ -283,7 +283,8 @@ CURSORS: Final = Table(
         Column(
             "audit",
             "string",
-            "on audit topics: whether workers wait for their records by the file, wait or best_effort; null elsewhere",
+            "on audit topics: whether workers wait for their records by the file, wait or best_effort; unrecorded: wait, and a "
+            "consumer was connected that does not say it of itself; null elsewhere",
             null=True,
         ),
         Column("taken_ts", "timestamp", "when it was asked"),

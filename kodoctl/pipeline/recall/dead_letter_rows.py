@@ -70,22 +70,32 @@ def slips(
     )
     named_ = kept.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
     known = named_.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
+    of_chosen = facts_of_chosen(messages, whole=whole)
+    return known.select(
+        *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
+        F.col("properties").getItem(headers.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
+        *(F.when(F.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
+    )  # fmt: skip
+
+
+def facts_of_chosen(messages: DataFrame, *, whole: bool) -> dict[str, Column]:
+    """Columns about a stored message of `messages` that a plan needs of a chosen one. `whole`: with all of the payload."""
     payload = F.col("payload") if whole else F.substring("payload", 1, HEAD)
     body = F.concat(
         F.when(F.col("payload").isNull(), F.lit(b"-")).otherwise(F.lit(b"+")), F.coalesce("payload", F.lit(b""))
     )
-    of_chosen = {
+    return {
         "properties": F.col("properties"),
         "payload": payload,
         "digest": _or_stored(messages, "payload_digest", F.substring(F.sha2(body, 256), 1, DIGEST)),
         "size": _or_stored(messages, "size", F.length("payload")),
         "is_text": F.is_valid_utf8(F.col("payload").cast("string")),
     }
-    return known.select(
-        *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
-        F.col("properties").getItem(headers.RECALL).alias("mark"), F.unix_millis("publish_ts").alias("published"),
-        *(F.when(F.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
-    )  # fmt: skip
+
+
+def readable() -> Column:
+    """True for a message that can be sent on unchanged, as Letter.whole has it."""
+    return F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)
 
 
 def _or_stored(messages: DataFrame, name: str, made: Column) -> Column:
@@ -120,11 +130,10 @@ def chosen(condition: Condition, fair_by: str | None) -> Column:
     columns = fact_columns(fair_by)
     truth = F.coalesce(F.expr(to_spark_sql(condition.root, columns)), F.lit(False))
     doubt = needs_fallback_sql(condition.root, columns)
-    readable = F.col("broken").isNull() | (F.col("broken") == headers.ENCRYPTED)  # as Letter.whole has it
     if doubt is None:
-        return readable & truth
+        return readable() & truth
     unsure = F.expr(doubt)
-    return readable & F.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
+    return readable() & F.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
 
 
 def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Column:

@@ -6,8 +6,8 @@ pages, pictures and lines are drawn from it by kodoctl.render.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.pipeline.report.next_steps import advice
@@ -43,7 +43,8 @@ class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
     `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (each `width` long): rows of
-    kodoctl.pipeline.report.report_tables, lanes with their level.
+    kodoctl.pipeline.report.report_tables, lanes with their level. `sent`: by ground topic and tenant, for the
+    tenants of `counted`; where it lacks one, nothing was sent.
     """
 
     audit: AuditDocument
@@ -55,12 +56,13 @@ class Facts:
     points: Sequence[TrafficPoint] = ()
     width: int = 0
     read_at: int = 0
+    sent: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """Identity of a report: the run that made it, its topology, and the names of the same
-    tables on a command line.
+    """Identity of a report: the run that made it, its topology, and the names of the same tables on a command line, and of
+    the recall ledger where it is not where commands look for it.
     """
 
     run: str
@@ -69,6 +71,7 @@ class ReportOrigin:
     environment: str | None
     file: str
     typed: str
+    ledger: str = ""
 
 
 def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
@@ -86,12 +89,12 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
         "waiting": _waiting(facts.waiting),
         "latency": [_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
         "failures": _failures(facts.failures, facts.failed),
-        "tenants": _tenants(facts.counted["tenants"], facts.groups),
+        "tenants": _tenants(facts),
         "fairness": _fairness(facts.groups),
         "over_time": {"width_ms": facts.width, "points": _even(facts.points, facts.width)},
         "advice": [],
     }
-    made["advice"] = [one.to_json() for one in advice(made, about.file, about.typed)]
+    made["advice"] = [one.to_json() for one in advice(made, about.file, about.typed, about.ledger)]
     return made
 
 
@@ -175,21 +178,24 @@ def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
     return [*told, others] if rest > 0 else told
 
 
-def _tenants(rows: Iterable[TenantCounts], groups: Sequence[Row]) -> list[ReportTenant]:
-    """With the share of what arrived on the topic, and whether they are noisy."""
-    arrived: dict[str, int] = {}
+def _tenants(facts: Facts) -> list[ReportTenant]:
+    """With what they sent (not what arrived somewhere: a message that moved would count again), its share of the topic, and
+    whether they are noisy.
+    """
+    groups = facts.groups
+    total: dict[str, int] = {}
     for group in groups:
-        arrived[group["topic"]] = arrived.get(group["topic"], 0) + group["arrivals"]
+        total[group["topic"]] = total.get(group["topic"], 0) + group["arrivals"]
     noisy = {(group["topic"], name) for group in groups if group["noisy"] for name in group["names"]}
-    return [
-        {
-            **one,
-            "share": one["arrivals"] / arrived[one["topic"]] if arrived.get(one["topic"]) else 0.0,
-            "noisy": (one["topic"], one["tenant"]) in noisy,
-        }
-        for one in rows
-        if one["arrivals"] or one["done"]
-    ]
+
+    def row(one: TenantCounts) -> ReportTenant:
+        sent = facts.sent.get((one["topic"], one["tenant"] or ""), 0)
+        share = sent / total[one["topic"]] if total.get(one["topic"]) else 0.0
+        return {**one, "arrivals": sent, "share": share, "noisy": (one["topic"], one["tenant"]) in noisy}
+
+    found = [row(one) for one in facts.counted["tenants"]]
+    found = [one for one in found if one["arrivals"] or one["done"] or one["failed"]]
+    return sorted(found, key=lambda one: (one["topic"], -one["arrivals"], -one["done"]))
 
 
 def _fairness(groups: Sequence[Row]) -> list[TopicFairness]:

@@ -57,17 +57,22 @@ def gather_facts(
         failures, failed = report_tables.failures(found.tables.events, found.tables.transitions)
         document = summary(known.rollup, known.latencies, known.width)
         width = coarser(document["until"] - document["since"], known.width)
-        return Facts(
-            audit=audit,
-            counted=document,
-            waiting=waiting,
-            failures=failures,
-            failed=failed,
-            groups=report_tables.groups(known.rollup, known.latencies),
-            points=report_tables.points(known.rollup, width),
-            width=width,
-            read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
-        )
+        sent = report_tables.sent(found.tables.events, width).persist()
+        try:
+            return Facts(
+                audit=audit,
+                counted=document,
+                waiting=waiting,
+                failures=failures,
+                failed=failed,
+                groups=report_tables.groups(sent, known.latencies),
+                points=report_tables.points(known.rollup, sent, width),
+                width=width,
+                read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
+                sent=report_tables.sent_by(sent, [(one["topic"], one["tenant"]) for one in document["tenants"]]),
+            )
+        finally:
+            sent.unpersist()
 
 
 @contextmanager

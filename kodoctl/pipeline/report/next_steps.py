@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.formatting import many
+from kodoctl.pipeline.command_hint import resend_commands
 from kodoctl.recall.filter.condition import literal
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "Read more often than the TTL ends",
         "A TTL removes messages without a trace. Read at least a day before it ends, every time.",
         ("kodoctl pipeline ingest {typed}",),
+    ),
+    ("unrecorded workers",): (
+        "Restart the workers that keep no records",
+        "A worker learns of `audit: true` when it starts. What older ones acknowledge is not judged until an ingest finds none of them.",
+        ("kodoctl pipeline ingest {typed}", "kodoctl pipeline audit {typed}"),
     ),
     ("no records", "best effort"): (
         "Let workers write down what they do",
@@ -105,11 +111,11 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def advice(document: ReportDocument, file: str, typed: str) -> list[NextStep]:
+def advice(document: ReportDocument, file: str, typed: str, ledger: str = "") -> list[NextStep]:
     """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be
-    copied.
+    copied; `ledger`: the recall ledger, "" where it is where commands look for it.
     """
-    words = {"file": file, "typed": typed}
+    words = {"file": file, "typed": typed, "ledger": ledger}
     found = [
         *_losses(document, words),
         *_doubts(document, words),
@@ -132,17 +138,22 @@ def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, .
 def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
     if document["audit"]["verdict"] == "loss":
+        again = resend_commands(document["audit"]["lost"], words["typed"], words["ledger"])
         commands = [f"kodoctl pipeline audit {words['typed']} --format json"]
         commands += [
             f"kodo-consumer why {words['file']} --topic {shlex.quote(one['topic'])} "
             f"--subscription {shlex.quote(one['subscription'])} {shlex.quote(one['id'])}"
             for one in lost[:_MOST]
         ]
-        why = (
-            "The audit lists their places and the queries that show what they were. "
-            "While the landing has them, producers can send them again."
-        )
-        yield NextStep("Find the lost messages and send them again", why, tuple(commands))
+        why = "The audit lists their places and the queries that show what they were."
+        if again:
+            why += (
+                " The landing has them: `recall plan --lost` sends each of them again exactly once, to where it should be, and "
+                "the next audit counts it as sent again."
+            )
+        else:
+            why += " They never reached a topic: only their producers can send them again."
+        yield NextStep("Find the lost messages and send them again", why, (*commands, *again))
 
 
 def _doubts(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:

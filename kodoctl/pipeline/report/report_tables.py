@@ -18,6 +18,8 @@ from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kodoctl.documents.report_document import FailureCount, TrafficPoint
 
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
@@ -83,18 +85,34 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCou
         return [cast("FailureCount", row.asDict()) for row in found], every.count()
 
 
-def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
+def sent(events: DataFrame, width: int) -> DataFrame:
+    """(topic, tenant, at, messages) of what producers sent, each message once wherever it went since, in windows of
+    `width` ms that begin `at`. Whatever moved, came back or was recalled is not sent again, and a producer's mark
+    is no message.
+    """
+    at = (F.floor(F.unix_millis("publish_ts") / width) * width).cast("bigint").alias("at")
+    first = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS NULL"
+    counted = events.where(first).groupBy("topic", "tenant", at).agg(F.count("*").alias("messages"))
+    return counted.select("topic", "tenant", "at", "messages")
+
+
+def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str], int]:
+    """Number of messages that each of some (topic, tenant) sent; result of `sent` in."""
+    names = sorted({name for _, name in tenants if name is not None})
+    found = sent.where(F.col("tenant").isin(names)).groupBy("topic", "tenant").agg(F.sum("messages").alias("messages"))
+    return {(row["topic"], row["tenant"]): row["messages"] for row in found.collect()}
+
+
+def groups(sent: DataFrame, latencies: DataFrame) -> list[Row]:
     """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names`
     are those of the noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls
-    loud in a window.
+    loud in a window. `arrivals`: of the result of `sent`.
     """
-    arrived = F.sum(F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0))
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
     tenants = (
-        rollup.groupBy("topic", "tenant")
-        .agg(arrived.alias("arrivals"))
-        .where("arrivals > 0")  # producers' marks are somebody's records, and nobody's messages
+        sent.groupBy("topic", "tenant")
+        .agg(F.sum("messages").alias("arrivals"))
         .withColumn("tenants", F.count("*").over(by_topic))
         .withColumn("total", F.sum("arrivals").over(by_topic))
         .select("topic", "tenant", "arrivals", (many & (F.col("arrivals") >= LEAST)).alias("noisy"))
@@ -119,17 +137,18 @@ def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
         tenants.unpersist()
 
 
-def points(rollup: DataFrame, width: int) -> list[TrafficPoint]:
+def points(rollup: DataFrame, sent: DataFrame, width: int) -> list[TrafficPoint]:
     """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the
-    epoch. Arrivals are those on ready topics.
+    epoch. Arrivals are those of `sent`, whose windows are of the same width.
     """
     at = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
-    ready = F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0)
-    sums: list[Column] = [
-        F.sum(ready).alias("arrivals"),
-        *(F.sum(name).alias(name) for name in ("done", "failed", "over_limit")),
-    ]
-    return [cast("TrafficPoint", row.asDict()) for row in rollup.groupBy(at).agg(*sums).orderBy("at").collect()]
+    counted = ("done", "failed", "over_limit")
+    sums: list[Column] = [F.sum(name).alias(name) for name in counted]
+    found: dict[int, Row] = {row["at"]: row.asDict() for row in rollup.groupBy(at).agg(*sums).collect()}
+    for row in sent.groupBy("at").agg(F.sum("messages").alias("arrivals")).collect():
+        found.setdefault(row["at"], {"at": row["at"], **dict.fromkeys(counted, 0)})["arrivals"] = row["arrivals"]
+    made = ({"arrivals": 0, **one} for _, one in sorted(found.items()))
+    return [cast("TrafficPoint", one) for one in made if any(one[name] for name in ("arrivals", *counted))]
 
 
 def _key(row: Any, columns: tuple[str, ...]) -> tuple[Any, ...]:

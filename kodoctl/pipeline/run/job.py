@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kodoctl.errors import KodoctlError, StoppedError, error
 from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
 from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.ingest.landing_commits import holds_messages, read_at
 from kodoctl.pipeline.report.job import gather_facts
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.report.document import Facts
     from kodoctl.pipeline.spark.spark_session import SparkSettings
+    from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.connection import Connection
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -47,8 +49,8 @@ class RunProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run of one topology. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes`: see
-    kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with everything that a page shows.
+    """A run of one topology. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes` and
+    `maintain_every`: see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with everything that a page shows.
     """
 
     run: str
@@ -59,6 +61,7 @@ class RunRequest:
     keys: Secret | None
     max_bytes: int
     accept_holes: bool = False
+    maintain_every: int = 0
     is_report_wanted: bool = True
 
 
@@ -117,18 +120,31 @@ def run_topology(
         if holds_messages(landing.commits()):
             rollup_job.count(spark, landing, expansion, request.run)
     with closing(HttpAdmin(request.connection)) as admin:
-        stages.check()
-        progress.stage("audit")
-        began = time.monotonic()
-        with load_and_classify(spark, landing, expansion, admin, request.ledger, request.keys) as found:
-            audit = with_ledger_note(found.document(), request.ledger)
-            stages.seconds["audit"] = time.monotonic() - began
-            facts = None
-            if request.is_report_wanted:
-                with stages.of("report"):
-                    facts = gather_facts(spark, landing, expansion, found, audit)
+        audit, facts = _judge(spark, request, admin, stages)
     at = read_at(landing.commits())
     return RunResult({"run": request.run, "read_at": at, **audit}, facts, landed, stages.seconds, at)
+
+
+def _judge(
+    spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages
+) -> tuple[AuditDocument, Facts | None]:
+    """The audit, and what a page is made of. A page needs the fate of each message; without one, what is new and what is
+    open is judged.
+    """
+    expansion, landing = request.expansion, request.landing
+    stages.check()
+    stages.progress.stage("audit")
+    began = time.monotonic()
+    if not request.is_report_wanted:
+        options = AuditOptions(request.run)
+        found = run_audit(spark, landing, expansion, admin, request.ledger, request.keys, options)
+        stages.seconds["audit"] = time.monotonic() - began
+        return found, None
+    with load_and_classify(spark, landing, expansion, admin, request.ledger, request.keys) as judged:
+        audit = with_ledger_note(judged.document(), request.ledger)
+        stages.seconds["audit"] = time.monotonic() - began
+        with stages.of("report"):
+            return audit, gather_facts(spark, landing, expansion, judged, audit)
 
 
 def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> list[LandingResult]:
@@ -140,6 +156,7 @@ def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> list[L
         request.run,
         request.max_bytes,
         request.accept_holes,
+        request.maintain_every,
     )
     topics, absent = ingest_job.present(wanted)
     stages.progress.topics(request.expansion, topics, absent)

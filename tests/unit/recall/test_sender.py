@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,15 @@ from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
-from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan, recall_id
+from kodoctl.recall.recall_plan import (
+    LetterRef,
+    PlannedLetter,
+    PlannedPartition,
+    RecallAction,
+    RecallPlan,
+    lost_key,
+    recall_id,
+)
 from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 from kodoctl.recall.stored_message import Position, digest
@@ -58,7 +67,7 @@ class World:
         self.step(lambda: self.ledger.extend(entries))
 
     def entries(self, dead_topic: str) -> list[RecallEntry]:
-        assert dead_topic == DEAD
+        assert dead_topic in (DEAD, lost_key(DEAD, HOLDER))
         return list(self.ledger)
 
     def facts(self, part: str) -> PartitionFacts:
@@ -102,6 +111,35 @@ class DeadLetters:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class Landed:
+    """Messages that no topic has any more, without the entries `erased`."""
+
+    acknowledged = 0
+
+    def __init__(self, world: World, erased: Collection[int] = ()) -> None:
+        self.world, self.erased = world, erased
+
+    def open(self, stack: ExitStack) -> list[int]:
+        return [0]
+
+    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
+        for entry in range(OLD + 1):
+            if entry not in self.erased:
+                yield Position(number, 1, entry), _message(entry, _payload(entry), {})
+
+    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
+        return set()
+
+    def acknowledge(self, position: Position, token: object) -> None:
+        """Nobody keeps them."""
+
+    def count_unacknowledged(self) -> int:
+        return 0
+
+    def why_missing(self, position: Position) -> str:
+        return "it was erased"
 
 
 class Lane:
@@ -160,7 +198,8 @@ def _plan(action: RecallAction) -> RecallPlan:
 def _attempt(world: World, action: RecallAction, fatal: int = -1) -> SendReport:
     world.steps, world.fatal = 0, fatal
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
-    return RecallSender(_plan(action), world, world, None, options).run()
+    source = Landed(world) if action is RecallAction.RESEND else None
+    return RecallSender(_plan(action), world, world, None, options, source=source).run()
 
 
 @pytest.mark.parametrize("action", list(RecallAction))
@@ -169,7 +208,9 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: Rec
     report = _attempt(undisturbed, action)
     sends = action.sends
     assert (report.sent, report.discarded) == ((ENTRIES, 0) if sends else (0, ENTRIES))
-    assert (report.acknowledged, report.unacknowledged, report.complete) == (ENTRIES + (2 if sends else 1), 0, True)
+    kept = action is not RecallAction.RESEND  # of a landing nothing is acknowledged
+    acknowledged = (ENTRIES + (2 if sends else 1)) * kept
+    assert (report.acknowledged, report.unacknowledged, report.complete) == (acknowledged, 0, True)
     for fatal in range(1, undisturbed.steps + 1):
         world = World()
         with pytest.raises(KilledError):
@@ -191,6 +232,15 @@ def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
         assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
         ids = [recall_id(DEAD, Position(0, 1, entry), NOW) for entry in range(number, ENTRIES, 2)]
         assert [one.properties[headers.RECALL] for one in stored] == ids
+
+
+def test_lost_messages_that_were_erased_since_the_plan_are_named_and_the_others_go() -> None:
+    world = World()
+    options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
+    source = Landed(world, erased={3})
+    report = RecallSender(_plan(RecallAction.RESEND), world, world, None, options, source=source).run()
+    assert (report.sent, report.gone, report.complete) == (ENTRIES - 1, 0, False)
+    assert report.elsewhere == ["1:3:0:-1: it was erased"]
 
 
 def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:

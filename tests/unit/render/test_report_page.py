@@ -97,6 +97,36 @@ def test_a_clock_of_any_span_is_drawn_without_a_warning(minutes, style):
     assert charts.svg(pictures.traffic, {"over_time": over_time}, style)
 
 
+def test_dates_on_an_axis_are_in_the_order_of_iso():
+    points = [
+        {"at": NOON + day * 86_400_000, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0} for day in range(5)
+    ]
+    drawn = charts.svg(pictures.traffic, {"over_time": {"points": points, "width_ms": 86_400_000}}, charts.LIGHT)
+    assert ">01-02<" in drawn
+    assert ">2026-01<" in drawn
+    assert "Jan" not in drawn
+
+
+def test_windows_under_a_minute_have_seconds_and_those_without_anything_are_one_row():
+    quiet_ = {"arrivals": 0, "done": 0, "failed": 0, "over_limit": 0}
+    points = [{"at": NOON, **quiet_, "arrivals": 3}, {"at": NOON + 45_000, **quiet_, "arrivals": 1}]
+    page = report_html(made(busy(points=points, width=5_000)))
+    assert "3 new messages, at 2026-01-01 11:55:00 UTC" in page
+    assert "2026-01-01 11:55:05 UTC to 2026-01-01 11:55:40 UTC: nothing" in page
+    assert page.count(": nothing<") == 1
+    one = [{"at": NOON, **quiet_, "done": 3}, {"at": NOON + 10_000, **quiet_, "done": 1}]
+    assert ": nothing<" not in report_html(made(busy(points=one, width=5_000))), "one window is a row of its own"
+
+
+def test_partitions_without_an_entry_are_one_row():
+    audit = audited()
+    empty = {**audit["coverage"][0], "entries_planned": 0, "entries_seen": 0}
+    doubtful = {**empty, "partition": 7, "problems": ["gone"]}
+    page = report_html(made(busy(audit={**audit, "coverage": [*audit["coverage"], empty, doubtful, empty]})))
+    assert "2 partitions without an entry" in page
+    assert "orders-partition-7" in page
+
+
 def test_a_chat_gets_the_verdict_first():
     found = list(pictures.for_chat(made()))
     assert [name for name, _ in found] == [

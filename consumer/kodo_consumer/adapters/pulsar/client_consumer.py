@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
+from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.pulsar.message_decoding import as_they_are
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Subscriber:
             request.subscription,
             _TYPES[request.type],
             consumer_name=request.consumer_name,
+            properties={RECORDS_METADATA: "wait"} if request.records else None,
             receiver_queue_size=request.queue,
             max_total_receiver_queue_size_across_partitions=request.queue,
             initial_position=pulsar.InitialPosition.Earliest,

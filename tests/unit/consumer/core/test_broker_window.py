@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from kodo_consumer.core.broker import UnackedLimits
-from kodo_consumer.core.broker_window import lookahead_findings, unacked_limits
-from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.broker_window import lane_request, lookahead_findings, unacked_limits
+from kodo_consumer.core.policy import AuditTo, Policy
 
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
@@ -58,3 +58,16 @@ def test_where_one_reader_gets_all_in_order_the_broker_has_no_limit() -> None:
     cluster = MemoryCluster(of)
     cluster.limits = UnackedLimits(1, 0)
     assert sorted(unacked_limits(of, cluster)) == [1, 2, 3], "state lanes are always shared"
+
+
+@pytest.mark.parametrize(
+    ("audit", "says"),
+    [
+        (None, False),
+        (AuditTo("persistent://p/n/t-AUDIT", wait=False), False),
+        (AuditTo("persistent://p/n/t-AUDIT", wait=True), True),
+    ],
+)
+def test_consumers_say_that_they_record_only_where_they_wait_for_it(audit: AuditTo | None, says: bool) -> None:
+    of = policy((L1,), (), audit=audit)
+    assert lane_request(of, of.lanes[0], "worker", 0).records is says

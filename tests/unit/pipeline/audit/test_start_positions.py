@@ -6,7 +6,7 @@ import pytest
 
 from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
 from kodoctl.pipeline.audit.readings import audit_scope
-from kodoctl.pipeline.audit.start_positions import audit_complete_since, unproven_before
+from kodoctl.pipeline.audit.start_positions import UNRECORDED, audit_complete_since, unproven_before
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.unit.pipeline.audit.test_readings import (
@@ -92,6 +92,20 @@ def test_records_that_were_turned_on_after_the_traffic(expansion):
     found = surveyed(expansion, on, [*before, *third(cursors)])
     assert facts(found) == (True, (7, 9)), "what comes later has records that can be missed"
     assert facts(found, state="retrying") == (True, (7, 9))
+
+
+def test_a_look_at_which_a_worker_did_not_say_that_it_records_is_no_beginning_of_records(expansion):
+    coverage, cursors = everything(expansion)
+    before = [row | {"audit": UNRECORDED} if row["msg_topic"] == AUDIT else row for row in cursors]
+    found = surveyed(expansion, coverage, before)
+    (part,) = [one for one in found.parts if one.topic == AUDIT and one.partition == 0]
+    assert (part.unrecorded, facts(found)) == ("billing", (True, (7, 9))), (
+        "nothing that was acknowledged is called lost"
+    )
+    later = [*before, *third(cursors)]
+    found = surveyed(expansion, [*coverage, covered(READY, "7:10", "7:19", "r3")], later)
+    assert facts(found) == (True, (7, 9)), "what comes later can be missed"
+    assert not any(one.unrecorded for one in found.parts)
 
 
 @pytest.mark.parametrize("mode", ["best_effort", None])

@@ -64,6 +64,13 @@ CASES = [
         ["lost", "records"],
         "3 messages lost",
     ),
+    (
+        "a worker without records",
+        {"parts": (READY, replace(AUDIT, unrecorded="billing"), replace(AUDIT, partition=1, unrecorded="billing"))},
+        Outcome.INCONCLUSIVE,
+        ["unrecorded workers"],
+        "a worker of billing was connected that does not say",
+    ),
     ("unproved", {"tallies": (tally(unproved=1),)}, Outcome.INCONCLUSIVE, ["unproved"], "1 message acknowledged, not"),
     ("unknown", {"tallies": (tally(unknown=1),)}, Outcome.INCONCLUSIVE, ["unknown"], "no topic has"),
     ("overdue", {"tallies": (tally(overdue=1),)}, Outcome.INCONCLUSIVE, ["overdue"], "longer than the horizon"),

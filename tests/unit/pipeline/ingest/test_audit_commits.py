@@ -93,12 +93,12 @@ def test_a_killed_audit_leaves_the_former_state_or_the_new_one(
 
 def test_a_state_that_somebody_deleted_stops_nobody_but_who_reads_it(landing: Landing) -> None:
     first = state(landing, 1, None)
-    assert all(landing.holds(table, landing.snapshot(table).files[table.name]) for table in STATE)
+    assert all(landing.table(table).holds(landing.snapshot(table).files[table.name]) for table in STATE)
     for table in _TABLES:
         shutil.rmtree(landing.root.local / table.name)  # type: ignore[operator]
     later = anew(landing)
     try:
-        held = all(later.holds(table, later.snapshot(table).files[table.name]) for table in _TABLES)
+        held = all(later.table(table).holds(later.snapshot(table).files[table.name]) for table in _TABLES)
     except KodoctlError:
         held = False
     assert not held

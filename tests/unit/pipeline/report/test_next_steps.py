@@ -25,7 +25,7 @@ def test_a_loss_comes_first_and_names_messages():
         found[0]["commands"][1]
         == "kodo-consumer why topologies/trade.yaml --topic orders --subscription billing 7:0:0:-1"
     )
-    assert len(found[0]["commands"]) == 4
+    assert len(found[0]["commands"]) == 8, "three messages, and the four that send them again"
 
 
 def test_nothing_to_complain_of_is_no_empty_page():
@@ -106,3 +106,14 @@ def test_advice_names_options_that_exist():
             command = command.commands[words.pop(0)]
         options = {name for parameter in command.params for name in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, line
+
+
+def test_lost_messages_have_the_commands_that_send_them_again():
+    (step,) = [one for one in made()["advice"] if "lost messages" in one["title"]]
+    assert "`recall plan --lost`" in step["why"]
+    assert step["commands"][-4:] == [
+        "kodoctl pipeline recall plan topologies/trade.yaml --topic orders --subscription billing --lane L1/ready --lost --out lost.json",
+        "kodoctl recall apply lost.json",
+        "kodoctl pipeline ingest topologies/trade.yaml",
+        "kodoctl pipeline audit topologies/trade.yaml",
+    ]

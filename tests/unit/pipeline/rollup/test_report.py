@@ -78,7 +78,7 @@ def test_lanes_stand_in_the_order_of_a_life_and_arrivals_with_who_works_on_them(
         ["L1", "ready", "9", "5", "3", "1", "30", "12.3M"],
         ["L1", "retrying", "3", "2", "0", "-", "-", "-"],
         ["dead", "letters", "1", "0", "0", "-", "-", "-"],
-        ["undeclared", "0", "1", "0", "-", "-", "-"],
+        ["not", "in", "the", "file", "0", "1", "0", "-", "-", "-"],
         [],
     ]
     assert [line.split() for line in text[9:12]] == [

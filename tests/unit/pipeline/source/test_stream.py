@@ -46,7 +46,7 @@ def options(url: str, *, strict: bool = True) -> Options:
 
 
 def stream(url: str, *, strict: bool = True, looks: dict[str, PartitionMetadata] | None = None) -> EventStream:
-    return EventStream(options(url, strict=strict), ROLES, "r3", partition_stats.to_text(looks or {}))
+    return EventStream(options(url, strict=strict), ROLES, "r3", partition_stats.to_text(looks or {}), {})
 
 
 def planned(made: PulsarStream, start: dict[str, str]) -> tuple[dict[str, str], list[tuple[str, int]]]:

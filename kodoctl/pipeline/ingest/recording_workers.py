@@ -1,0 +1,46 @@
+"""Workers that are connected to an audited subscription and do not say that they record what they acknowledge: they were
+started before `audit: true`, or are no workers of ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.pipeline.audit.readings import mode_of
+from kodoctl.pipeline.audit.start_positions import WAITS
+from kodoctl.protocol.audit_records import RECORDS_METADATA
+from kodoctl.pulsar.topic_stats import read_stats
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.topology.expand import Expansion
+
+
+def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[str, str]]:
+    """(ground topic, subscription) of those that are to record everything and have such a consumer. Raises ClusterError
+    where that cannot be known.
+    """
+    grounds = expansion.topology.spec.topics
+    audited = {
+        (topic, name)
+        for topic, ground in grounds.items()
+        for name, spec in ground.subscriptions.items()
+        if mode_of(spec) == WAITS
+    }
+    found: set[tuple[str, str]] = set()
+    for topic in expansion.topics:
+        readers = {name for ground, name in audited - found if ground == topic.ground}
+        readers = {name for name in readers if topic.subscription in (None, name)}
+        if topic.state in (None, State.DEAD) or not readers:
+            continue
+        for part in (read_stats(admin, topic.name) or {}).get("partitions", {}).values():
+            found |= {(topic.ground, name) for name in readers if _is_unrecorded(part, name)}
+    return found
+
+
+def _is_unrecorded(part: Mapping[str, Any], subscription: str) -> bool:
+    consumers = ((part.get("subscriptions") or {}).get(subscription) or {}).get("consumers") or ()
+    return any((one.get("metadata") or {}).get(RECORDS_METADATA) != WAITS for one in consumers)

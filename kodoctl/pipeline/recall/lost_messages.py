@@ -1,0 +1,126 @@
+"""Messages that an audit calls lost, or not proved done, chosen for a recall plan. Their payloads are in the landing; what
+becomes of those that are chosen is decided by the code that decides it for dead letters (kodoctl.recall.selection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from kodoctl.pipeline.audit.classify import findings
+from kodoctl.pipeline.audit.verdict import Cause, MessageStatus
+from kodoctl.pipeline.recall.dead_letter_rows import FROM_EVENTS, chosen, facts_of_chosen, readable
+from kodoctl.pipeline.recall.landed_messages import has_payload, moved_properties
+from kodoctl.pipeline.recall.select_job import CandidateRow
+from kodoctl.recall.recall_plan import ExclusionReason
+from kodoctl.recall.stored_message import Position, tenant_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+
+    from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.recall.destinations import RecallSource
+    from kodoctl.recall.selection import LetterSelection, SelectionRequest
+
+_MOVED_ON: Final = frozenset({Cause.UNRECORDED.value, Cause.IDENTITY_MISMATCH.value, Cause.UNCONFIRMED_RECALL.value})
+"""Causes of a doubt about messages that are stored somewhere else, or were sent there: once more would be twice."""
+_MOVE: Final = ("reason", "error", "event")
+
+
+def lanes_of(
+    audited: AuditResult, statuses: Collection[MessageStatus], topic: str, subscription: str
+) -> dict[str, int]:
+    """Number of places with one of the statuses by full name of the topic that lost them."""
+    found = _wanted(audited, statuses, topic, subscription).groupBy("msg_topic").agg(F.count("*").alias("messages"))
+    return {row["msg_topic"]: row["messages"] for row in found.orderBy("msg_topic").collect()}
+
+
+def _wanted(audited: AuditResult, statuses: Collection[MessageStatus], topic: str, subscription: str) -> DataFrame:
+    of = (F.col("topic") == topic) & (F.col("subscription") == subscription)
+    named = [status.value for status in statuses]
+    return findings(audited.verdicts, audited.lanes).where(of & F.col("fate").isin(named))
+
+
+@dataclass(frozen=True)
+class LostMessageSelector:
+    """kodoctl.recall.recall_planner.Fill of a plan of lost messages, from one audit."""
+
+    audited: AuditResult
+    statuses: Collection[MessageStatus]
+
+    def __call__(self, asked: SelectionRequest, selection: LetterSelection) -> None:
+        """Tells the selection of every such message of the lane, in order."""
+        for row in self._rows(asked).toLocalIterator():
+            selection.read += 1
+            name = f"{asked.family.dead_topic} {row['place']}"
+            if row["why"] in _MOVED_ON:
+                selection.leave_out(ExclusionReason.MOVED_ON, name)
+            elif not row["landed"] or not has_payload(row["head"], row["landed_size"], row["payload_state"]):
+                selection.leave_out(ExclusionReason.NOT_LANDED, name)
+            elif not row["readable"]:
+                selection.leave_out(ExclusionReason.UNREADABLE, name)
+            else:
+                selection.consider(_candidate(row, asked.family), chosen=row["chosen"])
+
+    def _rows(self, asked: SelectionRequest) -> DataFrame:
+        family = asked.family
+        lost = _wanted(self.audited, self.statuses, family.ground, family.subscription)
+        lost = lost.where(F.col("msg_topic") == family.dead_topic)
+        lost = lost.select(F.col("id").alias("place"), F.col("cause").alias("why"))
+        events = self.audited.tables.events.where(F.col("topic") == family.ground)
+        moves = (
+            self.audited.tables.transitions.where(F.col("target_topic") == family.dead_topic)
+            .where(F.col("subscription") == family.subscription)
+            .groupBy(F.col("target_id").alias("place"))
+            .agg(F.max_by(F.struct("msg_topic", "id", *_MOVE), "number").alias("move"))
+        )
+        stored = events.where(F.col("msg_topic") == family.dead_topic).select(F.col("id").alias("place")).distinct()
+        known = lost.join(stored.withColumn("stored", F.lit(True)), "place", how="left").join(
+            moves, "place", how="left"
+        )
+        sources = known.select(
+            "place",
+            "why",
+            "move",
+            F.coalesce("stored", F.lit(False)).alias("stored"),
+            F.when(F.col("stored"), F.lit(family.dead_topic)).otherwise(F.col("move.msg_topic")).alias("msg_topic"),
+            F.when(F.col("stored"), F.col("place")).otherwise(F.col("move.id")).alias("id"),
+        )
+        facts = _facts(events, asked).withColumn("landed", F.lit(True))
+        at = [F.try_element_at(F.split("place", ":"), F.lit(one)).try_cast("bigint") for one in (3, 1, 2, 4)]
+        return sources.join(facts, ["msg_topic", "id"], how="left").orderBy(*at)
+
+
+def _facts(events: DataFrame, asked: SelectionRequest) -> DataFrame:
+    """What a plan needs of landed messages; `chosen`: they meet the condition."""
+    raw = events.withColumns({name: F.col(landed) for name, landed in FROM_EVENTS.items()})
+    marked = raw.withColumn("chosen", chosen(asked.condition, asked.family.fair_by))
+    facts = facts_of_chosen(events, whole=asked.edit is not None)
+    return marked.select(
+        "msg_topic", "id", "hop", "level", "key", "chosen", F.unix_millis("publish_ts").alias("published"),
+        F.substring("payload", 1, 1).alias("head"), readable().alias("readable"), F.col("size").alias("landed_size"),
+        "payload_state",
+        *(column.alias(name) for name, column in facts.items()),
+    )  # fmt: skip
+
+
+def _candidate(row: Row, family: RecallSource) -> CandidateRow:
+    known: Mapping[str, object] = row.asDict(recursive=True)
+    properties = dict(row["properties"] or {}) if row["stored"] else moved_properties(known, row["move"].asDict())
+    key = row["key"] or ""
+    place = Position.parse(row["place"])
+    return CandidateRow(
+        family.dead_topic,
+        place,
+        None if row["payload"] is None else bytes(row["payload"]),
+        properties,
+        key,
+        publish_time=row["published"],
+        tenant=tenant_of(family.fair_by, properties, key),
+        fingerprint=row["digest"] or "",
+        length=row["size"] or 0,
+        is_text=bool(row["is_text"]),
+    )
