@@ -62,7 +62,8 @@ def main(checkout: Path, target: Path) -> None:
     """Writes the extension modules and the manifest below the target."""
     consumer = checkout / "consumer"
     sources = sources_of(consumer, checkout)
-    before = digest(sources, consumer / "kodo_consumer")
+    folders = consumer / "kodo_consumer", checkout / "kodoctl"
+    before = digest(sources, *folders)
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch, "mypy.ini")
         config.write_text(CONFIG, encoding="utf-8")
@@ -79,7 +80,7 @@ def main(checkout: Path, target: Path) -> None:
         command.parallel = os.cpu_count()
         command.ensure_finalized()
         command.run()
-    if digest(sources, consumer / "kodo_consumer") != before:
+    if digest(sources, *folders) != before:
         sys.exit("the sources were edited while they were compiled")
     manifest = {"digest": before, "modules": MODULES, "sources": sources}
     (target / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ def _core() -> int:
     """Says whether the compiled core fits the consumer that is installed, if one is."""
     try:
         status = import_module("kodo_consumer.core").COMPILED
-    except ModuleNotFoundError:
+    except (ModuleNotFoundError, AttributeError):  # no consumer, or an older one
         return 0
     print(status, file=sys.stdout if status.compiled else sys.stderr)
     return 0 if status.compiled else 1

@@ -54,7 +54,8 @@ def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
             return CoreStatus(False, f"switched off by the variable {switch}")
     try:
         manifest = json.loads((build / "manifest.json").read_bytes())
-        if digest(manifest["sources"], package) != manifest["digest"]:
+        tool = find_spec("kodoctl")
+        if digest(manifest["sources"], package, Path((tool and tool.origin) or "").parent) != manifest["digest"]:
             return CoreStatus(False, "it was compiled from other sources than those installed: build it again")
         suffix = EXTENSION_SUFFIXES[0]
         files = {name: build / f"{name.replace('.', '/')}{suffix}" for name in (LIBRARY, *manifest["modules"])}
@@ -74,13 +75,12 @@ def use_compiled_core(package: Path, build: Path = BUILD) -> CoreStatus:
     return CoreStatus(True, f"{len(manifest['modules'])} modules, sources {manifest['digest'][:12]}")
 
 
-def digest(sources: Iterable[str], package: Path) -> str:
-    """Digest of sources by their paths, such as `kodo_consumer/core/engine.py`; `package`: the folder kodo_consumer.
+def digest(sources: Iterable[str], consumer: Path, tool: Path) -> str:
+    """Digest of sources by their paths, such as `kodo_consumer/core/engine.py`, in the folders kodo_consumer and kodoctl.
     Raises OSError for one that is not there.
     """
     found = blake2b(digest_size=20)
-    other = find_spec("kodoctl")
-    roots = {"kodo_consumer": package, "kodoctl": Path((other and other.origin) or "").parent}
+    roots = {"kodo_consumer": consumer, "kodoctl": tool}
     for source in sources:
         top, _, path = source.partition("/")
         text = (roots[top] / path).read_bytes()

@@ -22,6 +22,7 @@ from kodo_consumer.core.limit_policy import Quota
 from kodo_consumer.core.outcomes import DONE, ErrorDetails, Failed, MoveAsked
 from kodo_consumer.core.policy import ErrorTextPolicy, IsolationPolicy
 
+import kodoctl
 from tests.unit.consumer.making import policy
 
 compiled_core = pytest.importorskip("kodo_fast.compiled_core", reason="kodo-fast is not built (make setup)")
@@ -54,7 +55,11 @@ def build(tmp_path: Path, package: Path) -> Path:
     """A build for it, whose library is none."""
     found = tmp_path / "build"
     found.mkdir()
-    manifest = {"digest": compiled_core.digest(SOURCES, package), "modules": ["a.b"], "sources": SOURCES}
+    manifest = {
+        "digest": compiled_core.digest(SOURCES, package, Path(kodoctl.__file__).parent),
+        "modules": ["a.b"],
+        "sources": SOURCES,
+    }
     (found / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     (found / f"{LIBRARY}{EXTENSION_SUFFIXES[0]}").write_bytes(b"no library")
     return found
