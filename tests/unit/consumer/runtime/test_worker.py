@@ -20,6 +20,7 @@ from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
+from tests.compiled import INTERPRETED_ONLY
 from tests.support import eventually
 from tests.unit.consumer.making import Bench, delivery, policy
 from tests.unit.consumer.runtime.worker_place import Place
@@ -32,6 +33,7 @@ CALLS: dict[str, Callable[[Worker], Any]] = {
 }
 
 
+@INTERPRETED_ONLY
 @pytest.mark.parametrize("name", CALLS)
 def test_a_failure_of_the_worker_on_an_adapters_thread_ends_the_worker_and_not_that_thread_alone(
     name: str, monkeypatch: pytest.MonkeyPatch
