@@ -111,9 +111,9 @@ TOPOLOGY_CODES: Final[dict[str, dict[str, Code]]] = {
         "K303": Code("more consumers than can work", "Raise `partitions`, or lower `expected_workers`."),
         "K304": Code("payload schema that cannot be used",
                      "Fix the schema file; the detail says what is wrong or incompatible."),
-        "K306": Code("a payload policy that does something else than it says",
-                     "Take out what the detail names: `pipeline ingest` lands nothing of such payloads."),
         "K305": Code("a topic that messages reach by two ways",
                      "Send by one of the two, or allow it: its handlers then expect what they know already."),
+        "K306": Code("a payload policy that does something else than it says",
+                     "Take out what the detail names: `pipeline ingest` lands nothing of such payloads."),
     },
 }
