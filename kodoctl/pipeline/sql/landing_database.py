@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import read_at
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, TABLES
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, RECORDED, TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.ingest.tables import Table
 
-NAMES: Final = tuple(table.name for table in (*TABLES, *COUNTED, COMMITS))
+NAMES: Final = tuple(table.name for table in (*TABLES, *COUNTED, *RECORDED, COMMITS))
 """Tables that statements may ask."""
 _ROWS: Final = 2_000  # of a batch of an answer
 _LOCKED: Final = (
@@ -54,10 +54,10 @@ class LandingDatabase:
     """
 
     def __init__(self, landing: Landing, connection: duckdb.DuckDBPyConnection) -> None:
-        snapshot = landing.snapshot(*TABLES, *COUNTED)
+        snapshot = landing.snapshot(*TABLES, *COUNTED, *RECORDED)
         self.number, self.read_at = snapshot.commits[-1].number, read_at(snapshot.commits)
         self._connection = connection
-        for table in (*TABLES, *COUNTED):
+        for table in (*TABLES, *COUNTED, *RECORDED):
             connection.register(table.name, _dataset(landing, table, snapshot.files[table.name]))
         connection.register(COMMITS.name, _commits(snapshot.commits))
 
