@@ -180,6 +180,38 @@ def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: 
     assert seen == []
 
 
+def _conflict(monkeypatch: pytest.MonkeyPatch, *nth: int) -> None:
+    """The named commits of files that replace others come behind somebody else's."""
+    exchange, calls = LandingTable.exchange, iter(range(1, 99))
+    monkeypatch.setattr(LandingTable, "exchange", lambda *given: next(calls) not in nth and exchange(*given))
+
+
+BOTH = {"orders": PayloadPolicy(86_400_000), "carts": PayloadPolicy(86_400_000)}
+
+
+def test_an_expiry_behind_which_others_come_leaves_what_it_removed_before(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    before = proofs(landing)
+    with monkeypatch.context() as patched:
+        _conflict(patched, 2)
+        assert maintain(MaintenanceRequest(landing, "m1", policies=BOTH)).expired == 16
+    assert proofs(anew(landing)) == before
+    assert {row["payload_state"] for row in stored(landing) if row["size"] and row["state"] != "audit"} == {"expired"}
+
+
+def test_an_expiry_that_did_not_come_about_is_not_taken_for_done(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    with monkeypatch.context() as patched:
+        _conflict(patched, *range(1, 9))
+        with pytest.raises(LockedError, match="K575"):
+            maintain(MaintenanceRequest(landing, "m1", policies=BOTH))
+    assert maintain(MaintenanceRequest(anew(landing), "m2", policies=BOTH)).expired == 16
+
+
 def test_an_error_leaves_no_files_behind(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(landing)
 
