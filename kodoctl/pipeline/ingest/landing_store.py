@@ -296,7 +296,9 @@ class Landing:
         chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED)
         snapshot = self.snapshot(*chosen, former=True)
         for name, table in ((one, self._tables[one]) for one in snapshot.files):
-            counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
+            # What another maintenance replaced may be read until `pipeline maintain` removes it.
+            kept = [*(one.path for one in snapshot.files[name]), *table.replaced()]
+            counted = {path.partition("/")[0] for path in kept}
             for attempt in table.folder.folders():
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
                     (table.folder / attempt).remove()

@@ -11,6 +11,7 @@ import pytest
 from kodoctl.errors import KodoctlError, LockedError
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
+from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.state_tables import LETTERS_SEEN, SETTLED, STATE
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
@@ -34,7 +35,7 @@ def state(landing: Landing, value: int, behind: int | None, *, added: bool = Fal
         )
         for table, column in _TABLES.items()
     }
-    commit = LandingCommit(AUDIT_RUN, 1, tables=written, facts={"value": value})
+    commit = LandingCommit(AUDIT_RUN, 1, tables=written, facts={"value": value, "batch": value})
     return landing.commit(commit, behind=behind)
 
 
@@ -106,3 +107,12 @@ def test_a_state_that_somebody_deleted_stops_nobody_but_who_reads_it(landing: La
     assert len(stored(landing)) == 4
     state(anew(landing), 2, first.number)
     assert values(landing) == [[2], [2]]
+
+
+def test_a_state_that_somebody_deleted_stops_no_maintenance(landing: Landing) -> None:
+    state(landing, 1, None)
+    for number in range(1, 30):
+        landing.commit(batch(landing, number))  # commits name its files no more
+    for table in STATE:
+        shutil.rmtree(landing.root.local / table.name, ignore_errors=True)  # type: ignore[operator]
+    assert maintain(MaintenanceRequest(anew(landing), "m1")).files["events"] == (30, 2)
