@@ -20,7 +20,7 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, report, say, write_file
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line
 
@@ -161,7 +161,7 @@ class Runner:
         return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
-        """One run, printed. Its exit code: that of the audit, or of the error that is reported."""
+        """One run, printed. Its exit code: that of the audit, or of the error that is reported; a loss before all else."""
         from kodoctl.pipeline.audit.report import EXIT_CODES
         from kodoctl.pipeline.audit.verdict import Outcome
 
@@ -171,15 +171,20 @@ class Runner:
                 + (f", {expansion.topology.environment}" if expansion.topology.environment else "")
             )
         view = RunProgressView(self.output, new_run(), self.bar, expansion.name)
+        result, page, failed = None, None, None
         try:
             result = self.result(spark, expansion, view)
+            page = self.page(result, expansion)
         except KodoctlError as problem:
+            failed = problem.exit_code
             report(problem.diagnostics)
             if self.output is Format.JSON:
                 view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
-            return problem.exit_code
-        view.verdict(result, self.page(result, expansion), expansion.name, whole=True)
-        return EXIT_CODES[Outcome(result.audit["verdict"])]
+        if result is None:
+            return failed or ExitCode.ERROR
+        view.verdict(result, page, expansion.name, whole=True)
+        verdict = Outcome(result.audit["verdict"])
+        return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
 
     def result(
         self,
