@@ -24,17 +24,14 @@ from kodoctl.pipeline.ingest.landing_commits import (
 from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
-from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
+from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
 
-RETAIN: Final = 24
-"""Hours that a replaced file stays, for those who read it. So long at least stays what no commit named yet: an audit or a
-rollup, which may run beside a maintenance, is about to name it.
-"""
+RETAIN: Final = 24  # hours that a replaced file stays, for those who read it
 _GROUPS: Final = 32  # of a commit
 """A killed compaction loses this much work at most, and a landing of many partitions makes few commits."""
 
@@ -128,7 +125,7 @@ def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> 
 def _tidy(asked: MaintenanceRequest, table: Table) -> list[int]:
     """Sizes of the files that were removed."""
     asked.landing.table(table).tidy_log()
-    return remove_unnamed(asked.landing, table, asked.retain, loose=max(asked.retain, RETAIN))
+    return remove_unnamed(asked.landing, table, asked.retain, loose=max(asked.retain, YOUNG))
 
 
 def _attempt(group: Sequence[DataFile], run: str) -> str:

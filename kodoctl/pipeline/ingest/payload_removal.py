@@ -17,7 +17,7 @@ from kodoctl.pipeline.ingest.data_rewrite import rewrite, stored_rows
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.payload_policy import ERASED, EXPIRED, MASKED, PayloadPolicy, without_payloads
 from kodoctl.pipeline.ingest.tables import AUDIT, ERASURES, EVENTS
-from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
+from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
         return select_tenant(landing, asked.tenant, asked.topic)
 
     found = _removed(landing, selected, selection, _of_tenant(asked.tenant), ERASED, asked.run)
-    removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else None)
+    removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else YOUNG)
     _record(asked, "end", found)
     return found.messages, len(removed)
 

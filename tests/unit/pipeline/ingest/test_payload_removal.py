@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
 from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, select_tenant
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS
 from kodoctl.recall.stored_message import digest
-from tests.unit.pipeline.ingest.landings import DAY, anew, event, stored
+from tests.unit.pipeline.ingest.landings import DAY, anew, batch, event, stored
 
 SECRET = b"the-secret-of-u1"
 
@@ -86,6 +87,15 @@ def test_the_bytes_of_a_tenant_are_gone_from_every_file_and_all_else_stays(landi
     ]
     assert sorted(told) == [(event, "u1", "asked for", "ann", 12) for event in ("begin", "end")]
     assert len(anew(landing).snapshot(EVENTS, COVERAGE).files["events"]) == 6
+
+
+def test_what_an_ingest_beside_it_has_not_committed_yet_stays_in_a_store(landing: Landing) -> None:
+    fill(landing)
+    coming = batch(landing, 4)
+    erase(replace(request(landing), alone=False), select_tenant(landing, "u1", None))
+    landing.commit(coming)
+    assert anew(landing).table(EVENTS).holds(anew(landing).snapshot(EVENTS).files["events"])
+    assert len(stored(landing)) == 4 * 6 + 2
 
 
 def test_only_the_topic_that_is_named(landing: Landing) -> None:
