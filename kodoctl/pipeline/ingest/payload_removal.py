@@ -82,8 +82,11 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
 
 
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
-    """By ground topic: payloads of messages before that time go. Whole days (UTC), lest a file be written again and again."""
-    return {name: now // _DAY * _DAY - one.keep for name, one in policies.items() if one.keep}
+    """By ground topic: payloads of messages before that time go. Whole days (UTC), lest a file be written again and again.
+    Where none lands any more, all that did go.
+    """
+    today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
+    return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
 
 
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +179,19 @@ def test_payloads_expire_by_whole_days_and_whoever_sent_them_does_not_choose(lan
     assert maintain(MaintenanceRequest(landing, "m4", policies={"carts": PayloadPolicy(86_400_000)})).expired == 6
 
 
-def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_landed_before_payloads_land_no_more_goes_as_well(landing: Landing) -> None:
+    fill(landing, 1, publish_ts=datetime.now(UTC), ingest_run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab")
+    fill(landing, 2, 1, publish_ts=datetime.now(UTC) + timedelta(days=99), ingest_run="20260101-000000-ab")
+    before = proofs(landing)
+    assert maintain(MaintenanceRequest(landing, "m1", policies={"orders": PayloadPolicy(0)})).expired == 4
+    assert proofs(anew(landing)) == before
+    assert select_tenant(landing, "u1", None).topics == {"carts": 2}
+
+
+@pytest.mark.parametrize("keep", [86_400_000, 0])
+def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     fill(landing)
-    policies = {"orders": PayloadPolicy(86_400_000)}
+    policies = {"orders": PayloadPolicy(keep)}
     maintain(MaintenanceRequest(landing, "m1", policies=policies))
     seen: list[str] = []
     rows = payload_removal.stored_rows
