@@ -135,6 +135,21 @@ def test_of_two_maintenances_at_once_one_leaves_the_files_alone(
     assert not [name for name in parquet_files(landing) if "-m1-" in name]
 
 
+def test_files_of_a_commit_that_was_done_and_answered_as_refused_stay(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    write = LandingTable._write
+
+    def refused(self: LandingTable, *arguments: Any) -> None:
+        write(self, *arguments)
+        raise ConcurrentCommitError
+
+    monkeypatch.setattr(LandingTable, "_write", refused)
+    assert maintain(MaintenanceRequest(landing, "m1")).files["events"] == (10, 1)
+    assert len(stored(landing)) == 20
+
+
 def test_a_commit_between_reading_and_exchanging_is_kept(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(landing)
     write, other = LandingTable._write, anew(landing)
