@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kodoctl.errors import KodoctlError, LockedError
-from kodoctl.pipeline.ingest.delta_tables import LandingTable
+from kodoctl.pipeline.ingest.delta_tables import ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -56,6 +57,20 @@ def test_a_state_is_replaced_but_for_names_that_are_added_to_it(landing: Landing
     assert values(landing) == [[4], [4]]
     assert [one.facts["value"] for one in landing.commits() if one.run == AUDIT_RUN] == [4], "the last one is kept"
     assert sorted(row["family"] for row in stored(landing, SETTLED.name)) == [4]
+
+
+def test_a_state_that_was_stored_and_answered_as_refused_is_no_other_audits(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, replace_rows = state(landing, 1, None), LandingTable.replace_rows
+
+    def refused(*given: Any) -> None:
+        replace_rows(*given)
+        raise ConcurrentCommitError
+
+    monkeypatch.setattr(LandingTable, "replace_rows", refused)
+    assert state(landing, 2, first.number).number == first.number + 1
+    assert values(landing) == [[2], [2]]
 
 
 class Killed(BaseException):
