@@ -127,8 +127,8 @@ class LandingTable:
 
     def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
         """Replaces files by others with the same rows, by one commit; False, and nothing is done, if one of them is there no
-        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice. A store may
-        refuse the second try of what the first one did: then the others are there.
+        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice. A store
+        may refuse the second try of what the first one did: then the others are there.
         """
         for _ in range(TRIES):
             found = self.load()

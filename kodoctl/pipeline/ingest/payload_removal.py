@@ -92,8 +92,8 @@ def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, i
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
     """Removes payloads of messages before these times (see `expiry_times`). A message is as old as its publish time or
     the run that landed it, whichever is older: who sends it chooses the first. `done`: times of the last expiry, which
-    has seen all files up to `batch`. How many there were. Raises LockedError as `erase` does: a time that is noted as done
-    is not looked at again.
+    has seen all files up to `batch`. How many there were. Raises LockedError as `erase` does: a time that is noted as
+    done is not looked at again.
     """
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():
