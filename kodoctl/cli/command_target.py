@@ -99,13 +99,17 @@ def shown_target(connection: Connection) -> str:
     return f"{name}{connection.admin_url}"
 
 
+def user() -> str:
+    """Name of who runs this."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return f"uid {os.getuid()}"
+
+
 def who() -> str:
     """The holder of a lease, for others to read."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()} pid {os.getpid()}"
+    return f"{user()}@{socket.gethostname()} pid {os.getpid()}"
 
 
 def commit_of(paths: Iterable[str]) -> str | None:

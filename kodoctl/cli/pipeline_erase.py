@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kodoctl.cli.command_target import user
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -67,7 +67,7 @@ def erase(
             return
         _confirm(found, tenant, yes=yes)
         with noted(place, view.run, "erase", alone=alone):
-            asked = ErasureRequest(place, view.run, tenant, topic, reason, getpass.getuser(), alone)
+            asked = ErasureRequest(place, view.run, tenant, topic, reason, user(), alone)
             messages, removed = erase_landed(asked, found)
     view.end(messages, removed, alone=alone)
 

@@ -20,9 +20,9 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, report, say, write_file
-from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
-from kodoctl.pipeline.command_hint import command_line
+from kodoctl.pipeline.command_hint import command_line, resend_commands
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.job import LandingResult
@@ -99,7 +99,7 @@ class RunProgressView(IngestProgress):
 
     def verdict(self, result: RunResult, page: str | None, topology: str, *, whole: bool) -> None:
         """Prints the result: the audit in full (`whole`), or in a line."""
-        from kodoctl.render.audit_text import lines
+        from kodoctl.render.audit_text import WHOLE, lines
 
         took = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
         events = sum(one.events for one in result.landed)
@@ -109,7 +109,7 @@ class RunProgressView(IngestProgress):
             return
         if whole:
             for line in lines(result.audit):
-                (say if line.startswith("sql: ") else say_folded)(line)  # a query stays in one piece, to be copied
+                (say if line.startswith(WHOLE) else say_folded)(line)  # what is to be copied stays in one piece
             if page:
                 say(f"page: {page}")
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in took.items())
@@ -161,7 +161,7 @@ class Runner:
         return replace(self.settings, light=all(self.landing(one).is_small() for one in expansions))
 
     def run(self, spark: Session, expansion: Expansion, *, several: bool) -> int:
-        """One run, printed. Its exit code: that of the audit, or of the error that is reported."""
+        """One run, printed. Its exit code: that of the audit, or of the error that is reported; a loss before all else."""
         from kodoctl.pipeline.audit.report import EXIT_CODES
         from kodoctl.pipeline.audit.verdict import Outcome
 
@@ -171,15 +171,20 @@ class Runner:
                 + (f", {expansion.topology.environment}" if expansion.topology.environment else "")
             )
         view = RunProgressView(self.output, new_run(), self.bar, expansion.name)
+        result, page, failed = None, None, None
         try:
             result = self.result(spark, expansion, view)
+            page = self.page(result, expansion)
         except KodoctlError as problem:
+            failed = problem.exit_code
             report(problem.diagnostics)
             if self.output is Format.JSON:
                 view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
-            return problem.exit_code
-        view.verdict(result, self.page(result, expansion), expansion.name, whole=True)
-        return EXIT_CODES[Outcome(result.audit["verdict"])]
+        if result is None:
+            return failed or ExitCode.ERROR
+        view.verdict(result, page, expansion.name, whole=True)
+        verdict = Outcome(result.audit["verdict"])
+        return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
 
     def result(
         self,
@@ -197,7 +202,17 @@ class Runner:
             self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
         )  # fmt: skip
         with spark_failures(spark):
-            return run_topology(spark, self.settings, request, view, is_stopped)
+            found = run_topology(spark, self.settings, request, view, is_stopped)
+        commands = resend_commands(found.audit["lost"], self._typed(expansion, self.asked.landing), self._ledger)
+        return replace(found, audit={**found.audit, "commands": commands})
+
+    @property
+    def _ledger(self) -> str:
+        """As commands to copy have it: "" where it is where they look for it."""
+        return "" if self.asked.ledger == LEDGER else self.asked.ledger
+
+    def _typed(self, expansion: Expansion, landing: str) -> str:
+        return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
         """Writes the page: its path. None where none is wanted. Raises UsageError."""
@@ -207,14 +222,14 @@ class Runner:
         from kodoctl.pipeline.report.document import ReportOrigin, document
         from kodoctl.render.report_html import report_html
 
-        source, environment = str(expansion.topology.source.path), expansion.topology.environment
         origin = ReportOrigin(
             run=result.audit["run"],
             made_at=int(time.time() * 1000),
             topology=expansion.name,
-            environment=environment,
-            file=command_line(source, environment, DEFAULT),
-            typed=command_line(source, environment, self.asked.landing),
+            environment=expansion.topology.environment,
+            file=self._typed(expansion, DEFAULT),
+            typed=self._typed(expansion, self.asked.landing),
+            ledger=self._ledger,
         )
         file = Path(self.asked.out) / f"{expansion.name}-report.html"
         if file.is_dir():

@@ -110,19 +110,20 @@ class PipelineService:
             landed=lambda messages: self.collector.landed(labels, messages),
             got_on=self.collector.progress,
         )
+        result, page = None, None
         try:
             result = self.runner.result(spark, expansion, view, stop.is_set)
+            self.collector.update(_record(labels, result))
             page = self.runner.page(result, expansion)
         except StoppedError:
             return
         except KodoctlError as problem:
             if not stop.is_set():  # else Java may have had the signal as well
                 self._failed([labels], problem, view)
-            return
         except Exception as problem:  # noqa: BLE001 - a process that is to go on for months reports a defect, and goes on
             self._failed([labels], KodoctlError(defect(problem)), view)
+        if result is None:
             return
-        self.collector.update(_record(labels, result))
         why = (result.audit["verdict"], [one["text"] for one in result.audit["reasons"]])
         view.verdict(result, page, expansion.name, whole=self._reasons.get(labels) != why)
         self._reasons[labels] = why

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.client import CLOSE_S, BrokerClient
 from kodoctl.pulsar.message_decoding import as_they_are
@@ -152,6 +153,7 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
                     subscription,
                     pulsar.ConsumerType.Exclusive,
                     receiver_queue_size=1000,
+                    properties={RECORDS_METADATA: "wait"},  # in the ledger, before a letter is acknowledged
                     initial_position=pulsar.InitialPosition.Earliest,
                     batch_index_ack_enabled=True,
                     **as_they_are(),

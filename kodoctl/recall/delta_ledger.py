@@ -100,6 +100,8 @@ class DeltaLedger:
         import deltalake
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
+        if not sources:  # for Arrow an empty list is of no type
+            return []
         try:
             table = deltalake.DeltaTable(self.path, storage_options=_STORE)
             if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:

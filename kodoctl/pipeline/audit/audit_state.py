@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Place
     from kodoctl.pulsar.secret import Secret
 
-_RULES: Final = 1  # what an audit judges by; another number: states of other kodoctls are of no use
+_RULES: Final = 2  # what an audit judges by; another number: states of other kodoctls are of no use
 JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
 
@@ -50,8 +50,8 @@ class SettledTotals:
 @dataclass(frozen=True, slots=True)
 class AuditState:
     """`basis`: digest of everything but rows that a verdict rests on; `batch`: the last one that was judged, with all
-    before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then;
-    `number`: of its commit.
+    before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then; `kept`:
+    rows of the state's own tables; `number`: of its commit.
     """
 
     basis: str
@@ -59,6 +59,7 @@ class AuditState:
     rows: Mapping[str, int]
     ends: Mapping[Key, Place]
     totals: SettledTotals
+    kept: Mapping[str, int] = field(default_factory=dict)
     number: int = -1
 
     @classmethod
@@ -76,19 +77,23 @@ class AuditState:
             {(topic, name): count for topic, name, count in facts["meant"]},
         )
         ends = {(topic, part): (ledger, entry) for topic, part, ledger, entry in facts["ends"]}
-        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, found.number)
+        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number)
 
     def to_facts(self) -> dict[str, Any]:
         """As a commit has it."""
         totals = self.totals
         return {
             "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
-            "ends": [[*key, *place] for key, place in self.ends.items()],
+            "kept": dict(self.kept), "ends": [[*key, *place] for key, place in self.ends.items()],
             "fates": [[*key, count] for key, count in totals.fates.items()],
             "contradictions": [list(one) for one in totals.contradictions.items()],
             "newest": totals.newest, "unnumbered": totals.unnumbered,
             "meant": [[*key, count] for key, count in totals.meant.items()],
         }  # fmt: skip
+
+    def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
+        """True if these are its tables, with all their rows: a table whose log was lost has those of its last commit."""
+        return all(sum(one.rows for one in files[name]) == rows for name, rows in self.kept.items())
 
     @property
     def is_small(self) -> bool:

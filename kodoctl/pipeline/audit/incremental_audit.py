@@ -158,7 +158,7 @@ def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
     except KodoctlError:
         return _NONE
     state = AuditState.of(snapshot.commits)
-    if state is None:
+    if state is None or not state.is_whole(snapshot.files):
         return _NONE
     if state.basis != basis_of(inputs.ground, inputs.keys):
         return _BASIS
@@ -225,7 +225,7 @@ class StateWriter:
             messages.unpersist()
         state = AuditState(
             basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
-            replace(totals, fates=fates),
+            replace(totals, fates=fates), _kept(tables, known),
         )  # fmt: skip
         if not state.is_small:
             raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
@@ -253,6 +253,15 @@ class StateWriter:
         letters = [{"hash": letter_hash(one)} for one in self._inputs.letters]
         tables[LETTERS_SEEN.name] = replace(landing.write_rows(LETTERS_SEEN, attempt, letters), replaced=())
         return tables
+
+
+def _kept(tables: Mapping[str, TableFiles], known: _Usable | None) -> dict[str, int]:
+    """Rows of each table, with those that some are added to."""
+    before = {} if known is None else known.snapshot.files
+    return {
+        name: one.rows + (sum(file.rows for file in before[name]) if one.replaced is None else 0)
+        for name, one in tables.items()
+    }
 
 
 def _words(problem: KodoctlError | PySparkException) -> str:

@@ -127,11 +127,14 @@ class LandingTable:
 
     def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
         """Replaces files by others with the same rows, by one commit; False, and nothing is done, if one of them is there no
-        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice.
+        more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice. A store
+        may refuse the second try of what the first one did: then the others are there.
         """
         for _ in range(TRIES):
             found = self.load()
             paths = {one.path for one in self.version().files}
+            if files and all(one.path in paths for one in files):
+                return True
             if found is None or any(one.path not in paths for one in gone):
                 return False
             actions = [*(one.to_action(change=False) for one in files), *_removals(gone, change=False)]

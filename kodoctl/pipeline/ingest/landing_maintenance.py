@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.compaction_plan import TARGET, compaction_groups
 from kodoctl.pipeline.ingest.data_rewrite import rewrite
 from kodoctl.pipeline.ingest.landing_commits import (
@@ -23,7 +24,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
 from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
-from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
+from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.data_files import DataFile
@@ -96,13 +97,10 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     for table in (*TABLES, *COUNTED, *RECORDED):
         files[table.name] = _compact(asked, table, floors)
         told(table.name, *files[table.name])
-    for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS):
-        landing.table(table).tidy_log()
-    removed = [
-        size
-        for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS)
-        for size in remove_unnamed(landing, table, asked.retain)
-    ]
+    removed = [size for table in (*TABLES, *COUNTED, *RECORDED, COMMITS) for size in _tidy(asked, table)]
+    for table in STATE:
+        with suppress(KodoctlError):  # it may be lost: the next audit makes it anew
+            removed += _tidy(asked, table)
     result = MaintenanceResult(files, len(removed), sum(removed), expired)
     facts = {"run": asked.run, "batch": newest_batch(commits), "removed": result.removed, "freed": result.freed}
     facts |= {"expired": expired, "expiry": before}
@@ -120,9 +118,14 @@ def _compact(asked: MaintenanceRequest, table: Table, floors: Sequence[int]) -> 
         gone = [one for group in some for one in group]
         made = [rewrite(place, group, _attempt(group, f"{asked.run}-{number}")) for group in some]
         if not place.exchange(gone, made):
-            for one in made:
-                (place.folder / one.path.partition("/")[0]).remove()
+            place.folder.delete(one.path for one in made)  # their folder may have files that count
     return len(found), len(place.version().files) if groups else len(found)
+
+
+def _tidy(asked: MaintenanceRequest, table: Table) -> list[int]:
+    """Sizes of the files that were removed."""
+    asked.landing.table(table).tidy_log()
+    return remove_unnamed(asked.landing, table, asked.retain, loose=max(asked.retain, YOUNG))
 
 
 def _attempt(group: Sequence[DataFile], run: str) -> str:

@@ -59,6 +59,7 @@ _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
 _OLD: Final = timedelta(days=1)
 _STARTED: Final = "started"
 _ELSEWHERE: Final = frozenset("%[]{}*^|\\")  # in a path: delta-rs reads another folder, or Spark several
+_REMEDY: Final = "bring its files back, or land elsewhere"
 _READS: Final = 3  # of a table that others commit to while it is read: each leaves room for many commits
 FORMER: Final = "_manifests"  # of kodoctl before its landing was Delta tables
 GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
@@ -117,11 +118,7 @@ class Landing:
             whole = {name: found for name, found in files.items() if found is not None}
             if len(whole) == len(files):
                 if wrong := unlike_commits(versions, whole, commits):
-                    told = [
-                        f"{self.root.uri} is not as it was written",
-                        *wrong,
-                        "bring its files back, or land elsewhere",
-                    ]
+                    told = [f"{self.root.uri} is not as it was written", *wrong, _REMEDY]
                     raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(told)))
                 return LandingSnapshot(commits, whole)
         lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
@@ -136,10 +133,13 @@ class Landing:
         """From now on, what it names counts; the same again is one commit. `behind`: number of the newest commit of its
         run that it was made from; `former`: see `commits`. Raises LockedError if another writer was first.
         """
+        numbered: LandingCommit | None = None
         for _ in range(TRIES):
             known = self.commits(former=former)
             self._add_files(known)
             if (same := next((one for one in known if one.is_same(commit)), None)) is not None:
+                if numbered is not None and same.to_row(files=True) == numbered.to_row(files=True):
+                    return same  # a store refused the second try of what the first one did
                 if not is_replaced(commit.run) and same.run == commit.run:
                     return same
                 if not is_replaced(commit.run) or same.number != behind:
@@ -296,7 +296,8 @@ class Landing:
         chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED)
         snapshot = self.snapshot(*chosen, former=True)
         for name, table in ((one, self._tables[one]) for one in snapshot.files):
-            counted = {one.path.partition("/")[0] for one in snapshot.files[name]}
+            kept = [*(one.path for one in snapshot.files[name]), *table.replaced()]  # readers may have the latter
+            counted = {path.partition("/")[0] for path in kept}
             for attempt in table.folder.folders():
                 if attempt not in counted and any(f"-{run}-" in f"-{attempt}-" for run in runs):
                     (table.folder / attempt).remove()

@@ -17,7 +17,7 @@ from kodoctl.pipeline.ingest.data_rewrite import rewrite, stored_rows
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.payload_policy import ERASED, EXPIRED, MASKED, PayloadPolicy, without_payloads
 from kodoctl.pipeline.ingest.tables import AUDIT, ERASURES, EVENTS
-from kodoctl.pipeline.ingest.unnamed_files import remove_unnamed
+from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,30 +71,30 @@ def erase(asked: ErasureRequest, selected: PayloadSelection) -> tuple[int, int]:
     """
     landing = asked.landing
     _record(asked, "begin", selected)
-    found = selected
-    for number in range(_TRIES):
-        if _replace(landing, found, _of_tenant(asked.tenant), ERASED, f"{asked.run}-{number}"):
-            break
-        found = select_tenant(landing, asked.tenant, asked.topic)
-    else:
-        detail = f"others replace files of {landing.root.uri} all the time: run it again when they have ended"
-        raise LockedError(error("K575", "another run is under way", detail))
-    removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else None)
+
+    def selection() -> PayloadSelection:
+        return select_tenant(landing, asked.tenant, asked.topic)
+
+    found = _removed(landing, selected, selection, _of_tenant(asked.tenant), ERASED, asked.run)
+    removed = remove_unnamed(landing, EVENTS, 0, loose=0 if asked.alone else YOUNG)
     _record(asked, "end", found)
     return found.messages, len(removed)
 
 
 def expiry_times(policies: Mapping[str, PayloadPolicy], now: int) -> dict[str, int]:
-    """By ground topic: payloads of messages before that time go. Whole days (UTC), lest a file be written again and again."""
-    return {name: now // _DAY * _DAY - one.keep for name, one in policies.items() if one.keep}
+    """By ground topic: payloads of messages before that time go. Whole days (UTC), lest a file be written again and again.
+    Where none lands any more, all that did go.
+    """
+    today, keeps = now // _DAY * _DAY, {name: one.keep for name, one in policies.items()}
+    return {name: today - keep if keep else today + _DAY for name, keep in keeps.items() if keep is not None}
 
 
 def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[str, int], batch: int) -> int:
     """Removes payloads of messages before these times (see `expiry_times`). A message is as old as its publish time or
     the run that landed it, whichever is older: who sends it chooses the first. `done`: times of the last expiry, which
-    has seen all files up to `batch`. How many there were.
+    has seen all files up to `batch`. How many there were. Raises LockedError as `erase` does: a time that is noted as
+    done is not looked at again.
     """
-    files = landing.snapshot(EVENTS).files[EVENTS.name] if before else ()
     now, expired = int(time.time() * 1000), 0
     for topic, at in before.items():
 
@@ -103,9 +103,10 @@ def expire(landing: Landing, run: str, before: Mapping[str, int], done: Mapping[
             old = file.since is None or file.since < at or (file.until or 0) > now
             return file.partition["topic"] == topic and old and not seen
 
-        found = _select(landing, filter(is_due, files), _before(at))
-        if _replace(landing, found, _before(at), EXPIRED, run):
-            expired += found.messages
+        def selection(is_due: Callable[[DataFile], bool] = is_due, at: int = at) -> PayloadSelection:
+            return _select(landing, filter(is_due, landing.snapshot(EVENTS).files[EVENTS.name]), _before(at))
+
+        expired += _removed(landing, selection(), selection, _before(at), EXPIRED, run).messages
     return expired
 
 
@@ -158,6 +159,23 @@ def _select(landing: Landing, files: Iterable[DataFile], choice: Choice) -> Payl
     return PayloadSelection(tuple(held.values()), topics.total(), size, since, until, dict(sorted(topics.items())))
 
 
+def _removed(
+    landing: Landing,
+    found: PayloadSelection,
+    selection: Callable[[], PayloadSelection],
+    choice: Choice,
+    word: str,
+    run: str,
+) -> PayloadSelection:
+    """What was removed: `found`, or what is selected anew after others replaced its files. Raises LockedError."""
+    for number in range(_TRIES):
+        if _replace(landing, found, choice, word, f"{run}-{number}"):
+            return found
+        found = selection()
+    detail = f"others replace files of {landing.root.uri} all the time: run it again when they have ended"
+    raise LockedError(error("K575", "another run is under way", detail))
+
+
 def _replace(landing: Landing, found: PayloadSelection, choice: Choice, word: str, run: str) -> bool:
     """By one commit. False if one of the files is there no more."""
 
@@ -168,8 +186,7 @@ def _replace(landing: Landing, found: PayloadSelection, choice: Choice, word: st
     made = [rewrite(place, [one], _attempt(one, run), change) for one in found.files]
     if not made or place.exchange(found.files, made):
         return True
-    for one in made:
-        (place.folder / one.path.partition("/")[0]).remove()
+    place.folder.delete(one.path for one in made)  # their folder may have files that count
     return False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.pipeline.ingest.tables import COMMITS, Table
 
@@ -11,9 +11,13 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
 
 
-def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int | None = None) -> list[int]:
-    """Removes files that the table names no more, or never named, since so many hours (`loose`: those that were never
-    named). Sizes of those that were removed.
+YOUNG: Final = 24
+"""Hours that a file stays which no commit named yet: a run that wrote it may be about to name it."""
+
+
+def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int = YOUNG) -> list[int]:
+    """Removes files that the table names no more since `retain` hours, or never named since `loose` hours. Sizes of those
+    that were removed.
     """
     place = landing.table(table)
     there = place.folder.written()  # first: what is named later is younger than `retain`
@@ -21,7 +25,7 @@ def remove_unnamed(landing: Landing, table: Table, retain: int, *, loose: int | 
         one.path for one in (place.version().files if table is COMMITS else landing.snapshot(table).files[table.name])
     }
     replaced, old = set(place.replaced()), set(place.replaced(retain))
-    before = time.time() - 3600 * (retain if loose is None else loose)
+    before = time.time() - 3600 * loose
     gone = {
         name: one.size
         for name, one in there.items()

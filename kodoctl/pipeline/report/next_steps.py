@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.report_document import Advice, ReportDocument, TopicFairness, WaitingLane
 
 _MOST: Final = 3  # letters and lanes named one by one
+_READERS: Final = ("kodoctl pipeline audit ", "kodoctl pipeline report ", "kodoctl recall ")  # of the ledger of recalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +133,22 @@ def _again(words: Mapping[str, str]) -> NextStep:
 
 
 def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(one.format(**words) for one in commands)
+    return _booked([one.format(**words) for one in commands], words)
+
+
+def _booked(commands: Iterable[str], words: Mapping[str, str]) -> tuple[str, ...]:
+    """With the ledger of recalls: without it an audit would call lost what a recall took, and a recall would send it
+    again.
+    """
+    book = f" {shlex.join(['--ledger', words['ledger']])}" if words["ledger"] else ""
+    return tuple(one + book if one.startswith(_READERS) else one for one in commands)
 
 
 def _losses(document: ReportDocument, words: Mapping[str, str]) -> Iterator[NextStep]:
     lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
     if document["audit"]["verdict"] == "loss":
         again = resend_commands(document["audit"]["lost"], words["typed"], words["ledger"])
-        commands = [f"kodoctl pipeline audit {words['typed']} --format json"]
+        commands = [*_filled(("kodoctl pipeline audit {typed} --format json",), words)]
         commands += [
             f"kodo-consumer why {words['file']} --topic {shlex.quote(one['topic'])} "
             f"--subscription {shlex.quote(one['subscription'])} {shlex.quote(one['id'])}"
@@ -169,10 +178,11 @@ def _letters(document: ReportDocument, words: Mapping[str, str]) -> Iterator[Nex
     for one in dead[:_MOST]:
         of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
         where = _quoted(_condition(document, one))
-        commands = (
+        sending = (
             f"kodoctl recall plan {of} --where {where} --out recall.json",
             "kodoctl recall apply recall.json --rate 200/s",
         )
+        commands = _booked(sending, words)
         number = one["messages"]
         wait = f"{many(number, 'message')} {'waits' if number == 1 else 'wait'}"
         why = f"{wait} in the dead letters of {one['topic']} / {one['subscription']} until somebody fixes the cause and sends them again."

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.ingest.tables import Table
 
-NAMES: Final = tuple(table.name for table in (*TABLES, *COUNTED, *RECORDED, COMMITS))
+_READ: Final = (*TABLES, *COUNTED, *RECORDED)
+NAMES: Final = tuple(table.name for table in (*_READ, COMMITS))
 """Tables that statements may ask."""
 _ROWS: Final = 2_000  # of a batch of an answer
 _LOCKED: Final = (
@@ -37,6 +38,7 @@ _LOCKED: Final = (
 )
 _QUESTIONS: Final = frozenset({"SELECT", "EXPLAIN"})  # SHOW, DESCRIBE, SUMMARIZE and VALUES are kinds of SELECT
 _FILE_GONE: Final = re.compile(r"Path does not exist '([^'\n]+)'|local file '([^'\n]+)'\. Detail: \[errno 2\]")
+_EXPLAIN: Final = re.compile(r"^\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([^)]*\))*", re.IGNORECASE)
 _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 
@@ -54,18 +56,17 @@ class LandingDatabase:
     """
 
     def __init__(self, landing: Landing, connection: duckdb.DuckDBPyConnection) -> None:
-        snapshot = landing.snapshot(*TABLES, *COUNTED, *RECORDED)
+        snapshot = landing.snapshot(*_READ)
         self.number, self.read_at = snapshot.commits[-1].number, read_at(snapshot.commits)
         self._connection = connection
-        for table in (*TABLES, *COUNTED, *RECORDED):
+        for table in _READ:
             connection.register(table.name, _dataset(landing, table, snapshot.files[table.name]))
         connection.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
         """The answer to each statement of a text, in order; all are read before the first is run."""
-        with _reported():
-            statements = self._connection.extract_statements(text)
-        if wrong := [one.type.name for one in statements if one.type.name not in _QUESTIONS]:
+        statements = self._statements(text)
+        if wrong := [name for one in statements for name in self._others(one)]:
             detail = f"{', '.join(dict.fromkeys(wrong))}: tables can be asked (SELECT, SHOW, DESCRIBE, SUMMARIZE, EXPLAIN), nothing else"
             raise UsageError(error("K814", "the statement is no question", detail))
         if not statements:
@@ -76,6 +77,18 @@ class LandingDatabase:
                 assert found is not None
                 reader = found.to_arrow_reader(_ROWS)
             yield QueryResult(reader.schema.names, _rows(reader))
+
+    def _statements(self, text: str) -> list[duckdb.Statement]:
+        with _reported():
+            return self._connection.extract_statements(text.encode().decode())
+
+    def _others(self, statement: duckdb.Statement) -> list[str]:
+        """What it does besides asking: EXPLAIN ANALYZE runs what it explains."""
+        name = statement.type.name
+        if name != "EXPLAIN":
+            return [] if name in _QUESTIONS else [name]
+        text = _PART.sub(lambda found: " " if found[0].startswith(("--", "/*")) else found[0], statement.query)
+        return [one for inner in self._statements(_EXPLAIN.sub("", text, count=1)) for one in self._others(inner)]
 
     def interrupt(self) -> None:
         """Ends the statement that runs."""
@@ -174,7 +187,7 @@ def _reported() -> Iterator[None]:
 
     try:
         yield
-    except (duckdb.Error, pa.ArrowException, OSError) as problem:
+    except (duckdb.Error, pa.ArrowException, OSError, OverflowError, UnicodeEncodeError) as problem:
         text = str(problem)
         if gone := _FILE_GONE.search(text):
             detail = (

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +16,16 @@ import pytest
 
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_run import worst
+from kodoctl.cli.pipeline_runner import RunFlags, Runner
 from kodoctl.cli.pipeline_service import PipelineService
-from kodoctl.errors import ClusterError, KodoctlError, StoppedError, error
+from kodoctl.errors import ClusterError, KodoctlError, StoppedError, UsageError, error
+from kodoctl.pipeline.run import job as run_job
 from kodoctl.pipeline.run.job import RunResult
 from kodoctl.pipeline.spark.spark_session import SparkSettings, set_light
 from kodoctl.render.pipeline_metrics import PipelineCollector
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
+from tests.reports import busy
 
 SHOP = ("kodo/shop", "shop", "base")
 TOPOLOGY = "version: 1\nname: shop\ntenant: kodo\nnamespace: shop\ntopics:\n  orders: {subscriptions: {billing: {}}}\n"
@@ -51,6 +54,7 @@ class Runs:
     begins: bool = True
     ended: bool = False
     declared: bool = True
+    pages: Callable[[], None] = lambda: None
 
     @property
     def bar(self) -> Any:
@@ -83,7 +87,7 @@ class Runs:
                 os.kill(os.getpid(), signal.SIGTERM)
 
     def page(self, _result: Any, _expansion: Any) -> None:
-        return None
+        self.pages()
 
 
 @pytest.fixture
@@ -181,6 +185,52 @@ def test_a_run_that_a_signal_cuts_off_is_no_failure(expansion: Expansion, capsys
     runs = Runs(expansion, [signalled, _result])
     assert _counts(_serve(runs)) == {"verdict": 0, "failed": 0}
     assert "K577" not in capsys.readouterr().err
+
+
+class FullDisk(Runner):
+    """Of a run that comes to a verdict, and cannot write its page."""
+
+    verdict = "loss"
+
+    def result(self, *_: Any, **__: Any) -> RunResult:
+        return _result(self.verdict)
+
+    def page(self, *_: Any) -> None:
+        raise UsageError(error("K020", "cannot write file", "the disk is full"))
+
+
+def test_a_page_that_cannot_be_written_takes_no_verdict_away(
+    expansion: Expansion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = _serve(Runs(expansion, [lambda: _result("loss", ("one",))], pages=_raises(OSError("full"))))  # type: ignore[arg-type]
+    assert _counts(collector) == {"verdict": 1, "failed": 1}
+    assert "LOSS" in capsys.readouterr().out
+    output: Any = SimpleNamespace()
+    runner = FullDisk(RunFlags([]), output, SparkSettings(), None, output, Format.TEXT)
+    assert runner.run(output, expansion, several=False) == 5
+    monkeypatch.setattr(FullDisk, "verdict", "no loss")
+    assert runner.run(output, expansion, several=False) == UsageError.exit_code
+    said = capsys.readouterr()
+    assert (said.out.count("LOSS"), said.err.count("[K020]")) == (2, 2)
+
+
+def test_a_loss_is_followed_by_commands_that_know_the_ledger(
+    expansion: Expansion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = busy()
+    lost = [{"topic": "orders", "subscription": "billing", "lane": "L1/ready", "messages": 3}]
+    audit: Any = {**_result("loss").audit, "lost": lost}
+    monkeypatch.setattr(run_job, "run_topology", lambda *_: replace(_result(), audit=audit, facts=facts))
+    asked = RunFlags([], landing=str(tmp_path), ledger="s3://books/recalls", out=str(tmp_path))
+    anything: Any = SimpleNamespace(run="r1")
+    runner = Runner(asked, anything, SparkSettings(), None, anything, Format.TEXT)
+    found = runner.result(anything, expansion, anything)
+    sending = [one for one in found.audit["commands"] if " recall " in one]
+    assert len(sending) == 2
+    assert all(one.endswith(" --ledger s3://books/recalls") for one in sending)
+    page = runner.page(found, expansion)
+    assert page is not None
+    assert "recall apply lost.json --ledger s3://books/recalls" in Path(page).read_text()
 
 
 def test_what_does_not_start_at_all_ends_it(expansion: Expansion) -> None:

@@ -28,3 +28,11 @@ def test_a_ledger_of_another_version_is_told(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path / "old"), pa.table({"run": ["r"], "dead_topic": ["d"], "at": [1]}))
     with pytest.raises(KodoctlError, match=r"(?s)K557.*has no event, .*another version"):
         DeltaLedger(str(tmp_path / "old")).entries("d")
+
+
+def test_a_topology_that_can_lose_nothing_asks_for_no_source(tmp_path: Path) -> None:
+    ledger = DeltaLedger(str(tmp_path))
+    ledger.create()
+    ledger.append([ENTRY])
+    assert ledger.entries_among([]) == []
+    assert ledger.entries_among([ENTRY.dead_topic, "another"]) == [ENTRY]

@@ -23,7 +23,7 @@ from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pulsar.secret import Secret
 
 TOTALS = SettledTotals({(0, 3): 7, (1, 1): 2}, {0: 1}, 17, 4, {("t", "nobody"): 3})
-STATE = AuditState("digest", 4, {"events": 9, "transitions": 8}, {("t", 0): (7, 12)}, TOTALS)
+STATE = AuditState("digest", 4, {"events": 9, "transitions": 8}, {("t", 0): (7, 12)}, TOTALS, {"audit_settled": 9})
 
 
 def file(batch: int, rows: int) -> DataFile:
@@ -51,6 +51,11 @@ def test_a_commit_holds_it() -> None:
     assert STATE.is_small
     many = {("t", str(number)): 1 for number in range(10_001)}
     assert not replace(STATE, totals=replace(TOTALS, meant=many)).is_small
+
+
+@pytest.mark.parametrize(("rows", "whole"), [([9], True), ([4, 5], True), ([5], False), ([], False), ([9, 1], False)])
+def test_tables_that_lack_rows_are_none_of_its(rows: list[int], whole: bool) -> None:
+    assert STATE.is_whole({"audit_settled": [file(-1, one) for one in rows]}) is whole
 
 
 def test_whatever_changes_what_is_settled_is_in_its_basis() -> None:

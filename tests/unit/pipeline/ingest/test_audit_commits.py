@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kodoctl.errors import KodoctlError, LockedError
-from kodoctl.pipeline.ingest.delta_tables import LandingTable
+from kodoctl.pipeline.ingest.delta_tables import ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
+from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.state_tables import LETTERS_SEEN, SETTLED, STATE
 from tests.unit.pipeline.ingest.landings import anew, batch, stored
@@ -34,7 +36,7 @@ def state(landing: Landing, value: int, behind: int | None, *, added: bool = Fal
         )
         for table, column in _TABLES.items()
     }
-    commit = LandingCommit(AUDIT_RUN, 1, tables=written, facts={"value": value})
+    commit = LandingCommit(AUDIT_RUN, 1, tables=written, facts={"value": value, "batch": value})
     return landing.commit(commit, behind=behind)
 
 
@@ -55,6 +57,20 @@ def test_a_state_is_replaced_but_for_names_that_are_added_to_it(landing: Landing
     assert values(landing) == [[4], [4]]
     assert [one.facts["value"] for one in landing.commits() if one.run == AUDIT_RUN] == [4], "the last one is kept"
     assert sorted(row["family"] for row in stored(landing, SETTLED.name)) == [4]
+
+
+def test_a_state_that_was_stored_and_answered_as_refused_is_no_other_audits(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, replace_rows = state(landing, 1, None), LandingTable.replace_rows
+
+    def refused(*given: Any) -> None:
+        replace_rows(*given)
+        raise ConcurrentCommitError
+
+    monkeypatch.setattr(LandingTable, "replace_rows", refused)
+    assert state(landing, 2, first.number).number == first.number + 1
+    assert values(landing) == [[2], [2]]
 
 
 class Killed(BaseException):
@@ -106,3 +122,12 @@ def test_a_state_that_somebody_deleted_stops_nobody_but_who_reads_it(landing: La
     assert len(stored(landing)) == 4
     state(anew(landing), 2, first.number)
     assert values(landing) == [[2], [2]]
+
+
+def test_a_state_that_somebody_deleted_stops_no_maintenance(landing: Landing) -> None:
+    state(landing, 1, None)
+    for number in range(1, 30):
+        landing.commit(batch(landing, number))  # commits name its files no more
+    for table in STATE:
+        shutil.rmtree(landing.root.local / table.name, ignore_errors=True)  # type: ignore[operator]
+    assert maintain(MaintenanceRequest(anew(landing), "m1")).files["events"] == (30, 2)

@@ -29,7 +29,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.table_writer import PartFile
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, ROLLUP, TABLES
 from tests.unit.pipeline.ingest.landings import DAY, anew, batch, event, stored
 
 
@@ -133,6 +133,21 @@ def test_of_two_maintenances_at_once_one_leaves_the_files_alone(
     assert len(stored(landing)) == 20
     assert len(anew(landing).snapshot(*TABLES).files["events"]) == 1
     assert not [name for name in parquet_files(landing) if "-m1-" in name]
+
+
+def test_files_of_a_commit_that_was_done_and_answered_as_refused_stay(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    write = LandingTable._write
+
+    def refused(self: LandingTable, *arguments: Any) -> None:
+        write(self, *arguments)
+        raise ConcurrentCommitError
+
+    monkeypatch.setattr(LandingTable, "_write", refused)
+    assert maintain(MaintenanceRequest(landing, "m1")).files["events"] == (10, 1)
+    assert len(stored(landing)) == 20
 
 
 def test_a_commit_between_reading_and_exchanging_is_kept(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +263,28 @@ def test_maintenance_is_due_after_so_many_batches_or_runs(landing: Landing) -> N
         landing.commit(LandingCommit(f"r{run}", run))
         landing.commit(LandingCommit(f"r{run}-end", run))
     assert is_due(landing.commits(), 3)
+
+
+def test_what_a_rollup_is_about_to_commit_stays_however_little_is_retained(landing: Landing) -> None:
+    fill(landing)
+    made = landing.write_rows(ROLLUP, "rollup-r1", [{"arrivals": 1}])
+    maintain(MaintenanceRequest(anew(landing), "m1", retain=0))
+    landing.commit(LandingCommit(ROLLUP_RUN, 1, tables={ROLLUP.name: made}, facts={"batch": 9}))
+    assert [row["arrivals"] for row in stored(landing, "rollup")] == [1]
+
+
+def test_what_is_left_of_a_killed_ingest_goes_and_what_readers_hold_of_it_stays(landing: Landing) -> None:
+    run = "20260101-000000-ab"
+    landing.start(run)
+    for number in range(6):
+        landing.commit(batch(landing, number, run))
+    batch(landing, 6, run)
+    held = anew(landing).snapshot(EVENTS).files["events"]
+    maintain(MaintenanceRequest(anew(landing), "m1"))
+    after = anew(landing)
+    after.sweep(alone=True)
+    assert after.table(EVENTS).holds(held)
+    assert not [name for name in parquet_files(landing) if name.startswith("000000006")]
 
 
 def test_rows_of_large_payloads_are_read_a_few_at_a_time(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy
 from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, select_tenant
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS
 from kodoctl.recall.stored_message import digest
-from tests.unit.pipeline.ingest.landings import DAY, anew, event, stored
+from tests.unit.pipeline.ingest.landings import DAY, anew, batch, event, stored
 
 SECRET = b"the-secret-of-u1"
 
@@ -86,6 +87,15 @@ def test_the_bytes_of_a_tenant_are_gone_from_every_file_and_all_else_stays(landi
     ]
     assert sorted(told) == [(event, "u1", "asked for", "ann", 12) for event in ("begin", "end")]
     assert len(anew(landing).snapshot(EVENTS, COVERAGE).files["events"]) == 6
+
+
+def test_what_an_ingest_beside_it_has_not_committed_yet_stays_in_a_store(landing: Landing) -> None:
+    fill(landing)
+    coming = batch(landing, 4)
+    erase(replace(request(landing), alone=False), select_tenant(landing, "u1", None))
+    landing.commit(coming)
+    assert anew(landing).table(EVENTS).holds(anew(landing).snapshot(EVENTS).files["events"])
+    assert len(stored(landing)) == 4 * 6 + 2
 
 
 def test_only_the_topic_that_is_named(landing: Landing) -> None:
@@ -169,15 +179,57 @@ def test_payloads_expire_by_whole_days_and_whoever_sent_them_does_not_choose(lan
     assert maintain(MaintenanceRequest(landing, "m4", policies={"carts": PayloadPolicy(86_400_000)})).expired == 6
 
 
-def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_landed_before_payloads_land_no_more_goes_as_well(landing: Landing) -> None:
+    fill(landing, 1, publish_ts=datetime.now(UTC), ingest_run=f"{datetime.now(UTC):%Y%m%d-%H%M%S}-ab")
+    fill(landing, 2, 1, publish_ts=datetime.now(UTC) + timedelta(days=99), ingest_run="20260101-000000-ab")
+    before = proofs(landing)
+    assert maintain(MaintenanceRequest(landing, "m1", policies={"orders": PayloadPolicy(0)})).expired == 4
+    assert proofs(anew(landing)) == before
+    assert select_tenant(landing, "u1", None).topics == {"carts": 2}
+
+
+@pytest.mark.parametrize("keep", [86_400_000, 0])
+def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
     fill(landing)
-    policies = {"orders": PayloadPolicy(86_400_000)}
+    policies = {"orders": PayloadPolicy(keep)}
     maintain(MaintenanceRequest(landing, "m1", policies=policies))
     seen: list[str] = []
     rows = payload_removal.stored_rows
     monkeypatch.setattr(payload_removal, "stored_rows", lambda *given: (seen.append(given[1].path), rows(*given))[1])
     maintain(MaintenanceRequest(landing, "m2", policies=policies))
     assert seen == []
+
+
+def _conflict(monkeypatch: pytest.MonkeyPatch, *nth: int) -> None:
+    """The named commits of files that replace others come behind somebody else's."""
+    exchange, calls = LandingTable.exchange, iter(range(1, 99))
+    monkeypatch.setattr(LandingTable, "exchange", lambda *given: next(calls) not in nth and exchange(*given))
+
+
+BOTH = {"orders": PayloadPolicy(86_400_000), "carts": PayloadPolicy(86_400_000)}
+
+
+def test_an_expiry_behind_which_others_come_leaves_what_it_removed_before(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    before = proofs(landing)
+    with monkeypatch.context() as patched:
+        _conflict(patched, 2)
+        assert maintain(MaintenanceRequest(landing, "m1", policies=BOTH)).expired == 16
+    assert proofs(anew(landing)) == before
+    assert {row["payload_state"] for row in stored(landing) if row["size"] and row["state"] != "audit"} == {"expired"}
+
+
+def test_an_expiry_that_did_not_come_about_is_not_taken_for_done(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(landing)
+    with monkeypatch.context() as patched:
+        _conflict(patched, *range(1, 9))
+        with pytest.raises(LockedError, match="K575"):
+            maintain(MaintenanceRequest(landing, "m1", policies=BOTH))
+    assert maintain(MaintenanceRequest(anew(landing), "m2", policies=BOTH)).expired == 16
 
 
 def test_an_error_leaves_no_files_behind(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:

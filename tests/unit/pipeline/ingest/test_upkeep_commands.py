@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import subprocess
@@ -127,6 +128,17 @@ def test_an_erasure_is_shown_and_confirmed_before_anything_goes(place: Path, lan
     lines = erase(place, "--yes", "--topic", "carts", "--format", "json").lines_json()
     assert [one["event"] for one in lines] == ["begin", "plan", "end"]
     assert (lines[1]["messages"], lines[1]["since"], lines[2]["messages"]) == (0, None, 0)
+
+
+def test_an_erasure_by_a_user_without_a_name_is_recorded_with_the_number(
+    place: Path, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nameless() -> str:
+        raise KeyError(os.getuid())
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert "8 payloads erased" in erase(place, "--yes").out
+    assert {row["by"] for row in stored(landing, "erasures")} == {f"uid {os.getuid()}"}
 
 
 def test_an_erasure_that_cannot_be_meant_is_told_with_all_that_is_wrong(place: Path) -> None:

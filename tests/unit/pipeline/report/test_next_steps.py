@@ -10,8 +10,9 @@ import pytest
 import typer.main
 
 from kodoctl.pipeline.report import next_steps as module
+from kodoctl.pipeline.report.document import document
 from kodoctl.recall.filter.condition import literal, parse
-from tests.reports import EVIL, audited, busy, failure, late, made, quiet, wait
+from tests.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, wait
 
 
 def titles(found):
@@ -26,6 +27,16 @@ def test_a_loss_comes_first_and_names_messages():
         == "kodo-consumer why topologies/trade.yaml --topic orders --subscription billing 7:0:0:-1"
     )
     assert len(found[0]["commands"]) == 8, "three messages, and the four that send them again"
+
+
+@pytest.mark.parametrize("facts", [busy(), quiet()])
+def test_commands_that_read_the_ledger_of_recalls_name_it(facts):
+    found = document(replace(ABOUT, ledger="books/of recalls"), facts)["advice"]
+    commands = [one for step in found for one in step["commands"]]
+    reading = [one for one in commands if re.match(r"kodoctl (recall|pipeline (audit|report|recall)) ", one)]
+    assert reading
+    assert all(one.endswith(" --ledger 'books/of recalls'") for one in reading)
+    assert not [one for one in commands if "--ledger" in one and one not in reading]
 
 
 def test_nothing_to_complain_of_is_no_empty_page():

@@ -14,7 +14,7 @@ from kodoctl.pipeline.audit.report import SampledFinding, sql
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.tables import ERASURES, EVENTS, TRANSITIONS
 from kodoctl.pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
 from tests.spark.other_readers import COUNTS
 from tests.stores import BUCKET, object_store
@@ -80,11 +80,28 @@ def test_all_statements_of_a_database_are_as_of_one_commit(landing: Landing) -> 
 @pytest.mark.parametrize(
     "text",
     ["CREATE TABLE t (a int)", "COPY events TO '/tmp/x'", "INSERT INTO events SELECT * FROM events", "SET threads = 1",
-     "ATTACH '/tmp/x.db'", "SELECT 1; DROP VIEW events", "PRAGMA version", "INSTALL httpfs", "DELETE FROM events"],
+     "ATTACH '/tmp/x.db'", "SELECT 1; DROP VIEW events", "PRAGMA version", "INSTALL httpfs", "DELETE FROM events",
+     "EXPLAIN CREATE TABLE t (a int)", "SELECT 1; /* x */ EXPLAIN -- y\n (ANALYZE, FORMAT json) COPY events TO '/tmp/x'"],
 )  # fmt: skip
 def test_what_is_no_question_is_refused_before_anything_runs(landing: Landing, text: str) -> None:
     with open_database(landing) as database, pytest.raises(UsageError, match="K814"):
         list(database.answers(text))
+
+
+def test_nothing_is_written_by_what_is_explained_either(landing: Landing, tmp_path: Path) -> None:
+    with open_database(landing, other_files=True) as database:
+        with pytest.raises(UsageError, match=r"K814.*COPY"):
+            list(database.answers(f"EXPLAIN ANALYZE COPY (SELECT 1) TO '{tmp_path}/x.csv'"))
+        assert _rows(database, "EXPLAIN ANALYZE SELECT 1")
+        assert _rows(database, "EXPLAIN (FORMAT json) SELECT ')'")
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_what_an_erasure_records_can_be_asked(landing: Landing) -> None:
+    made = landing.write_rows(ERASURES, "erase-e1-begin", [{"run": "e1", "event": "begin", "tenant": "u1"}])
+    landing.commit(LandingCommit("erase-e1-begin", 1, tables={ERASURES.name: made}))
+    with open_database(landing) as database:
+        assert _rows(database, "SELECT run, tenant FROM erasures") == [("e1", "u1")]
 
 
 def test_other_files_are_read_only_where_that_is_asked(landing: Landing, tmp_path: Path) -> None:
@@ -101,7 +118,8 @@ def test_no_variable_of_the_program_is_a_table(landing: Landing) -> None:
         _rows(database, "SELECT * FROM landing")
 
 
-@pytest.mark.parametrize("text", ["SELEC 1", "SELECT nope FROM events", "SELECT 'x'::int", "SELECT error('no')"])
+@pytest.mark.parametrize("text", ["SELEC 1", "SELECT nope FROM events", "SELECT 'x'::int", "SELECT error('no')",
+                                  "SELECT 'infinity'::timestamp", "SELECT '\udc80'"])  # fmt: skip
 def test_a_wrong_statement_is_told_in_the_words_of_duckdb(landing: Landing, text: str) -> None:
     with open_database(landing) as database, pytest.raises(UsageError, match="K813"):
         _rows(database, text)
