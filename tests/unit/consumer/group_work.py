@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class Play:
     file: Path
     refuses: int = -1  # the number of a member that exits with 3 instead of being ready
     drains_with: int = 0
+    lives: float = float("inf")  # seconds, after which it ends by itself
 
     def __call__(self, member: GroupMember) -> None:
         asked = threading.Event()
@@ -29,8 +31,10 @@ class Play:
             sys.exit(3)
         self.write(member, "started")
         member.report_ready()
+        end = time.monotonic() + self.lives
         while not asked.wait(0.02):
-            pass
+            if time.monotonic() >= end:
+                sys.exit(5)
         self.write(member, "drained")
         sys.exit(self.drains_with if member.number == 1 else 0)
 

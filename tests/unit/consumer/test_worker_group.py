@@ -9,9 +9,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kodo_consumer import worker_group
 from kodo_consumer.worker_group import WorkerGroup, pause_before
 
 from tests.support import eventually
@@ -87,6 +89,38 @@ def test_a_worker_that_is_killed_starts_again_and_the_others_go_on(
     assert len(play.lines("drained")) == 2
     assert any("was ended by SIGKILL" in text for text in caplog.messages)
     assert f"worker {killed[0] + 1} starts again in 1 s" in caplog.messages
+
+
+def test_a_worker_is_missed_also_where_ends_of_processes_are_ignored(play: Play) -> None:
+    """As some programs start others."""
+
+    def kill() -> None:
+        os.kill(play.lines("started")[1][1], signal.SIGKILL)
+        eventually(lambda: len(play.lines("started")) == 3, within=30)
+        _asks(signal.SIGTERM)()
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert _run(play, 2, kill) == 0
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_group_ends_at_once_while_all_its_workers_wait_to_be_started_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_group, "_FIRST_PAUSE", 20.0)
+    asked: list[float] = []
+
+    def ask() -> None:
+        time.sleep(2)
+        asked.append(time.monotonic())
+        _asks(signal.SIGTERM)()
+
+    assert _run(replace(play, lives=0.2), 2, ask) == 0
+    assert time.monotonic() - asked[0] < 5
+    assert len(play.lines("started")) == 2
 
 
 @pytest.mark.parametrize("refuses", [0, 1])
