@@ -117,6 +117,17 @@ def test_what_comes_early_once_more_is_not_put_back_for_ever() -> None:
     assert bench.engine.counts.hurried == 50
 
 
+@pytest.mark.parametrize("isolate", [None, IsolationPolicy(0.25, 10, "pending")])
+def test_a_sender_of_a_ready_topic_that_isolates_nobody_gets_nothing_for_saying_so(
+    isolate: IsolationPolicy | None,
+) -> None:
+    bench = Bench(replace(POLICY, isolate=isolate))
+    bench.give(*(aside(number, 3_000) for number in range(EARLY + 50)), level=B1)
+    assert bench.published() == [], "nothing is stored for it"
+    assert bench.engine.counts.hurried == 50
+    assert set(bench.alarms()) == {"early"}
+
+
 def test_a_lane_that_nobody_may_write_any_more_puts_nothing_back() -> None:
     bench = Bench(policy(levels=(L1, B1), draining=(B1,), fair_by="u", horizon=3_600_000, lookahead_messages=1_000))
     bench.give(*(aside(number) for number in range(EARLY + 50)), level=B1)
