@@ -17,7 +17,7 @@ from kodo_consumer import worker_group
 from kodo_consumer.worker_group import WorkerGroup, pause_before
 
 from tests.support import eventually
-from tests.unit.consumer.group_work import Play
+from tests.unit.consumer.group_work import Play, SlowDrain
 
 
 def _run(play: Play, size: int, then: Callable[[], object]) -> int:
@@ -155,6 +155,21 @@ def test_workers_drain_when_their_parent_is_gone(play: Play) -> None:
     parent.kill()
     eventually(lambda: len(play.lines("drained")) == 2, within=30)
     parent.join()
+
+
+def test_workers_drain_to_the_end_also_when_their_parent_goes_meanwhile(play: Play) -> None:
+    """Each had its signal, and then another, of its own, because the parent is gone: it ended in the midst of its drain."""
+    slow = SlowDrain(play.file)
+    parent = multiprocessing.get_context("spawn").Process(target=_parent, args=(slow,))
+    parent.start()
+    eventually(lambda: len(slow.lines("started")) == 2, within=60)
+    time.sleep(0.5)
+    parent.terminate()
+    eventually(lambda: len(slow.lines("asked")) == 2, within=30)
+    time.sleep(0.8)
+    parent.kill()
+    parent.join()
+    eventually(lambda: len(slow.lines("drained")) == 2, within=30)
 
 
 def _parent(play: Play) -> None:
