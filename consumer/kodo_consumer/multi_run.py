@@ -46,14 +46,18 @@ def run_all(
     *consumers: RunnableConsumer, say: Callable[[str], object] = log.info, ready: Callable[[], object] | None = None
 ) -> None:
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
-    once. `ready` is called once all have started.
+    once.
+
+    `ready`: of a process of a worker group, called once all have started. Its parent ends it at the second signal;
+    what it gets more than once itself is the same request, however late: of its parent, of whoever signals all
+    processes, and of its own when the parent is gone.
 
     When one cannot start or breaks, the others drain as well, and its error is raised: a process manager then
     starts all of them again. For main threads.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with ending_on_signals() as asked, reloading_on_hangup([one.reload for one in consumers]):
+    with ending_on_signals(at_once=ready is None) as asked, reloading_on_hangup([one.reload for one in consumers]):
         _run(consumers, asked, say, ready or (lambda: None))
 
 
@@ -76,14 +80,14 @@ def reloading_on_hangup(reloads: Sequence[Callable[[], None]]) -> Iterator[None]
 
 
 @contextmanager
-def ending_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads.
+def ending_on_signals(*, at_once: bool = True) -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once, if `at_once`. For main threads.
 
     What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its
     group.
     """
     asked = threading.Event()
-    end = _ender(asked)
+    end = _ender(asked, at_once=at_once)
     old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield asked
@@ -126,11 +130,11 @@ def _stop(consumers: Sequence[RunnableConsumer]) -> list[BaseException]:
     return problems
 
 
-def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], Any]:
+def _ender(asked: threading.Event, *, at_once: bool) -> Callable[[int, FrameType | None], Any]:
     first: list[float] = []  # when the first signal came
 
     def end(_number: int, _frame: FrameType | None) -> None:
-        if first and time.monotonic() - first[0] > SAME_SIGNAL_S:
+        if at_once and first and time.monotonic() - first[0] > SAME_SIGNAL_S:
             os._exit(ExitCode.INTERRUPTED)
         first[:] = first or [time.monotonic()]
         asked.set()

@@ -13,10 +13,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.multi_run import SAME_SIGNAL_S
 from kodo_consumer.runtime.threads import begin, log_end
@@ -87,7 +87,8 @@ class _Slot:
 
     def send(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.exitcode is None and self.process.pid is not None:
-            os.kill(self.process.pid, number)
+            with suppress(ProcessLookupError):  # it ended this moment
+                os.kill(self.process.pid, number)
 
     def bury(self, now: float) -> int | None:
         """Exit code of a process that ended, as a shell has it; None while it lives or there is none."""
@@ -151,7 +152,8 @@ class WorkerGroup:
         if self._code is not None and not living:
             return False
         rest = max(0.0, min((slot.starts_at - now for slot in self._slots if self._code is None), default=_POLL))
-        wait([one for slot in living for one in _events(slot)], min(_POLL, rest)) if living else time.sleep(rest)
+        pause = min(_POLL, rest)  # a signal only ends it where it is over: Python goes on with what was interrupted
+        wait([one for slot in living for one in _events(slot)], pause) if living else time.sleep(pause)
         return True
 
     def _start(self, slot: _Slot) -> None:
@@ -193,7 +195,9 @@ class WorkerGroup:
                     slot.send(signal.Signals(number))
 
         handlers = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        before: dict[int, Any] = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        # who starts us may ignore it, and no end of a worker would be known
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
             yield
         finally:

@@ -40,8 +40,8 @@ class LocalDelays:
     and so are messages that come long before they are due.
 
     Only workers write to the topics of waiting states: where too much comes early there, such a lane is paused. A
-    ready topic's senders may claim any due time: what is beyond the share there is due at once, and no lane is ever
-    paused for it.
+    ready topic's senders may claim any due time, and any reason: what is beyond the share there is due at once, and no
+    lane is paused for it, but where isolated tenants' messages are moved to.
     """
 
     def __init__(self, context: EngineContext, set_timer: Callable[[float, InFlight], int], rng: Random) -> None:
@@ -73,7 +73,7 @@ class LocalDelays:
         wait in memory: the broker shall wait with it.
         """
         lane, policy = held.lane.lane, self._context.policy
-        if milliseconds <= MAX_MEMORY_WAIT or held.headers.reason != ISOLATED_REASON or lane.ordered:
+        if milliseconds <= MAX_MEMORY_WAIT or lane.ordered or not self._is_aside(held):
             return False
         can_wait = policy.holds_back(lane) and (lane.level, lane.state) in policy.targets
         return can_wait and self._early(held).full(policy)
@@ -116,11 +116,18 @@ class LocalDelays:
     def _early(self, held: InFlight) -> _Early:
         return self._early_ready if held.lane.lane.state is State.READY else self._early_state
 
+    def _is_aside(self, held: InFlight) -> bool:
+        """True if isolation moved the message, as far as that may be believed."""
+        lane, isolate = held.lane.lane, self._context.policy.isolate
+        if held.headers.reason != ISOLATED_REASON:
+            return False
+        return lane.state is not State.READY or (isolate is not None and isolate.to == lane.level)
+
     def _begin_early(self, held: InFlight, seconds: float, now: float) -> None:
         held.mutable_waits().early = True
         lane, early, policy = held.lane, self._early(held), self._context.policy
         early.add(held, 1)
-        if not policy.holds_back(lane.lane) or held.headers.reason == ISOLATED_REASON:
+        if not policy.holds_back(lane.lane) or self._is_aside(held):
             return  # that it comes early says nothing of the broker
         if paused := lane.lane.state is not State.READY and early.full(policy):
             lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)

@@ -97,15 +97,23 @@ class PendingPublishes:
         self._out: dict[int, PendingPublish] = {}  # oldest first
         self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
+        self.put_back = 0  # those among them that go to the end of their lane
 
     def start(self, held: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
         """Publishes a message until it has a receipt. `error`: text of the error that made it go."""
         held.enter(Stage.PUBLISHING)
-        self.waiting += 1
         if held.delivery.broken:
             text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
             self._context.effects.alarm("unreadable", text)
-        self.send(self._publication(held, decision, error), now)
+        sending = self._publication(held, decision, error)
+        self._count(sending, 1)
+        self.send(sending, now)
+
+    def _count(self, sending: PendingPublish, by: int) -> None:
+        if isinstance(sending, PendingReroute):
+            self.waiting += by
+            if sending.why is Rule.PUT_BACK:
+                self.put_back += by
 
     def _signed(self, message: Outgoing) -> Outgoing:
         signer = self._context.policy.signer
@@ -147,14 +155,14 @@ class PendingPublishes:
         match receipt:
             case Confirmed(token):
                 self._patience = HANGS
-                self.waiting -= isinstance(sending, PendingReroute)
+                self._count(sending, -1)
                 return Published(sending, token)
             case Rejected(reason) if isinstance(sending, PendingReroute):
                 if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
                     sending.message = self._signed(smaller)
                     self.send(sending, now)
                     return None
-                self.waiting -= 1
+                self._count(sending, -1)
                 text = f"{sending.message.topic} will not take a message: {reason}"
                 self._context.effects.alarm("refused", text)
                 return Refused(sending, reason)

@@ -50,8 +50,7 @@ class RunProgress(Protocol):
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """A run of one topology. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes` and
-    `maintain_every`: see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with everything that a page
-    shows.
+    `maintain_every`: see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows.
     """
 
     run: str

@@ -9,13 +9,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kodo_consumer import worker_group
 from kodo_consumer.worker_group import WorkerGroup, pause_before
 
 from tests.support import eventually
-from tests.unit.consumer.group_work import Play
+from tests.unit.consumer.group_work import Play, SlowDrain
 
 
 def _run(play: Play, size: int, then: Callable[[], object]) -> int:
@@ -89,6 +91,38 @@ def test_a_worker_that_is_killed_starts_again_and_the_others_go_on(
     assert f"worker {killed[0] + 1} starts again in 1 s" in caplog.messages
 
 
+def test_a_worker_is_missed_also_where_ends_of_processes_are_ignored(play: Play) -> None:
+    """As some programs start others."""
+
+    def kill() -> None:
+        os.kill(play.lines("started")[1][1], signal.SIGKILL)
+        eventually(lambda: len(play.lines("started")) == 3, within=30)
+        _asks(signal.SIGTERM)()
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert _run(play, 2, kill) == 0
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_group_ends_at_once_while_all_its_workers_wait_to_be_started_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_group, "_FIRST_PAUSE", 20.0)
+    asked: list[float] = []
+
+    def ask() -> None:
+        time.sleep(2)
+        asked.append(time.monotonic())
+        _asks(signal.SIGTERM)()
+
+    assert _run(replace(play, lives=0.2), 2, ask) == 0
+    assert time.monotonic() - asked[0] < 5
+    assert len(play.lines("started")) == 2
+
+
 @pytest.mark.parametrize("refuses", [0, 1])
 def test_a_worker_that_cannot_start_ends_all_with_its_exit_code(play: Play, refuses: int) -> None:
     play = Play(play.file, refuses=refuses)
@@ -121,6 +155,21 @@ def test_workers_drain_when_their_parent_is_gone(play: Play) -> None:
     parent.kill()
     eventually(lambda: len(play.lines("drained")) == 2, within=30)
     parent.join()
+
+
+def test_workers_drain_to_the_end_also_when_their_parent_goes_meanwhile(play: Play) -> None:
+    """Each had its signal, and then another, of its own, because the parent is gone: it ended in the midst of its drain."""
+    slow = SlowDrain(play.file)
+    parent = multiprocessing.get_context("spawn").Process(target=_parent, args=(slow,))
+    parent.start()
+    eventually(lambda: len(slow.lines("started")) == 2, within=60)
+    time.sleep(0.5)
+    parent.terminate()
+    eventually(lambda: len(slow.lines("asked")) == 2, within=30)
+    time.sleep(0.8)
+    parent.kill()
+    parent.join()
+    eventually(lambda: len(slow.lines("drained")) == 2, within=30)
 
 
 def _parent(play: Play) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.message_flow import MessageFlow
 
 _FIRST: Final = 60.0  # seconds in which a flood that is still moved aside goes first
-_BESIDE: Final = 1_000  # receipts awaited beyond those of a flood that is moved aside
+_BESIDE: Final = 1_000  # receipts awaited beyond those of a flood that is moved aside, and all of them beside one
 _MOST: Final = 1_000  # messages that wait to be put back before their lane is read on
 _PAUSE: Final = 0.25  # seconds that a lane is paused at a time
 
@@ -23,7 +23,7 @@ class LaneOverflow:
 
     Such a move costs the broker an entry, as it has a due time. So it is put off as long as the ready lane is read
     through a flood, which others wait for, but for a minute at most: whoever else has a message in this lane waits as
-    well.
+    well. From then on both go on, and the flood has the larger part.
     """
 
     def __init__(self, flow: MessageFlow) -> None:
@@ -33,13 +33,19 @@ class LaneOverflow:
     def __len__(self) -> int:
         return sum(1 for held in self._flow.too_early if held.stage is Stage.EVACUATING)
 
+    @property
+    def has_work(self) -> bool:
+        """True if there is anything to put back, or a minute to count."""
+        return bool(self._flow.too_early) or self._waits_since is not None
+
     def publish_pending(self, now: float, most: int, *, is_flooded: bool) -> None:
-        """Puts back what may be on its way at once: `most`, and some beside a flood. A lane that brings more meanwhile is
-        paused. `is_flooded`: messages are being moved aside.
+        """Puts back what may be on its way at once: `most` and some more, beside a flood only these. A lane that brings
+        more meanwhile is paused. `is_flooded`: messages are being moved aside.
         """
-        waiting = self._flow.too_early
+        waiting, publishes = self._flow.too_early, self._flow.publishes
         if not self._must_wait(now, is_flooded=is_flooded):
-            while waiting and self._flow.publishes.waiting < most + _BESIDE:
+            most_of_these = _BESIDE if is_flooded else most + _BESIDE
+            while waiting and publishes.waiting < most + _BESIDE and publishes.put_back < most_of_these:
                 held = waiting.popleft()
                 if held.stage is Stage.EVACUATING:  # else it was released
                     assert held.headers.due is not None

@@ -206,7 +206,7 @@ class TenantIsolation:
             held = self.leaving.popleft()
             if held.stage is Stage.EVACUATING:  # else it was released
                 self._flow.move_aside(held, self._wait(held, now), now)
-        if self._flow.too_early:
+        if self._overflow.has_work:
             self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
     def _evacuate_limited(self, now: float) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
-from kodo_consumer.core.envelope import Delivery, Level, State
+from kodo_consumer.core.broker import Confirmed
+from kodo_consumer.core.envelope import Delivery, Level, Outgoing, State
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import JITTER, IsolationPolicy
 from kodo_consumer.core.state_machine import ISOLATED_REASON, PUT_BACK_REASON
@@ -114,6 +117,17 @@ def test_what_comes_early_once_more_is_not_put_back_for_ever() -> None:
     assert bench.engine.counts.hurried == 50
 
 
+@pytest.mark.parametrize("isolate", [None, IsolationPolicy(0.25, 10, "pending")])
+def test_a_sender_of_a_ready_topic_that_isolates_nobody_gets_nothing_for_saying_so(
+    isolate: IsolationPolicy | None,
+) -> None:
+    bench = Bench(replace(POLICY, isolate=isolate))
+    bench.give(*(aside(number, 3_000) for number in range(EARLY + 50)), level=B1)
+    assert bench.published() == [], "nothing is stored for it"
+    assert bench.engine.counts.hurried == 50
+    assert set(bench.alarms()) == {"early"}
+
+
 def test_a_lane_that_nobody_may_write_any_more_puts_nothing_back() -> None:
     bench = Bench(policy(levels=(L1, B1), draining=(B1,), fair_by="u", horizon=3_600_000, lookahead_messages=1_000))
     bench.give(*(aside(number) for number in range(EARLY + 50)), level=B1)
@@ -186,3 +200,42 @@ def test_a_clock_that_is_set_back_while_it_waits_does_not_lose_it(monkeypatch: p
     assert bench.take_all() == []
     assert sum(1 for lane in bench.engine.lanes for _ in lane) == EARLY + 5
     assert bench.engine.check_invariants() == []
+
+
+def test_after_its_minute_a_flood_still_leaves_beside_a_long_lane() -> None:
+    bench = Bench(replace(POLICY, lookahead_messages=24_000))
+    ready, b1 = 0, lane_of(bench.policy, B1, READY)
+    numbers, out, reasons = itertools.count(), deque[tuple[int, Outgoing]](), Counter[str]()
+    for _ in range(90):
+        asides = min(1_000, bench.engine.room(b1))
+        bench.engine.deliver(b1, [aside(next(numbers), 900) for _ in range(asides)])
+        others = min(1_000, bench.engine.room(ready))
+        bench.engine.deliver(ready, [delivery(next(numbers), u="noisy") for _ in range(others)])
+        bench.later(1)
+        out.extend(bench.published())
+        stored = [out.popleft() for _ in range(min(500, len(out)))]
+        bench.engine.receipts([(ticket, Confirmed("x")) for ticket, _ in stored])
+        reasons = Counter(message.properties[names.REASON] for _, message in out)
+    assert reasons[ISOLATED_REASON] > reasons[PUT_BACK_REASON] > 0, "of what is on its way"
+    assert bench.engine.check_invariants() == []
+
+
+def test_every_flood_has_a_minute_of_its_own() -> None:
+    bench = Bench(replace(POLICY, lookahead_messages=2_000))
+    put_back = before = 0
+    for begin in (0, 200):
+        bench.give(*(delivery(begin * 1_000_000 + number, u="noisy") for number in range(1_800)))
+        bench.engine.isolation.on_full(bench.clock.now())
+        bench.later(0)
+        first = 5_000_000 + begin * 1_000_000
+        bench.give(*(aside(first + number, 900) for number in range(bench.policy.max_early + 10)), level=B1)
+        for second in range(begin, begin + 70):
+            go_on(bench, second)
+            put_back += reasons_of(bench).count(PUT_BACK_REASON)
+            assert second - begin > 50 or put_back == before
+        for _ in range(30):
+            handled(bench)
+            bench.later(1)
+            put_back += reasons_of(bench).count(PUT_BACK_REASON)
+        before = put_back
+    assert put_back > 10
