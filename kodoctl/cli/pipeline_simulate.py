@@ -102,6 +102,7 @@ def lab(
     """
     run = new_run()
     bar = Bar(output)
+    bar.begin(run, "lab")
     settings = asked.settings()
     if png:
         check_drawable()
@@ -125,7 +126,6 @@ def lab(
     if then is not None:
         job.changed(today, then)
     place = asked.place(today.expansion, messages=True)
-    bar.begin(run, "lab")
     with bar.session(lightly(settings, place)) as spark:
         found, notes = job.build_simulations(spark, place, today, then, request)
     total = many(sum(len(one.arrivals) for one in found), "message")

@@ -22,7 +22,7 @@ import os, signal, time
 from itertools import count
 
 from kodo_consumer.core.audit_recorder import AuditRecorder
-from kodo_consumer.adapters.pulsar import lane_reader, partition_producers
+from kodo_consumer.adapters.pulsar import lane_reader, partition_producers, send_calls
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -49,7 +49,12 @@ def of_records(line, ticket, message, key):
 
 
 around(AuditRecorder, "flush", "gathered", 3)  # handled, no record is on its way
+def all_of_records(calls, messages, key, producer):
+    return messages[0][1].topic.endswith("-AUDIT")
+
+
 around(partition_producers.Producers, "_send", "sent.", 3, of_records)  # on its way, without receipt
+around(send_calls.NativeSendCalls, "send_all", "sent.", 3, all_of_records)  # the same of a bundle
 around(AuditRecorder, "stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
 
 

@@ -194,7 +194,7 @@ def test_an_order_that_cannot_be_followed_is_refused(setting: Setting) -> None:
     for topic, arguments, said in (
         ("J", ("--tenant", "u7", "--to", "L8"), "J has no level L8; there is S1, L2, L1, B1"),
         ("J", ("--tenant", "u7", "--to", "L99"), "J has no level L99; there is S1, L2, L1, B1"),
-        ("J", ("--tenant", "u7", "--to", "X"), "name a tenant and a level: S3, S2"),
+        ("J", ("--tenant", "u7", "--to", "X"), "J has no level X; there is S1, L2, L1, B1"),
         ("J", ("--tenant", "u7", "--to", "S1"), "S1 admits only vip: `exclusive_levels` of the file says so"),
         ("J", ("--tenant", "u7"), "name --to, or --back"),
         ("J", ("--tenant", "u7", "--back"), "there is no such order"),

@@ -261,7 +261,10 @@ class _Move:
             return "put back elsewhere, out of a handler, or twice"
         if any(self._number(self.new, name) != self._number(self.old, name) for name in _COUNTERS.values()):
             return "put back, and counted as an attempt"
-        if not 0 <= due - self._number(self.old, names.DUE) <= _JITTER or self.to.deliver_at != due:
+        before = self._number(self.old, names.DUE)
+        # A clock that jumped makes a wait look longer than any that is declared: it is cut to that, by the same clock.
+        unlike = due - before > _JITTER or (due < before and not self.process.jumped)
+        if unlike or self.to.deliver_at != due:
             return f"put back, and due at {due}"
         return "" if due - self.process.clock.wall() > _MEMORY - _GATHERED else "put back, and due soon"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,8 +50,9 @@ def _one_more(right: Made) -> Made:
 
 def _hops_stand_still(right: Made) -> Made:
     def move(envelope: Any, target: Any, headers: Any, *given: Any, **named: Any) -> Any:
+        hop = headers.hop  # a copy for this move alone, which it changes
         moved = right(envelope, target, headers, *given, **named)
-        return state_machine.Reroute(moved.target, moved.headers._replace(hop=headers.hop), moved.why)
+        return state_machine.Reroute(moved.target, moved.headers.replace(hop=hop), moved.why)
 
     return move
 
@@ -78,14 +80,14 @@ def _isolation_counts(right: Made) -> Made:
         decision = right(*given)
         if not isinstance(decision, state_machine.Reroute):
             return decision
-        return decision._replace(headers=decision.headers.with_attempt(State.PENDING))
+        return dataclasses.replace(decision, headers=decision.headers.with_attempt(State.PENDING))
 
     return isolated
 
 
 def _altered(right: Made) -> Made:
-    def rewritten(*given: Any) -> Any:
-        message = right(*given)
+    def rewritten(*given: Any, **named: Any) -> Any:
+        message = right(*given, **named)
         return message._replace(properties={k: v for k, v in message.properties.items() if k != "kodo-unknown"})
 
     return rewritten

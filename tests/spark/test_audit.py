@@ -8,6 +8,7 @@ import pytest
 
 from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.audit.judged_rows import RecalledLetter
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.recalled import LETTERS, with_evidence
 from kodoctl.pipeline.audit.signatures import genuine
@@ -25,7 +26,8 @@ def found(spark):
     worlds = [one.world for one in disasters.ALL]
     events = spark.createDataFrame([row for w in worlds for row in w.events], world.EVENTS)
     transitions = spark.createDataFrame([row for w in worlds for row in w.transitions], world.TRANSITIONS)
-    letters = with_evidence(spark.createDataFrame([row for w in worlds for row in w.letters], LETTERS), events)
+    booked = [RecalledLetter(*row) for w in worlds for row in w.letters]
+    letters = with_evidence(spark.createDataFrame(booked, LETTERS), events)
     lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
     came = outcomes(places(events, transitions, letters, lanes), lanes).persist()
     known = judged(came, hops(events, lanes)).persist()
