@@ -52,6 +52,8 @@ def _hops_stand_still(right: Made) -> Made:
     def move(envelope: Any, target: Any, headers: Any, *given: Any, **named: Any) -> Any:
         hop = headers.hop  # a copy for this move alone, which it changes
         moved = right(envelope, target, headers, *given, **named)
+        if not isinstance(moved, state_machine.Reroute):
+            return moved
         return state_machine.Reroute(moved.target, moved.headers.replace(hop=hop), moved.why)
 
     return move

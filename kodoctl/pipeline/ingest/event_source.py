@@ -69,8 +69,7 @@ class EventStream(PulsarStream):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split, which is of one topic."""
         days = PartitionDays(EVENTS)
-        role = self.roles[partition.value.topic]
-        policy = self.policies.get(role.topic)
         for batch in super().read(partition):
-            found = landed(events(batch, role, self.run), policy)
+            role = self.roles[partition.value.topic]
+            found = landed(events(batch, role, self.run), self.policies.get(role.topic))
             yield found.append_column(DATE, days(found.column("publish_ts")))
