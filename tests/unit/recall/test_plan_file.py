@@ -56,6 +56,13 @@ def test_a_plan_file_comes_back_as_it_was_and_fits_the_published_schema() -> Non
     assert PLAN.producer == "kodo-recall-20270115-080000-abcd0123"
 
 
+def test_a_plan_of_lost_messages_names_its_landing() -> None:
+    lost = replace(PLAN, landing="landed", lane="L1/ready", edit=None)
+    text = recall_plan_file.dumps(lost)
+    assert recall_plan_file.loads(text, "p.json") == lost
+    jsonschema.validate(json.loads(text), json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+
+
 def test_the_published_schema_is_the_one_of_the_code() -> None:
     assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == recall_plan_file.SCHEMA
 

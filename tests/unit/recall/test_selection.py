@@ -15,7 +15,7 @@ from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.payload_patch import Edit
 from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
-from kodoctl.recall.recall_plan import LetterRef, RecallAction, partition_of, recall_id
+from kodoctl.recall.recall_plan import ExclusionReason, LetterRef, RecallAction, partition_of, recall_id
 from kodoctl.recall.selection import LetterSelection, SelectionRequest, age_of
 from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.render.recall import recall_plan_lines
@@ -372,3 +372,17 @@ def test_ten_thousand_letters_of_twelve_causes_are_twelve_lines_and_each_can_be_
         assert {one.position.entry % 12 for one in chosen} == {number}
     old: Any = {**document, "summary": {name: value for name, value in summary.items() if name != "by_cause"}}
     assert "  by reason" in [line.text for line in recall_plan_lines(old, "")]
+
+
+def test_lost_messages_that_are_not_landed_are_named(tmp_path: Path) -> None:
+    found = family(tmp_path)
+    assert found.target_name is None, "each letter has a lane of its own"
+    asked = SelectionRequest(
+        RecallAction.SEND, found, parse("true", NOW), "r", None, 5, again=False, edit=None, known={}
+    )
+    selection = LetterSelection(asked)
+    selection.leave_out(ExclusionReason.NOT_LANDED, "orders 1:2:0:-1")
+    selection.leave_out(ExclusionReason.MOVED_ON, "orders 1:3:0:-1")
+    summary = selection.finish()[3]
+    assert summary["not_landed"] == ["orders 1:2:0:-1"]
+    assert sum(summary["left_out"].values()) == 2

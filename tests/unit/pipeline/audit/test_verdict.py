@@ -13,6 +13,7 @@ from kodoctl.pipeline.audit.verdict import (
     RANKS,
     AuditEvidence,
     MessageStatus,
+    Misaddressed,
     Outcome,
     PartitionCoverage,
     SequenceGap,
@@ -204,3 +205,11 @@ def test_no_loss_is_said_only_when_everything_was_seen(parts, tallies):
     assert (found.outcome is Outcome.NO_LOSS) == clean
     sure = any(t.count(MessageStatus.LOST) > t.missing for t in tallies)
     assert (found.outcome is Outcome.LOSS) == sure
+
+
+def test_messages_for_nobody_are_a_doubt_and_those_sent_again_a_note() -> None:
+    strays = (Misaddressed(READY.topic, "gone", 3),)
+    found = decide_verdict(replace(CLEAN, strays=strays, tallies=(replace(GOOD, resent=1),)))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "3 messages for subscription 'gone'" in found.reasons[0].text
+    assert any("1 message that was lost, or not proved done, sent again" in note for note in found.notes)

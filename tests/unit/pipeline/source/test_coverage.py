@@ -34,3 +34,9 @@ def test_runs_are_their_entries(runs: list[tuple[int, int, int]]) -> None:
             expected[1].met((ledger, entry), _Message())
         assert together == each
         assert (expected[0].gaps, expected[0].rest()) == (expected[1].gaps, expected[1].rest())
+
+
+def test_a_reading_that_ended_has_its_state() -> None:
+    found = Coverage(Split("persistent://a/b/c", 0, _PIECES))
+    found.end("complete")
+    assert found.state == "complete"
