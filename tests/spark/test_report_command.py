@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.job import counts
 from kodoctl.topology.expand import expand
@@ -97,7 +98,9 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
     assert run_main("pipeline", "rollup", str(file), "--landing", landing, "--window", "1s").code == 0
     with counts(spark, at) as known:
         assert all("/rollup/" in one for one in known.rollup.inputFiles())
-        assert report_tables.points(known.rollup, found["over_time"]["width_ms"]) == [
+        width = found["over_time"]["width_ms"]
+        sent = report_tables.sent(at.read(spark, EVENTS), width)
+        assert report_tables.points(known.rollup, sent, width) == [
             one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
         ]
 
