@@ -24,27 +24,27 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.engine import Engine
 
 ARMS = ("no-op", "fair", "move", "transfer")
 BATCH, BUNDLE = 100, 1_000  # messages of a broker entry; messages delivered at once
 CORES = ("compiled", "interpreted")
 
 
-def measure(arm: str, messages: int) -> dict[str, Any]:
-    """Microseconds a message, in this process."""
-    from kodo_consumer.core import COMPILED
-    from kodo_consumer.core.broker import Confirmed
+def _engine(*, by_tenant: bool) -> Engine:
+    """An engine of one ready lane and its retrying lane."""
     from kodo_consumer.core.clock import SystemClock
     from kodo_consumer.core.engine import Engine
-    from kodo_consumer.core.envelope import Delivery, Level, State
-    from kodo_consumer.core.outcomes import DONE, Outcome, RetryAsked, TransferAsked
+    from kodo_consumer.core.envelope import Level, State
     from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
 
     states = (State.READY, State.RETRYING)
     lanes = tuple(Lane(index, Level.L1, state, f"t-{state}", 1, 0.5) for index, state in enumerate(states))
     targets = {(lane.level, lane.state): Target(lane.level, lane.state, lane.topic) for lane in lanes}
-    engine = Engine(
+    return Engine(
         Policy(
             ground="t",
             subscription="s",
@@ -52,14 +52,25 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
             targets=targets,
             dead_letter=Target(Level.L1, State.DEAD, "t-dead"),
             waits={State.RETRYING: DelaySchedule((3_600_000,), 3)},
-            fair_by="uid" if arm == "fair" else None,
+            fair_by="uid" if by_tenant else None,
             concurrency=16,
             produces={"other": "persistent://p/n/other"},
         ),
         SystemClock(),
         random.Random(1),
     )
-    asked: Outcome = {"move": RetryAsked(None, "busy"), "transfer": TransferAsked("other")}.get(arm, DONE)  # type: ignore[assignment]
+
+
+def measure(arm: str, messages: int) -> dict[str, Any]:
+    """Microseconds a message, in this process."""
+    from kodo_consumer.core import COMPILED
+    from kodo_consumer.core.broker import Confirmed
+    from kodo_consumer.core.envelope import Delivery
+    from kodo_consumer.core.outcomes import DONE, Outcome, RetryAsked, TransferAsked
+
+    engine = _engine(by_tenant=arm == "fair")
+    others: dict[str, Outcome] = {"move": RetryAsked(None, "busy"), "transfer": TransferAsked("other")}
+    asked = others.get(arm, DONE)
     payload, spent, ended = b"x" * 1024, 0.0, {"finish": 0.0, "receipt": 0.0}
     clock = time.thread_time
     for first in range(0, messages, BUNDLE):
