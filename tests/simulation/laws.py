@@ -256,17 +256,19 @@ class _Move:
 
     def _put_back(self) -> str:
         """Of what was moved aside, more than its lane holds: to the end of the same lane, once, due as before, by the broker."""
-        lane, work, due = self.lane, self.work, self._number(self.new, names.DUE)
+        policy, lane, work, due = self.policy, self.lane, self.work, self._number(self.new, names.DUE)
         if self._to() != (lane.level, lane.state) or work.running or work.stored.message.deliver_at is not None:
             return "put back elsewhere, out of a handler, or twice"
         if any(self._number(self.new, name) != self._number(self.old, name) for name in _COUNTERS.values()):
             return "put back, and counted as an attempt"
         before = self._number(self.old, names.DUE)
-        # A clock that jumped makes a wait look longer than any that is declared: it is cut to that, by the same clock.
-        unlike = due - before > _JITTER or (due < before and not self.process.jumped)
-        if unlike or self.to.deliver_at != due:
+        # A clock that differs, here or where it was moved aside, makes a wait look longer than any that is declared: it is
+        # cut to the longest, by the clock that puts it back.
+        wait = due - self.process.clock.wall()
+        cut = policy.horizon - _GATHERED <= wait <= policy.horizon + _JITTER
+        if due - before > _JITTER or (due < before and not cut) or self.to.deliver_at != due:
             return f"put back, and due at {due}"
-        return "" if due - self.process.clock.wall() > _MEMORY - _GATHERED else "put back, and due soon"
+        return "" if wait > _MEMORY - _GATHERED else "put back, and due soon"
 
     def _before_the_handler(self) -> str:
         policy, lane = self.policy, self.lane
