@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from kodo_fast._native import BatchReader, Buffer, Producer, Reader, Sender
+    from kodo_fast._native import BatchReader, Buffer, ConnectionWatch, Producer, Reader, Sender
 
 __version__ = "1.0.0"
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """What the consumer has to expect: raised whenever a function or a field of a type means something else."""
 PROVEN: Final = ("3.13.0",)
 """Versions of pulsar-client that all tests passed with."""
@@ -52,6 +52,7 @@ class NativeBorder(NamedTuple):
     reader: type[Reader]
     producer: type[Producer]
     sender: type[Sender]
+    watch: type[ConnectionWatch]
     client_version: str
 
 
@@ -121,7 +122,7 @@ def load(delivery: type[Any], outgoing: Sequence[str]) -> NativeBorder:
         _test(_native.delivery, _native.position, _pulsar)
     except (ImportError, AttributeError, TypeError, ValueError) as problem:
         raise RefusalError(f"pulsar-client {found} is not as expected: {problem}") from None
-    return NativeBorder(_native.Reader, _native.Producer, _native.Sender, found)
+    return NativeBorder(_native.Reader, _native.Producer, _native.Sender, _native.ConnectionWatch, found)
 
 
 def _client_version() -> str:

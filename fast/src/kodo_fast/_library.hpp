@@ -52,6 +52,7 @@ using OnSent = void (*)(int, void*, void*);
     F(acknowledge, "pulsar_consumer_acknowledge_async_id", void (*)(void*, void*, OnAcknowledged, void*))              \
     F(consumer_topic, "pulsar_consumer_get_topic", const char* (*)(void*))                                             \
     F(subscription, "pulsar_consumer_get_subscription_name", const char* (*)(void*))                                   \
+    F(is_connected, "_ZNK6pulsar8Consumer11isConnectedEv", bool (*)(const void*))                                      \
     F(producer_topic, "pulsar_producer_get_topic", const char* (*)(void*))                                             \
     F(producer_name, "pulsar_producer_get_producer_name", const char* (*)(void*))                                      \
     F(send, "pulsar_producer_send_async", void (*)(void*, void*, OnSent, void*))                                       \

@@ -185,6 +185,7 @@ struct Reader {
     void* consumer;
     Failures* failures;
 };
+PyTypeObject* reader_type = nullptr;
 
 PyObject* reader_new(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject* owner;
@@ -505,6 +506,79 @@ PyObject* sender_wake(PyObject* self, PyObject*) {
     Py_RETURN_NONE;
 }
 
+// ---- ConnectionWatch: a thread that waits, without the interpreter, until a consumer is not connected
+
+constexpr long kLook = 50;  // ms between two looks: an unload shows as a disconnection of about 90 ms
+
+struct Bell {
+    std::mutex lock;
+    std::condition_variable some;
+    bool woken = false;
+};
+struct ConnectionWatch {
+    PyObject_HEAD Bell* bell;
+};
+
+PyObject* watch_new(PyTypeObject* type, PyObject*, PyObject*) {
+    PyObject* self = type->tp_alloc(type, 0);
+    if (!self) return nullptr;
+    Bell*& bell = reinterpret_cast<ConnectionWatch*>(self)->bell;
+    if ((bell = new (std::nothrow) Bell)) return self;
+    Py_DECREF(self);
+    return PyErr_NoMemory();
+}
+
+void watch_dealloc(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    delete reinterpret_cast<ConnectionWatch*>(self)->bell;
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+// wait(readers, wait_ms): until one of them is not connected, `wake`, or the time is over
+PyObject* watch_wait(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    long long wait;
+    if (!usable() || !arguments(count, 2) || !numbers(args, 1, 1, &wait)) return nullptr;
+    if (wait < 0 || wait > 60000) return PyErr_Format(PyExc_ValueError, "0 to 60000 ms");
+    PyObject* readers = PySequence_Tuple(args[0]);  // keeps them, and so the consumers
+    if (!readers) return nullptr;
+    Py_ssize_t size = PyTuple_GET_SIZE(readers);
+    for (Py_ssize_t i = 0; i < size; i++)
+        if (!Py_IS_TYPE(PyTuple_GET_ITEM(readers, i), reader_type)) {
+            Py_DECREF(readers);
+            return PyErr_Format(PyExc_TypeError, "readers are needed");
+        }
+    auto lost = [&] {
+        for (Py_ssize_t i = 0; i < size; i++)
+            if (!lib.is_connected(reinterpret_cast<Reader*>(PyTuple_GET_ITEM(readers, i))->consumer)) return true;
+        return false;
+    };
+    Bell* bell = reinterpret_cast<ConnectionWatch*>(self)->bell;
+    Py_INCREF(self);  // keeps the bell
+    Py_BEGIN_ALLOW_THREADS
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait);
+    for (bool over = false; !over;) {  // looks only after a wait, so that whoever calls again at once does not spin
+        std::unique_lock<std::mutex> locked(bell->lock);
+        auto next = std::min(end, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLook));
+        over = bell->some.wait_until(locked, next, [&] { return bell->woken; }) || next == end;
+        bell->woken = false;
+        locked.unlock();
+        over = over || lost();
+    }
+    Py_END_ALLOW_THREADS
+    Py_DECREF(self);
+    Py_DECREF(readers);
+    Py_RETURN_NONE;
+}
+
+PyObject* watch_wake(PyObject* self, PyObject*) {
+    Bell* bell = reinterpret_cast<ConnectionWatch*>(self)->bell;
+    std::lock_guard<std::mutex> locked(bell->lock);
+    bell->woken = true;
+    bell->some.notify_all();
+    Py_RETURN_NONE;
+}
+
 // ---- the module
 
 // load(path of libpulsar, Delivery or None, _pulsar.Message, result that says time-out). Without Delivery only batches can be
@@ -556,6 +630,9 @@ PyMethodDef sender_methods[] = {{"publish", fast_method(sender_publish), METH_FA
                                 {"receipts", fast_method(sender_receipts), METH_FASTCALL, nullptr},
                                 {"wake", sender_wake, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef watch_methods[] = {{"wait", fast_method(watch_wait), METH_FASTCALL, nullptr},
+                               {"wake", watch_wake, METH_NOARGS, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
 PyMethodDef module_methods[] = {{"load", module_load, METH_VARARGS, nullptr},
                                 {"delivery", module_delivery, METH_O, nullptr},
                                 {"position", module_position, METH_O, nullptr},
@@ -587,9 +664,9 @@ PyMODINIT_FUNC PyInit__native() {
                           {{Py_tp_dealloc, slot(token_dealloc)}, {Py_tp_str, slot(token_str)},
                            {Py_tp_repr, slot(token_str)}, {Py_tp_methods, token_methods}},
                           Py_TPFLAGS_DISALLOW_INSTANTIATION);
-    PyTypeObject* reader = add_type(module, "kodo_fast._native.Reader", sizeof(Reader),
-                                    {{Py_tp_new, slot(reader_new)}, {Py_tp_dealloc, slot(reader_dealloc)},
-                                     {Py_tp_methods, reader_methods}}, 0);
+    reader_type = add_type(module, "kodo_fast._native.Reader", sizeof(Reader),
+                           {{Py_tp_new, slot(reader_new)}, {Py_tp_dealloc, slot(reader_dealloc)},
+                            {Py_tp_methods, reader_methods}}, 0);
     producer_type = add_type(module, "kodo_fast._native.Producer", sizeof(Producer),
                              {{Py_tp_new, slot(producer_new)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
     PyTypeObject* sender = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
@@ -601,8 +678,11 @@ PyMODINIT_FUNC PyInit__native() {
     PyTypeObject* batches = add_type(module, "kodo_fast._native.BatchReader", sizeof(BatchReader),
                                      {{Py_tp_new, slot(batch_reader_new)}, {Py_tp_dealloc, slot(batch_reader_dealloc)},
                                       {Py_tp_methods, batch_reader_methods}}, 0);
+    PyTypeObject* watch = add_type(module, "kodo_fast._native.ConnectionWatch", sizeof(ConnectionWatch),
+                                   {{Py_tp_new, slot(watch_new)}, {Py_tp_dealloc, slot(watch_dealloc)},
+                                    {Py_tp_methods, watch_methods}}, 0);
     empty_text = PyUnicode_InternFromString("");
-    if (!buffer_type || !batches || !token_type || !reader || !producer_type || !sender || !empty_text ||
+    if (!buffer_type || !batches || !token_type || !reader_type || !producer_type || !sender || !watch || !empty_text ||
         pthread_atfork(nullptr, nullptr, [] { forked = true; })) {
         Py_DECREF(module);
         return nullptr;

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.adapters.metrics.cause_labels import CauseLabels
-from kodo_consumer.adapters.metrics.heartbeat import StallProbe
+from kodo_consumer.adapters.metrics.stall_probe import StallProbe
 from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.scheduling.circuit_breaker import BreakerState

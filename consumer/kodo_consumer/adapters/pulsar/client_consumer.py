@@ -18,6 +18,7 @@ from kodoctl.pulsar.message_decoding import as_they_are
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
+    from kodo_fast._native import Reader
 
     from kodo_consumer.core.broker import LaneRequest
 
@@ -39,6 +40,7 @@ class ClientConsumer:
     def __init__(self, consumer: Any, request: LaneRequest) -> None:
         self._consumer, self._request = consumer, request
         self._decoder = DeliveryDecoder(request)
+        self.reader: Reader | None = None  # of the native border
 
     def is_connected(self) -> bool:
         """True if messages can come now."""
@@ -91,7 +93,7 @@ class NativeConsumer(ClientConsumer):
 
     def __init__(self, consumer: Any, request: LaneRequest, border: NativeBorder) -> None:
         super().__init__(consumer, request)
-        self._reader = border.reader(consumer._consumer)  # noqa: SLF001  # named nowhere else
+        self.reader = self._reader = border.reader(consumer._consumer)  # noqa: SLF001  # named nowhere else
         self._most = min(max(1, request.batch), _MOST)
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call

@@ -19,12 +19,14 @@ from kodoctl.errors import ClusterError, error
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
+    from kodo_fast._native import Reader
 
     from kodo_consumer.core.broker import LaneRequest, LaneSink
     from kodo_consumer.core.envelope import Delivery
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
+_IDLE: Final = 2.0  # seconds
 _LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
 _UNTIL_JOINED: Final = float("inf")
 _GROW_EVERY: Final = 60.0  # seconds between two looks for new partitions
@@ -61,7 +63,9 @@ class PulsarLaneReader:
         sink: LaneSink,
         patience: StartupWait | None = None,
         border: NativeBorder | None = None,
+        on_plan: Callable[[], object] = lambda: None,
     ) -> None:
+        self._on_plan = on_plan
         self._subscriber, self._request, self._sink = Subscriber(client, border), request, sink
         self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
         self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
@@ -119,11 +123,13 @@ class PulsarLaneReader:
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """Plans a reconnection of one partition (its number as a text), or of all; `check_connection` carries it out."""
         self._leave.append((time.monotonic() + wait, away, partition))
+        self._on_plan()
 
     def leave(self, wait: float) -> None:
         """Plans to leave all partitions; `check_connection` carries it out, unless it was joined by then."""
         self._away = True
         self._leave.append((time.monotonic() + wait, _UNTIL_JOINED, None))
+        self._on_plan()
 
     def join(self) -> None:
         """Lets all partitions be read again. One that is not left yet reconnects: it has messages that were given up."""
@@ -149,6 +155,14 @@ class PulsarLaneReader:
         if late := leave({**works, "its thread": self._thread.join}, _LEAVE_WITHIN):
             text = "%s: its consumer does not close within %.0f s and is left behind: %s"
             log.error(text, self._request.topic, _LEAVE_WITHIN, ", ".join(late))
+
+    @property
+    def native_readers(self) -> list[Reader] | None:
+        """Readers of the native border that may be watched in place of `check_connection`; None while any consumer is not
+        connected or has none, and while something is planned.
+        """
+        readers = [reader for one in list(self._consumers.values()) if (reader := one.native_reader) is not None]
+        return readers if len(readers) == len(self._consumers) and not self._leave else None
 
     def check_connection(self) -> None:
         """Tells the worker when a connection was lost. To be called more often than a reconnection takes."""
@@ -237,7 +251,7 @@ class PulsarLaneReader:
                 self._go_on.wait(_WAIT)
                 continue
             try:
-                arrival = self._inbox.get(timeout=_WAIT)
+                arrival = self._inbox.get(timeout=_IDLE)  # `stop` puts None there
             except Empty:
                 continue
             if arrival is not None:

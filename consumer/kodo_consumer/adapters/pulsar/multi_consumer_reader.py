@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from kodoctl.errors import ClusterError
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
+    from kodo_fast._native import Reader
 
     from kodo_consumer.core.envelope import Delivery
 
@@ -52,9 +53,10 @@ class MultiConsumerReader:
         sink: LaneSink,
         patience: StartupWait | None = None,
         border: NativeBorder | None = None,
+        on_plan: Callable[[], object] = lambda: None,
     ) -> None:
         self._request, self._sink = request, sink
-        self._reader = partial(PulsarLaneReader, client, patience=patience, border=border)
+        self._reader = partial(PulsarLaneReader, client, patience=patience, border=border, on_plan=on_plan)
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
             self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.max_unacked + _ENTRY) // request.limit)))
@@ -146,6 +148,16 @@ class MultiConsumerReader:
         self.stop()
         for part in self._parts:
             part.close()
+
+    @property
+    def native_readers(self) -> list[Reader] | None:
+        """See PulsarLaneReader: of all consumers."""
+        readers: list[Reader] = []
+        for part in self._parts:
+            if (found := part.native_readers) is None:
+                return None
+            readers += found
+        return readers
 
     def check_connection(self) -> None:
         """Checks the connections of all consumers. To be called more often than a reconnection takes."""

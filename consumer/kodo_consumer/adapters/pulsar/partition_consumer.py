@@ -24,6 +24,8 @@ from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, 
 from kodo_consumer.runtime.threads import begin, leave
 
 if TYPE_CHECKING:
+    from kodo_fast._native import Reader
+
     from kodo_consumer.core.broker import LaneRequest, LaneSink
     from kodo_consumer.core.envelope import Delivery
 
@@ -93,6 +95,12 @@ class PartitionConsumer:
     def connected(self) -> bool:
         """True if messages can come now."""
         return self._connection.connected
+
+    @property
+    def native_reader(self) -> Reader | None:
+        """Its reader of the native border; None without one, and while it is not connected."""
+        consumer = self._consumer
+        return consumer.reader if consumer is not None and self._connection.connected else None
 
     @property
     def shown(self) -> str:

@@ -27,6 +27,8 @@ from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
+    from kodo_fast._native import Reader
+
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
     from kodo_consumer.core.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
     from kodoctl.pulsar.connection import Connection
@@ -35,6 +37,7 @@ log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
 _OPEN_WITHIN: Final = 8  # seconds: a subscribe whose broker hangs is never answered; the next one asks another broker
 _LOG_EVERY: Final = 1.0  # seconds
+_LOOK_EVERY: Final = 1000  # ms, where the native border looks more often
 _AWAY: Final = (
     pulsar.BrokerMetadataError,
     pulsar.BrokerPersistenceError,
@@ -77,6 +80,7 @@ class PulsarBroker:
         self._patience = StartupWait()
         self._waits = WaitMonitor(log_wait)
         self._over, self._wake = threading.Event(), threading.Event()
+        self._connections = self._native.watch() if self._native is not None else None
         self._watcher: threading.Thread | None = None
         self._on_broken: Callable[[BaseException], object] = log_end
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -96,11 +100,11 @@ class PulsarBroker:
         """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
-            self._client, request, sink, self._patience, self._native
+            self._client, request, sink, self._patience, self._native, self._wake_watcher
         )
         self._lanes.append(lane)
         self._begin_to_watch()
-        self._wake.set()
+        self._wake_watcher()
         return lane
 
     def publisher(
@@ -142,7 +146,7 @@ class PulsarBroker:
     def close(self) -> None:
         """Closes the client that the lanes share, after lanes and publishers were closed."""
         self._over.set()
-        self._wake.set()
+        self._wake_watcher()
         self._waits.close()
         if self._watcher is not None:
             self._watcher.join(_LEAVE_WITHIN)
@@ -164,11 +168,35 @@ class PulsarBroker:
         well: a log that is not read grows.
         """
         while not self._over.is_set():
-            self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
-            self._wake.clear()
+            self._wait_for_a_loss()
             for lane in self._lanes:
                 lane.check_connection()
             self._tell_thrown_away()
+
+    def _wait_for_a_loss(self) -> None:
+        """Until connections are to be checked again. Where all consumers can be watched by the native border, that is when it
+        notices that one is not connected, or when anything else is to be looked at.
+        """
+        readers = self._native_readers()
+        if readers is None or self._connections is None:
+            self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
+        elif not self._wake.is_set():  # set before the watch is woken, so none is missed
+            self._connections.wait(readers, _LOOK_EVERY)
+        self._wake.clear()
+
+    def _native_readers(self) -> list[Reader] | None:
+        """Of all lanes; None if there is one that the native border cannot watch now, or no lane."""
+        readers: list[Reader] = []
+        for lane in self._lanes:
+            if (found := lane.native_readers) is None:
+                return None
+            readers += found
+        return readers or None
+
+    def _wake_watcher(self) -> None:
+        self._wake.set()
+        if self._connections is not None:
+            self._connections.wake()
 
     def _tell_thrown_away(self) -> None:
         self._told, found = client_log().news(self._told)

@@ -6,10 +6,12 @@ import asyncio
 import threading
 import time
 from random import Random
+from typing import cast
 
 import pytest
-from kodo_consumer.adapters.metrics.cpu_pressure import load, spent
+from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, load
 from kodo_consumer.adapters.metrics.stall_detector import Late, StallCause, Stalls
+from kodo_consumer.adapters.metrics.stall_probe import StallProbe
 from kodo_consumer.adapters.metrics.worker_view import WorkerView
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.message import Message
@@ -95,11 +97,33 @@ def test_whose_fault_it_is_shows_in_what_was_computed_and_in_standing_in_line(la
 
 
 def test_threads_that_are_kept_waiting_by_other_processes_know_it() -> None:
-    mine = spent(threading.get_native_id())
+    clock = ThreadClock()
+    mine = clock.spent(threading.get_native_id())
     assert mine is not None
     assert mine.computed > 0
-    assert spent(2**31 - 1) is None
+    assert clock.spent(2**31 - 1) is None
     assert load() >= 0
+
+
+def test_a_thread_that_has_ended_has_no_times_and_no_open_file() -> None:
+    clock, ids = ThreadClock(), []
+    over = threading.Event()
+
+    def run() -> None:
+        ids.append(threading.get_native_id())
+        over.wait()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    eventually(lambda: ids)
+    assert clock.spent(ids[0]) is not None
+    over.set()
+    thread.join()
+    eventually(lambda: clock.spent(ids[0]) is None)
+    assert not clock._files
+    clock.spent(threading.get_native_id())
+    clock.close()
+    assert not clock._files
 
 
 def test_a_system_that_counts_no_load_is_taken_to_be_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +132,23 @@ def test_a_system_that_counts_no_load_is_taken_to_be_at_rest(monkeypatch: pytest
 
     monkeypatch.setattr("os.getloadavg", unknown)
     assert load() == 0.0
+
+
+def test_a_worker_with_nothing_to_do_is_looked_at_once_a_second() -> None:
+    runner = AsyncExecutor(_ignore, 1)
+    worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
+    runner.start(worker)
+    runner.stop()
+    probe, counts = StallProbe(worker, None, None), worker.engine.counts
+    assert [probe._beat() for _ in range(3)] == [0.1, 1.0, 1.0]
+    counts.received += 1
+    assert [probe._beat() for _ in range(2)] == [0.1, 1.0]
+    worker.engine.runs.running[cast("Message", object())] = 0.0
+    assert [probe._beat() for _ in range(2)] == [0.1, 0.1]
+
+
+async def _ignore(_message: Message) -> None:
+    """A handler that is never called."""
 
 
 def test_async_handlers_that_never_await_are_told_what_to_do(caplog: pytest.LogCaptureFixture) -> None:

@@ -64,6 +64,14 @@ def test_a_package_that_cannot_be_imported_says_why(monkeypatch: pytest.MonkeyPa
     assert _off() == "kodo-fast cannot be imported: made for another Python"
 
 
+def test_another_release_of_the_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kodo_fast, "INTERFACE", 1)
+    assert (
+        _off()
+        == f"kodo-fast {kodo_fast.__version__} and kodoctl do not fit each other: install the same release of both"
+    )
+
+
 def test_another_version_of_the_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kodo_fast, "version", lambda _: "3.99.0")
     assert _off() == "it is proven with pulsar-client 3.13.0, and 3.99.0 is installed"

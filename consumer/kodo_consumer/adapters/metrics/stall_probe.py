@@ -1,5 +1,5 @@
-"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at
-tenants, by steps.
+"""Stall probe: a thread that wakes ten times a second while there is work. How late it wakes tells of a busy interpreter;
+once a second it looks at tenants, by steps.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Event, get_native_id
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.adapters.metrics.cpu_pressure import ThreadTimes, load, spent
+from kodo_consumer.adapters.metrics.cpu_pressure import ThreadClock, ThreadTimes, load
 from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kodo_consumer.runtime.worker import Worker
 
 _BEAT: Final = 0.1  # seconds
+_IDLE_BEAT: Final = 1.0  # seconds, of a worker that runs nothing and received nothing: each wake costs it the most
 _SILENT: Final = 1.0
 
 
@@ -31,24 +32,38 @@ class StallProbe:
         self._asked: _Moment | None = None
         self._answered: _Moment | None = None
         self._thread = 0  # the loop's, once it has answered
+        self._clock = ThreadClock()
+        self._received = -1
 
     def run(self, over: Event) -> None:
-        """Measures how late this thread and the event loop run, every 0.1 s until `over` is set, on a thread of its
-        own.
-        """
+        """Measures how late this thread and the event loop run, until `over` is set, on a thread of its own."""
         look_at = 0.0
-        while True:
-            before = _Moment.now(get_native_id())
-            if over.wait(_BEAT):
-                return
-            after = _Moment.now(get_native_id())
-            late = before.late(after, after.at - before.at - _BEAT)
-            self._judge(self.threads, late, after.at)
-            self._ask_loop(after.at)
-            if self._tenants is not None and (after.at >= look_at or self._tenants.under_way):
-                look_at = after.at + 1.0
-                running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
-                self._tenants.look(running)
+        try:
+            while True:
+                beat = self._beat()
+                before = self._moment(get_native_id())
+                if over.wait(beat):
+                    return
+                after = self._moment(get_native_id())
+                late = before.late(after, after.at - before.at - beat)
+                self._judge(self.threads, late, after.at)
+                self._ask_loop(after.at)
+                if self._tenants is not None and (after.at >= look_at or self._tenants.under_way):
+                    look_at = after.at + 1.0
+                    running = Counter(message.tenant for message in list(self._worker.engine.runs.running))
+                    self._tenants.look(running)
+        finally:
+            self._clock.close()
+
+    def _beat(self) -> float:
+        """Seconds until the next turn."""
+        engine = self._worker.engine
+        received, before = engine.counts.received, self._received
+        self._received = received
+        return _BEAT if received != before or engine.runs.running else _IDLE_BEAT
+
+    def _moment(self, thread: int) -> _Moment:
+        return _Moment(time.monotonic(), time.process_time(), thread, self._clock.spent(thread) if thread else None)
 
     def _ask_loop(self, now: float) -> None:
         """The loop is asked for a sign of life at every beat; one that is silent for long is judged each second."""
@@ -59,17 +74,19 @@ class StallProbe:
             self._judge(self.handlers, asked.late(answered, answered.at - asked.at, own=True), now)
             self._asked = None
         if self._asked is None:
-            self._asked, self._answered = _Moment.now(self._thread), None
+            self._asked, self._answered = self._moment(self._thread), None
             with suppress(RuntimeError):  # closed at the end
                 self._loop.call_soon_threadsafe(self._answer)
         elif now - self._asked.at > _SILENT:
-            self._judge(self.handlers, self._asked.late(_Moment.now(self._thread), now - self._asked.at, own=True), now)
-            self._asked = _Moment.now(self._thread)
+            self._judge(
+                self.handlers, self._asked.late(self._moment(self._thread), now - self._asked.at, own=True), now
+            )
+            self._asked = self._moment(self._thread)
 
     def _answer(self) -> None:
         """Notes when the event loop answered; called on its thread."""
         self._thread = get_native_id()
-        self._answered = _Moment.now(self._thread)
+        self._answered = self._moment(self._thread)
 
     def _judge(self, stalls: Stalls, late: Late, now: float) -> None:
         if (alarm := stalls.add(late, now)) is not None:
@@ -83,10 +100,6 @@ class _Moment(NamedTuple):
     cpu: float
     thread: int
     spent: ThreadTimes | None
-
-    @classmethod
-    def now(cls, thread: int) -> _Moment:
-        return cls(time.monotonic(), time.process_time(), thread, spent(thread) if thread else None)
 
     def late(self, then: _Moment, seconds: float, *, own: bool = False) -> Late:
         """Measurements of a turn between two moments. `own`: the thread is the one that runs handlers."""
