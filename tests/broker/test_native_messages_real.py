@@ -6,13 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kodo_consumer.core.broker import Confirmed, LaneRequest
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
-from tests import allocations
 from tests.conftest import Broker
 from tests.contract.worlds import NATIVE, PulsarWorld, Sink
 
@@ -69,15 +67,6 @@ def test_a_bundle_ends_with_the_message_that_reaches_the_limit_of_bytes(world: P
     lane.resume()
     world.until(lambda: len(sink.got) == 200)
     assert max(sink.sizes) == 10_000
-
-
-def test_an_allocation_that_fails_raises_and_the_process_lives(
-    world: PulsarWorld, broker: Broker, tmp_path: Path
-) -> None:
-    ended = allocations.run(tmp_path, broker.broker_url, world.create("t", "s"))
-    assert ended.returncode == 0, ended.stderr
-    calls = ["publish", "receipts", "read", "acknowledge", "batches"]
-    assert [line.partition(":")[0] for line in ended.stdout.splitlines()] == calls
 
 
 class _Traffic(Sink):
