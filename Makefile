@@ -91,8 +91,8 @@ hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new s
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
 	$(BIN)/python -m tests.sanitized
 
-native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, and a long fuzz of hostile metadata
-	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py
+native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, as deliveries and as batches; a long fuzz of metadata
+	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py tests/broker/test_source_batches.py -k memory
 	KODOCTL_TEST_EXAMPLES=100000 $(BIN)/pytest -q --timeout 3600 tests/unit/consumer/adapters/pulsar/test_native_messages.py
 	KODOCTL_TEST_EXAMPLES=20000 $(BIN)/pytest -q --timeout 3600 tests/unit/pipeline/source/test_native_batches.py
 

@@ -4,7 +4,8 @@ or on the one of KODOCTL_TEST_ADMIN_URL.
     python -m tests.sanitized [PYTEST ARGUMENT ...]
 
 Without arguments: the contract tests of the broker port and the tests of the border itself. Any finding ends the test
-process, and so the run, with the sanitizer's report. Leaks are not looked for here: Python keeps much at its end.
+process, and so the run, with the sanitizer's report. Leaks are not looked for here: Python keeps much at its end, and the
+sanitizer keeps what was freed for a while. Nor do allocations fail, which it makes itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TESTS: Final = (
     "tests/contract/test_broker_port.py", "tests/unit/consumer/adapters/pulsar/test_native_messages.py",
     "tests/unit/consumer/adapters/pulsar/test_native_border.py", "tests/broker/test_native_messages_real.py",
     "tests/broker/test_consumer_unreadable.py", "tests/unit/pipeline/source/test_native_batches.py",
-    "tests/broker/test_source_batches.py",
+    "tests/broker/test_source_batches.py", "-k", "not test_memory and not test_nothing_is_left and not test_an_allocation",
 )  # fmt: skip
 NAME: Final = "sanitized"
 

@@ -23,14 +23,19 @@ from kodoctl.pipeline.source.partition_stats import read_stored
 from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client import BrokerClient
 from tests.contract.worlds import NATIVE
 from tests.hostile import hostile, single
 from tests.spark.filling import core_options, fill, keep, unload
 from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 pa = pytest.importorskip("pyarrow")
+_pulsar = pytest.importorskip("_pulsar")
 pytestmark = [pytest.mark.broker, NATIVE]
 _HOSTILE = int(os.environ.get("KODOCTL_TEST_HOSTILE", "600"))
+_MESSAGES = int(os.environ.get("KODOCTL_TEST_MESSAGES", "80000"))
+_TOLD = 1_000_000  # messages between two lines about memory
+_LIMIT = 24 << 20  # bytes of growth: caches of the client, arenas of malloc
 
 
 @pytest.fixture
@@ -232,3 +237,44 @@ def test_a_reader_that_is_closed_while_it_reads(kept: Any) -> None:
         ((rows, stop, result, _, _),) = found
         assert (rows, stop) == (10, 4)
         assert result not in (0, int(pulsar.Result.Timeout))
+
+
+@pytest.mark.timeout(300 + _MESSAGES // 5_000)
+def test_memory_stays_as_it_was_over_many_messages(kept: Any) -> None:
+    """KODOCTL_TEST_MESSAGES says how many; a quarter of them is warming up. Each hundredth is one that the binding reads."""
+    stored = min(_MESSAGES // 8, 250_000)
+    kept.make_topic("many", 1)
+    _fill_mixed(kept, "many", stored)
+    options, splits = core_options(kept, "many"), _splits(kept, "many")
+    resident, read, client = list[int](), 0, BrokerClient(options.connection)
+    while read < _MESSAGES:
+        before = read
+        for split in splits:
+            for batch in read_split(split, options, client):
+                read += batch.num_rows
+        assert read - before == stored
+        resident.append(_resident())
+        if read // _TOLD > before // _TOLD:
+            print(f"{read:,} messages as batches: {resident[-1] >> 20} MiB", flush=True)  # noqa: T201
+    client.close()
+    settled = resident[len(resident) // 4 :]
+    assert settled[-1] - settled[0] < _LIMIT, resident
+
+
+def _fill_mixed(workspace: Any, local: str, count: int) -> None:
+    """Messages with texts of several lengths; those of one in a hundred are not UTF-8."""
+    with workspace.client() as client:
+        producer = client.create_producer(
+            f"{workspace.full(local)}-partition-0", batching_enabled=True, block_if_queue_full=True
+        )
+        for number in range(count):
+            builder = _pulsar.MessageBuilder().content(b"x" * (number % 700)).property(f"name-{number % 999}", "v" * 40)
+            if number % 100 == 0:
+                builder.property(b"\xff", b"")
+            producer._producer.send_async(builder.build(), lambda *_: None)
+        producer.flush()
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # no file of ours
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

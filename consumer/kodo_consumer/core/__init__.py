@@ -19,8 +19,15 @@ class CoreStatus(NamedTuple):
 
 
 try:
+    import kodo_fast  # noqa: F401  # first, so that it can be told from one without the module
     from kodo_fast.compiled_core import use_compiled_core
-except ImportError:
-    COMPILED = CoreStatus(compiled=False, detail="kodo-fast is not installed")
+except ImportError as problem:
+    COMPILED = CoreStatus(
+        compiled=False,
+        detail={
+            "kodo_fast": "kodo-fast is not installed",
+            "kodo_fast.compiled_core": "the installed kodo-fast is of an earlier release, which has none",
+        }.get(problem.name or "", f"kodo-fast cannot be imported: {problem}"),
+    )
 else:
     COMPILED = CoreStatus(*use_compiled_core(Path(__file__).parents[1]))

@@ -209,6 +209,7 @@ class ThreadExecutor:
             self._surplus -= 1
             self._parked.count += 1  # from here on each wake-up reaches a thread
         source.next_batch([(finished, outcome)], 0)
+        self._work.set()  # what the message held up may start now, and the others may have gone to sleep before
         self._parked.sleep()
         return True
 

@@ -3,7 +3,6 @@
 // that are not UTF-8) a function of the caller's decodes, in its turn.
 #pragma once
 #include <memory>
-#include <new>
 
 #include "_library.hpp"
 
@@ -105,15 +104,17 @@ class Validity {
 struct Values {
     Growing offsets, data;
 
-    void push(const void* from, size_t count) {
+    void begin() {
         if (!offsets.size()) offsets.push<int32_t>(0);
+    }
+    void push(const void* from, size_t count) {
+        begin();
         data.add(from, count);
         offsets.push(static_cast<int32_t>(data.size()));
     }
     void push(const std::string& text) { push(text.data(), text.size()); }
     bool has_room(size_t count) const { return data.size() + count <= INT32_MAX; }
     bool hand_out(PyObject*& to_offsets, PyObject*& to_data) {
-        if (!offsets.size()) offsets.push<int32_t>(0);
         return (to_offsets = offsets.hand_out()) && (to_data = data.hand_out());
     }
 };
@@ -211,12 +212,14 @@ class Rows {
     // A tuple of buffers, None for each that nobody needs; kodo_fast.Columns names them.
     PyObject* hand_out() {
         while (broken_ && broken_ < count_) add_broken(nullptr);
-        PyObject* all[20] = {};
+        if (!maps_.size()) maps_.push<int32_t>(0);
+        for (Values* each : {&keys_, &names_, &values_, &payloads_, &brokens_}) each->begin();
+        PyObject* all[20] = {};  // nothing throws from here on
         bool with_broken = broken_;
         bool fine = (all[0] = ledgers_.hand_out()) && (all[1] = entries_.hand_out()) && (all[2] = indexes_.hand_out()) &&
                     (all[3] = published_.hand_out()) && (all[4] = has_happened_.hand_out()) &&
                     (all[5] = happened_.hand_out()) && (all[6] = has_key_.hand_out()) && keys_.hand_out(all[7], all[8]) &&
-                    (maps_.size() || (maps_.push<int32_t>(0), true)) && (all[9] = maps_.hand_out()) &&
+                    (all[9] = maps_.hand_out()) &&
                     names_.hand_out(all[10], all[11]) && values_.hand_out(all[12], all[13]);
         if (fine && with_broken) fine = (all[14] = has_broken_.hand_out()) && brokens_.hand_out(all[15], all[16]);
         if (fine && payload_) fine = (all[17] = has_payload_.hand_out()) && payloads_.hand_out(all[18], all[19]);
@@ -283,10 +286,8 @@ bool add_odd(Rows& rows, Stored& message, Row row, PyObject* decode) {
     PyObject* raw = handed_back(&message);
     PyObject* found = raw ? PyObject_CallFunction(decode, "Oi", raw, static_cast<int>(row.index)) : nullptr;
     Py_XDECREF(raw);
-    if (found && !PyTuple_Check(found)) {
-        PyErr_Format(PyExc_TypeError, "a decoded message is a tuple");
-        Py_CLEAR(found);
-    }
+    Reference kept(found);
+    if (found && !PyTuple_Check(found)) found = PyErr_Format(PyExc_TypeError, "a decoded message is a tuple");
     if (!found) return false;
     PyObject *payload, *properties, *key, *broken;
     std::string key_text, broken_text;
@@ -307,7 +308,6 @@ bool add_odd(Rows& rows, Stored& message, Row row, PyObject* decode) {
         if ((fine = rows.has_room(row, texts))) rows.add(row, texts, broken_text.empty() ? nullptr : &broken_text);
         else PyErr_Format(PyExc_OverflowError, "a message of %zu bytes", row.size);
     }
-    Py_DECREF(found);
     return fine;
 }
 
@@ -379,7 +379,7 @@ struct BatchReader {
     PyObject_HEAD PyObject* owner;  // keeps the reader
     PyObject* decode;
     Fill* fill;
-    bool busy;
+    bool busy, failed;  // failed: columns may differ in length since something was thrown
 };
 
 // BatchReader(of pulsar-client's, decode, (last ledger, last entry), payload, latest, rows, bytes, bytes of an entry, wait_ms)
@@ -398,8 +398,10 @@ PyObject* batch_reader_new(PyTypeObject* type, PyObject* args, PyObject*) {
     BatchReader* reader = reinterpret_cast<BatchReader*>(type->tp_alloc(type, 0));
     if (!reader) return nullptr;
     reader->owner = Py_NewRef(owner), reader->decode = Py_NewRef(decode);
-    reader->fill = new Fill(found, {ledger, entry}, payload, static_cast<uint64_t>(latest), limits);
-    return reinterpret_cast<PyObject*>(reader);
+    reader->fill = new (std::nothrow) Fill(found, {ledger, entry}, payload, static_cast<uint64_t>(latest), limits);
+    if (reader->fill) return reinterpret_cast<PyObject*>(reader);
+    Py_DECREF(reader);
+    return PyErr_NoMemory();
 }
 
 void batch_reader_dealloc(PyObject* self) {
@@ -426,19 +428,11 @@ PyObject* runs_of(const std::vector<Run>& runs) {
     return list;
 }
 
-// Fills a batch; an odd message is decoded with the interpreter. -1 with an exception set.
+// Fills a batch; an odd message is decoded with the interpreter. -1 with an exception set. Throws what the library does.
 int fill_batch(Fill& fill, PyObject* decode) {
     while (true) {
         Stop stop = kFull;
-        bool no_memory = false;
-        Py_BEGIN_ALLOW_THREADS
-        try {
-            stop = fill.go_on();
-        } catch (const std::bad_alloc&) {
-            no_memory = true;
-        }
-        Py_END_ALLOW_THREADS
-        if (no_memory) return PyErr_NoMemory(), -1;
+        rethrow(released([&] { stop = fill.go_on(); }));
         if (stop != kOdd) return stop;
         Place place(lib.stored_id(&fill.pending));
         Row row = row_of(&fill.pending, place);
@@ -450,26 +444,32 @@ int fill_batch(Fill& fill, PyObject* decode) {
     }
 }
 
+PyObject* batch_of(Fill& fill, PyObject* decode) {
+    int stop = fill_batch(fill, decode);
+    if (stop < 0) return nullptr;
+    long long count = fill.rows.count();
+    PyObject* runs = runs_of(fill.runs);
+    Reference kept(runs);
+    PyObject* columns = runs ? fill.rows.hand_out() : nullptr;
+    fill.runs.clear(), fill.bytes = fill.of_entry = 0;
+    return columns ? Py_BuildValue("LiiNN", count, stop, stop == kResult ? fill.result : 0, kept.release(), columns) : nullptr;
+}
+
 // read() -> (rows, Stop, result, [(ledger, first entry, last, published, last published, id)], columns)
 PyObject* batch_reader_read(PyObject* self, PyObject*) {
     if (!usable()) return nullptr;
     BatchReader* reader = reinterpret_cast<BatchReader*>(self);
     if (reader->busy) return PyErr_Format(PyExc_RuntimeError, "another thread reads");
-    Py_INCREF(self);
-    reader->busy = true;
-    Fill& fill = *reader->fill;
-    int stop = fill_batch(fill, reader->decode);
+    if (reader->failed) return PyErr_Format(PyExc_RuntimeError, "an earlier read failed");
+    reader->busy = reader->failed = true;
     PyObject* made = nullptr;
-    if (stop >= 0) {
-        long long count = fill.rows.count();
-        PyObject* runs = runs_of(fill.runs);
-        PyObject* columns = runs ? fill.rows.hand_out() : nullptr;
-        if (columns) made = Py_BuildValue("LiiNN", count, stop, stop == kResult ? fill.result : 0, runs, columns);
-        else Py_XDECREF(runs);
-        fill.runs.clear(), fill.bytes = fill.of_entry = 0;
+    try {
+        made = batch_of(*reader->fill, reader->decode);
+    } catch (const std::exception&) {
+        reader->busy = false;
+        throw;
     }
-    reader->busy = false;
-    Py_DECREF(self);
+    reader->busy = false, reader->failed = !made;
     return made;
 }
 
@@ -492,6 +492,6 @@ PyObject* module_columns(PyObject*, PyObject* args) {
     return rows.hand_out();
 }
 
-PyMethodDef batch_reader_methods[] = {{"read", batch_reader_read, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef batch_reader_methods[] = {{"read", Guarded<batch_reader_read>::call, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

@@ -11,12 +11,15 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <initializer_list>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -122,6 +125,58 @@ bool usable() {
     return false;
 }
 
+// ---- exceptions of C++: none gets to Python's code, which would end the process. Python ends threads by unwinding them, with what
+// is no std::exception: that passes.
+
+// A function that Python calls, with MemoryError or RuntimeError for what it throws.
+template <auto function>
+struct Guarded;
+template <typename... Arguments, PyObject* (*function)(Arguments...)>
+struct Guarded<function> {
+    static PyObject* call(Arguments... arguments) {
+        try {
+            return function(arguments...);
+        } catch (const std::bad_alloc&) {
+            return PyErr_NoMemory();
+        } catch (const std::exception& problem) {
+            return PyErr_Format(PyExc_RuntimeError, "the client library failed: %s", problem.what());
+        }
+    }
+};
+
+// Works without the interpreter, and returns what was thrown. What has a reference to give back does so behind it, and by no
+// destructor: a thread that Python ends in here has no interpreter any more.
+template <typename Work>
+std::exception_ptr released(Work work) {
+    std::exception_ptr problem;
+    PyThreadState* state = PyEval_SaveThread();
+    try {
+        work();
+    } catch (const std::exception&) {
+        problem = std::current_exception();
+    }
+    PyEval_RestoreThread(state);
+    return problem;
+}
+
+void rethrow(const std::exception_ptr& problem) {
+    if (problem) std::rethrow_exception(problem);
+}
+
+// A reference that is given back where something is thrown. Not around what may let the interpreter go.
+class Reference {
+   public:
+    explicit Reference(PyObject* taken) : object_(taken) {}
+    Reference(const Reference&) = delete;
+    Reference& operator=(const Reference&) = delete;
+    ~Reference() { Py_XDECREF(object_); }
+    PyObject* get() const { return object_; }
+    PyObject* release() { return std::exchange(object_, nullptr); }
+
+   private:
+    PyObject* object_;
+};
+
 // The C++ object inside an object of pulsar-client's; nullptr with an exception set where there is none.
 template <typename T>
 void* pointer_of(PyObject* instance) {
@@ -160,7 +215,7 @@ struct Received {
     bool encrypted = false;
 
     // What the library computes on first access, before the interpreter is taken.
-    explicit Received(void* taken) : message(taken) {
+    explicit Received(void* taken) : Received(taken, nullptr) {
         const void* cpp = cpp_message(message);
         id = lib.message_id(message);
         ledger = lib.id_ledger(id), entry = lib.id_entry(id);
@@ -177,6 +232,7 @@ struct Received {
     }
 
    private:
+    Received(void* taken, std::nullptr_t) : message(taken) {}  // whole from here on: what is thrown afterwards frees it
     Received(const Received&) = default;
 };
 

@@ -5,8 +5,8 @@
 // are reached by pybind11's conduit protocol, which also refuses another C++ standard library.
 //
 // Rules: no call into the library while this thread has the interpreter, but for getters and frees; no Python on threads of
-// the library; no `noexcept` and no `catch (...)` around a place that takes the interpreter back, because Python ends threads
-// there by unwinding them when it ends itself.
+// the library, and nothing that throws; what Python calls and may throw is `Guarded`; no `noexcept` and no `catch (...)` around a
+// place that takes the interpreter back, because Python ends threads there by unwinding them when it ends itself.
 #include "_arrow.hpp"
 #include "_library.hpp"
 
@@ -56,21 +56,23 @@ PyObject* text_of(const std::string& text) {
 
 // Names of properties come again and again: the last ones are kept, few enough for a sender who invents them.
 struct Name {
-    std::string bytes;
+    size_t size = 0;
+    char bytes[64];
     PyObject* text = nullptr;
 };
 Name names[256];
 
 PyObject* name_of(const std::string& bytes) {
-    if (bytes.empty() || bytes.size() > 64) return text_of(bytes);
+    if (bytes.empty() || bytes.size() > sizeof(Name::bytes)) return text_of(bytes);
     unsigned hash = static_cast<unsigned>(bytes.size());
     for (unsigned char one : bytes) hash = hash * 33 + one;
     Name& name = names[(hash ^ (hash >> 8)) % 256];
-    if (name.text && name.bytes == bytes) return Py_NewRef(name.text);
+    if (name.size == bytes.size() && !std::memcmp(name.bytes, bytes.data(), name.size)) return Py_NewRef(name.text);
     PyObject* text = text_of(bytes);
     if (text) {
         PyObject* old = std::exchange(name.text, Py_NewRef(text));
-        name.bytes = bytes;
+        name.size = bytes.size();
+        std::memcpy(name.bytes, bytes.data(), name.size);
         Py_XDECREF(old);
     }
     return text;
@@ -195,8 +197,10 @@ PyObject* reader_new(PyTypeObject* type, PyObject* args, PyObject*) {
         return nullptr;
     Reader* reader = reinterpret_cast<Reader*>(type->tp_alloc(type, 0));
     if (!reader) return nullptr;
-    reader->owner = Py_NewRef(owner), reader->consumer = consumer, reader->failures = new Failures;
-    return reinterpret_cast<PyObject*>(reader);
+    reader->owner = Py_NewRef(owner), reader->consumer = consumer;
+    if ((reader->failures = new (std::nothrow) Failures)) return reinterpret_cast<PyObject*>(reader);
+    Py_DECREF(reader);
+    return PyErr_NoMemory();
 }
 
 void reader_dealloc(PyObject* self) {
@@ -219,19 +223,17 @@ PyObject* reader_read(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     std::vector<Received> received;
     received.reserve(static_cast<size_t>(most));
     if (args[0] != Py_None && !take_message(args[0], received)) return nullptr;
-    Py_INCREF(self);
     int result = 0;
-    Py_BEGIN_ALLOW_THREADS
-    long long bytes = received.empty() ? 0 : lib.length(received[0].message);
-    while (static_cast<long long>(received.size()) < most && bytes < most_bytes) {
-        void* message = nullptr;
-        result = lib.receive(consumer, &message, received.empty() ? static_cast<int>(wait) : 0);
-        if (result) break;
-        received.emplace_back(message);
-        bytes += lib.length(message);
-    }
-    Py_END_ALLOW_THREADS
-    Py_DECREF(self);
+    rethrow(released([&, most = most, most_bytes = most_bytes, wait = wait] {
+        long long bytes = received.empty() ? 0 : lib.length(received[0].message);
+        while (static_cast<long long>(received.size()) < most && bytes < most_bytes) {
+            void* message = nullptr;
+            result = lib.receive(consumer, &message, received.empty() ? static_cast<int>(wait) : 0);
+            if (result) break;
+            received.emplace_back(message);
+            bytes += lib.length(message);
+        }
+    }));
     return deliveries_of(received, result == result_timeout ? 0 : result);
 }
 
@@ -244,33 +246,26 @@ void acknowledged(int result, void* context) {
 // acknowledge([token, ...]) -> tokens that are none of ours, for pulsar-client
 PyObject* reader_acknowledge(PyObject* self, PyObject* tokens) {
     if (!usable()) return nullptr;
-    PyObject* all = PySequence_Tuple(tokens);  // keeps the tokens
-    PyObject* others = all ? PyList_New(0) : nullptr;
-    if (!others) {
-        Py_XDECREF(all);
-        return nullptr;
-    }
+    Reference found(PySequence_Tuple(tokens)), left(found.get() ? PyList_New(0) : nullptr);
+    if (!left.get()) return nullptr;
     std::vector<void*> ids;
-    ids.reserve(static_cast<size_t>(PyTuple_GET_SIZE(all)));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); i++) {
-        PyObject* token = PyTuple_GET_ITEM(all, i);
+    ids.reserve(static_cast<size_t>(PyTuple_GET_SIZE(found.get())));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(found.get()); i++) {
+        PyObject* token = PyTuple_GET_ITEM(found.get(), i);
         if (Py_TYPE(token) == token_type) ids.push_back(id_of(token));
-        else if (PyList_Append(others, token)) {
-            Py_DECREF(all);
-            Py_DECREF(others);
-            return nullptr;
-        }
+        else if (PyList_Append(left.get(), token)) return nullptr;
     }
     Reader* reader = reinterpret_cast<Reader*>(self);
-    Py_INCREF(self);
-    Py_BEGIN_ALLOW_THREADS
-    for (void* id : ids) {
-        reader->failures->users++;
-        lib.acknowledge(reader->consumer, id, acknowledged, reader->failures);
-    }
-    Py_END_ALLOW_THREADS
-    Py_DECREF(self);
+    PyObject *all = found.release(), *others = left.release();  // all: keeps the tokens
+    std::exception_ptr problem = released([&] {
+        for (void* id : ids) {
+            reader->failures->users++;
+            lib.acknowledge(reader->consumer, id, acknowledged, reader->failures);
+        }
+    });
     Py_DECREF(all);
+    if (problem) Py_DECREF(others);
+    rethrow(problem);
     return others;
 }
 
@@ -303,27 +298,37 @@ PyObject* module_position(PyObject*, PyObject* source) {
 
 // ---- Sender: results of sends gather here, on threads of the library, until somebody takes them
 
-struct Result {
+struct Results;
+struct Sent {  // one message on its way, then its result: made by who sends, so that threads of the library allocate nothing
+    Results* results;
     long long number, ticket;
-    int result;
-    void* id;
+    int result = 0;
+    void* id = nullptr;
+    Sent* next = nullptr;
+    ~Sent() {
+        if (id) lib.id_free(id);
+    }
+};
+struct Chain {  // of results, in their order
+    Sent *first = nullptr, *last = nullptr;
+    Chain() = default;
+    Chain(const Chain&) = delete;
+    Chain& operator=(const Chain&) = delete;
+    ~Chain() {
+        while (first) delete std::exchange(first, first->next);
+    }
+    void add(Sent* one) { (first ? last->next : first) = one, last = one; }
+    void swap(Chain& other) { std::swap(first, other.first), std::swap(last, other.last); }
 };
 struct Results {
     std::mutex lock;
     std::condition_variable some;
-    std::vector<Result> waiting;
+    Chain waiting;
     bool woken = false;
     std::atomic<long> users{1};
     void leave() {
-        if (users.fetch_sub(1) != 1) return;
-        for (Result& one : waiting)
-            if (one.id) lib.id_free(one.id);
-        delete this;
+        if (users.fetch_sub(1) == 1) delete this;
     }
-};
-struct Sent {  // one message on its way
-    Results* results;
-    long long number, ticket;
 };
 struct Producer {
     PyObject_HEAD PyObject* owner;  // keeps the producer
@@ -358,8 +363,9 @@ void producer_dealloc(PyObject* self) {
 
 PyObject* sender_new(PyTypeObject* type, PyObject*, PyObject*) {
     Sender* sender = usable() ? reinterpret_cast<Sender*>(type->tp_alloc(type, 0)) : nullptr;
-    if (sender) sender->results = new Results;
-    return reinterpret_cast<PyObject*>(sender);
+    if (!sender || (sender->results = new (std::nothrow) Results)) return reinterpret_cast<PyObject*>(sender);
+    Py_DECREF(sender);
+    return PyErr_NoMemory();
 }
 
 void sender_dealloc(PyObject* self) {
@@ -371,14 +377,38 @@ void sender_dealloc(PyObject* self) {
 
 void sent(int result, void* id, void* context) {
     Sent* one = static_cast<Sent*>(context);
+    Results* results = one->results;
+    one->result = result, one->id = id;
     {
-        std::lock_guard<std::mutex> locked(one->results->lock);
-        one->results->waiting.push_back({one->number, one->ticket, result, id});
-        if (one->results->waiting.size() == 1) one->results->some.notify_one();
+        std::lock_guard<std::mutex> locked(results->lock);
+        bool is_first = !results->waiting.first;
+        results->waiting.add(one);
+        if (is_first) results->some.notify_one();
     }
-    one->results->leave();
-    delete one;
+    results->leave();
 }
+
+struct Ready {  // a message to be sent, and its place among the results
+    void* message;
+    Sent* context = nullptr;
+    Ready(void* made, Results* results, long long number, long long ticket) : Ready(made) {
+        context = new Sent{results, number, ticket};
+        results->users++;
+    }
+    Ready(Ready&& other) : message(std::exchange(other.message, nullptr)), context(std::exchange(other.context, nullptr)) {}
+    Ready& operator=(const Ready&) = delete;
+    ~Ready() {
+        if (context) context->results->leave(), delete context;
+        if (message) lib.message_free(message);
+    }
+    void send(void* producer) {
+        lib.send(producer, message, sent, std::exchange(context, nullptr));
+        lib.message_free(std::exchange(message, nullptr));
+    }
+
+   private:
+    explicit Ready(void* made) : message(made) {}  // whole from here on
+};
 
 // The text as C wants it; nullptr for what C would cut, for what has no UTF-8 and for what is no text.
 const char* whole_text(PyObject* text) {
@@ -430,34 +460,29 @@ PyObject* sender_publish(PyObject* self, PyObject* const* args, Py_ssize_t count
     if (!usable() || !arguments(count, 3)) return nullptr;
     if (Py_TYPE(args[0]) != producer_type || !PyList_CheckExact(args[1]))
         return PyErr_Format(PyExc_TypeError, "a producer and a list of messages are needed");
-    PyObject* owner = Py_NewRef(args[0]);
-    Producer* producer = reinterpret_cast<Producer*>(owner);
+    Producer* producer = reinterpret_cast<Producer*>(args[0]);
     Results* results = reinterpret_cast<Sender*>(self)->results;
     bool local = args[2] == Py_True;
-    std::vector<std::pair<void*, Sent*>> ready;
+    std::vector<Ready> ready;
     ready.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); i++) {
         PyObject* pair = PyList_GET_ITEM(args[1], i);
         long long ticket = -1;
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !is_time(PyTuple_GET_ITEM(pair, 0), ticket)) break;
-        void* message = lib.message_create();
-        if (!set_fields(message, PyTuple_GET_ITEM(pair, 1), local)) {
-            lib.message_free(message);
+        ready.emplace_back(lib.message_create(), results, producer->number, ticket);
+        if (!set_fields(ready.back().message, PyTuple_GET_ITEM(pair, 1), local)) {
+            ready.pop_back();
             break;
         }
-        results->users++;
-        ready.emplace_back(message, new Sent{results, producer->number, ticket});
     }
     PyErr_Clear();  // of texts without UTF-8, of numbers that are too large
-    Py_ssize_t taken = static_cast<Py_ssize_t>(ready.size());
-    Py_BEGIN_ALLOW_THREADS
-    for (auto& [message, context] : ready) {
-        lib.send(producer->producer, message, sent, context);
-        lib.message_free(message);
-    }
-    Py_END_ALLOW_THREADS
+    PyObject* owner = Py_NewRef(args[0]);
+    std::exception_ptr problem = released([&] {
+        for (Ready& one : ready) one.send(producer->producer);
+    });
     Py_DECREF(owner);
-    return PyLong_FromSsize_t(taken);
+    rethrow(problem);
+    return PyLong_FromSize_t(ready.size());
 }
 
 // receipts(wait_ms, gather_ms) -> [(number of the producer, ticket, result, token or None)]
@@ -466,12 +491,10 @@ PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t coun
     if (!usable() || !arguments(count, 2) || !numbers(args, 0, 2, times)) return nullptr;
     std::chrono::milliseconds wait(times[0]), gather(times[1]);
     Results* results = reinterpret_cast<Sender*>(self)->results;
-    std::vector<Result> found;
-    Py_INCREF(self);
-    Py_BEGIN_ALLOW_THREADS
-    {
+    Chain found;
+    rethrow(released([&] {
         std::unique_lock<std::mutex> locked(results->lock);
-        auto any = [&] { return results->woken || !results->waiting.empty(); };
+        auto any = [&] { return results->woken || results->waiting.first; };
         if (results->some.wait_for(locked, wait, any) && gather.count() > 0) {
             locked.unlock();
             struct timespec pause = {static_cast<time_t>(times[1] / 1000), static_cast<long>(times[1] % 1000 * 1000000)};
@@ -480,18 +503,13 @@ PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t coun
         }
         results->woken = false;
         found.swap(results->waiting);
-    }
-    Py_END_ALLOW_THREADS
-    Py_DECREF(self);
-    PyObject* list = PyList_New(static_cast<Py_ssize_t>(found.size()));
-    for (size_t i = 0; i < found.size(); i++) {
-        Result& one = found[i];
-        PyObject* token = list && !one.result && one.id ? new_token(std::exchange(one.id, nullptr)) : Py_NewRef(Py_None);
-        if (one.id) lib.id_free(one.id);
-        PyObject* item = list && token ? Py_BuildValue("LLiO", one.number, one.ticket, one.result, token) : nullptr;
-        Py_XDECREF(token);
-        if (item) PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
-        else Py_CLEAR(list);
+    }));
+    PyObject* list = PyList_New(0);
+    for (Sent* one = found.first; list && one; one = one->next) {
+        PyObject* token = !one->result && one->id ? new_token(std::exchange(one->id, nullptr)) : Py_NewRef(Py_None);
+        PyObject* item = token ? Py_BuildValue("LLiN", one->number, one->ticket, one->result, token) : nullptr;
+        if (!item || PyList_Append(list, item)) Py_CLEAR(list);
+        Py_XDECREF(item);
     }
     return list;
 }
@@ -613,8 +631,9 @@ PyObject* module_load(PyObject*, PyObject* args) {
     Py_RETURN_NONE;
 }
 
-PyCFunction fast_method(PyObject* (*method)(PyObject*, PyObject* const*, Py_ssize_t)) {
-    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(method));
+template <auto function>
+PyCFunction method() {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Guarded<function>::call));
 }
 
 PyMethodDef token_methods[] = {{"ledger_id", token_ledger, METH_NOARGS, nullptr},
@@ -622,21 +641,21 @@ PyMethodDef token_methods[] = {{"ledger_id", token_ledger, METH_NOARGS, nullptr}
                                {"partition", token_partition, METH_NOARGS, nullptr},
                                {"batch_index", token_batch, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef reader_methods[] = {{"read", fast_method(reader_read), METH_FASTCALL, nullptr},
-                                {"acknowledge", reader_acknowledge, METH_O, nullptr},
+PyMethodDef reader_methods[] = {{"read", method<reader_read>(), METH_FASTCALL, nullptr},
+                                {"acknowledge", method<reader_acknowledge>(), METH_O, nullptr},
                                 {"failures", reader_failures, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef sender_methods[] = {{"publish", fast_method(sender_publish), METH_FASTCALL, nullptr},
-                                {"receipts", fast_method(sender_receipts), METH_FASTCALL, nullptr},
+PyMethodDef sender_methods[] = {{"publish", method<sender_publish>(), METH_FASTCALL, nullptr},
+                                {"receipts", method<sender_receipts>(), METH_FASTCALL, nullptr},
                                 {"wake", sender_wake, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
-PyMethodDef watch_methods[] = {{"wait", fast_method(watch_wait), METH_FASTCALL, nullptr},
+PyMethodDef watch_methods[] = {{"wait", method<watch_wait>(), METH_FASTCALL, nullptr},
                                {"wake", watch_wake, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
-PyMethodDef module_methods[] = {{"load", module_load, METH_VARARGS, nullptr},
-                                {"delivery", module_delivery, METH_O, nullptr},
+PyMethodDef module_methods[] = {{"load", method<module_load>(), METH_VARARGS, nullptr},
+                                {"delivery", method<module_delivery>(), METH_O, nullptr},
                                 {"position", module_position, METH_O, nullptr},
-                               {"columns", module_columns, METH_VARARGS, nullptr},
+                                {"columns", method<module_columns>(), METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
 
 template <typename T>
@@ -657,7 +676,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kodo_fast._native", nullptr, -
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__native() {
+static PyObject* make_module() {
     PyObject* module = PyModule_Create(&definition);
     if (!module) return nullptr;
     token_type = add_type(module, "kodo_fast._native.Token", sizeof(Token),
@@ -665,21 +684,21 @@ PyMODINIT_FUNC PyInit__native() {
                            {Py_tp_repr, slot(token_str)}, {Py_tp_methods, token_methods}},
                           Py_TPFLAGS_DISALLOW_INSTANTIATION);
     reader_type = add_type(module, "kodo_fast._native.Reader", sizeof(Reader),
-                           {{Py_tp_new, slot(reader_new)}, {Py_tp_dealloc, slot(reader_dealloc)},
+                           {{Py_tp_new, slot(Guarded<reader_new>::call)}, {Py_tp_dealloc, slot(reader_dealloc)},
                             {Py_tp_methods, reader_methods}}, 0);
     producer_type = add_type(module, "kodo_fast._native.Producer", sizeof(Producer),
-                             {{Py_tp_new, slot(producer_new)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
+                             {{Py_tp_new, slot(Guarded<producer_new>::call)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
     PyTypeObject* sender = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
-                                    {{Py_tp_new, slot(sender_new)}, {Py_tp_dealloc, slot(sender_dealloc)},
+                                    {{Py_tp_new, slot(Guarded<sender_new>::call)}, {Py_tp_dealloc, slot(sender_dealloc)},
                                      {Py_tp_methods, sender_methods}}, 0);
     buffer_type = add_type(module, "kodo_fast._native.Buffer", sizeof(Buffer),
                            {{Py_tp_dealloc, slot(buffer_dealloc)}, {Py_bf_getbuffer, slot(buffer_get)}},
                            Py_TPFLAGS_DISALLOW_INSTANTIATION);
     PyTypeObject* batches = add_type(module, "kodo_fast._native.BatchReader", sizeof(BatchReader),
-                                     {{Py_tp_new, slot(batch_reader_new)}, {Py_tp_dealloc, slot(batch_reader_dealloc)},
+                                     {{Py_tp_new, slot(Guarded<batch_reader_new>::call)}, {Py_tp_dealloc, slot(batch_reader_dealloc)},
                                       {Py_tp_methods, batch_reader_methods}}, 0);
     PyTypeObject* watch = add_type(module, "kodo_fast._native.ConnectionWatch", sizeof(ConnectionWatch),
-                                   {{Py_tp_new, slot(watch_new)}, {Py_tp_dealloc, slot(watch_dealloc)},
+                                   {{Py_tp_new, slot(Guarded<watch_new>::call)}, {Py_tp_dealloc, slot(watch_dealloc)},
                                     {Py_tp_methods, watch_methods}}, 0);
     empty_text = PyUnicode_InternFromString("");
     if (!buffer_type || !batches || !token_type || !reader_type || !producer_type || !sender || !watch || !empty_text ||
@@ -689,3 +708,5 @@ PyMODINIT_FUNC PyInit__native() {
     }
     return module;
 }
+
+PyMODINIT_FUNC PyInit__native() { return Guarded<make_module>::call(); }

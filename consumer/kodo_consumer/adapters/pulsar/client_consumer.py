@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from kodo_consumer.adapters.pulsar.delivery_decoding import DeliveryDecoder, ReadResult
+from kodo_consumer.adapters.pulsar.silent_arrivals import SilentArrivals
 from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.pulsar.message_decoding import as_they_are
 
@@ -35,9 +36,10 @@ _TYPES: Final = {
 
 
 class ClientConsumer:
-    """A consumer of the client library, by its own calls. `read` is for one thread."""
+    """A consumer of the client library, by its own calls. `read`, `poll` and `silent` are for one thread."""
 
     def __init__(self, consumer: Any, request: LaneRequest) -> None:
+        self.silent = SilentArrivals(self.poll, ordered=request.type != "shared")
         self._consumer, self._request = consumer, request
         self._decoder = DeliveryDecoder(request)
         self.reader: Reader | None = None  # of the native border
@@ -69,6 +71,13 @@ class ClientConsumer:
                 pass
         return self._decoder.decode(messages)
 
+    def poll(self) -> ReadResult:
+        """The next message, if it is there. Raises pulsar.PulsarException."""
+        try:
+            return self._decoder.decode([self._consumer.receive(0)])
+        except pulsar.Timeout:
+            return ReadResult([])
+
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Queues acknowledgements. One that fails is no reason to keep others back: nobody would send them again."""
         for token in tokens:
@@ -98,7 +107,14 @@ class NativeConsumer(ClientConsumer):
 
     def read(self, first: Any, *, at_once: bool) -> ReadResult:  # noqa: ARG002  # what else is there costs no call
         """What is there, up to the message that reaches the limit of bytes. Raises pulsar.PulsarException."""
-        deliveries, odd, result = self._reader.read(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
+        return self._read(first, self._most, max(1, self._request.batch_bytes), _BATCH_WAIT)
+
+    def poll(self) -> ReadResult:
+        """The next message, if it is there. Raises pulsar.PulsarException."""
+        return self._read(None, 1, 1, 0)
+
+    def _read(self, first: Any, most: int, most_bytes: int, wait: int) -> ReadResult:
+        deliveries, odd, result = self._reader.read(first, most, most_bytes, wait)
         if result and not deliveries:
             raise pulsar.PulsarException(str(pulsar.Result(result)))
         if not odd:

@@ -14,6 +14,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_consumer import Subscriber
 from kodo_consumer.adapters.pulsar.partition_consumer import Arrival, PartitionConsumer
+from kodo_consumer.adapters.pulsar.silent_arrivals import LOOK_EVERY
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
 
@@ -245,6 +246,7 @@ class PulsarLaneReader:
     # ---- messages
 
     def _read(self) -> None:
+        look_at = 0.0
         while not self._stopped.is_set():
             self._go_on.clear()
             if not self._sink.room():
@@ -253,9 +255,13 @@ class PulsarLaneReader:
             try:
                 arrival = self._inbox.get(timeout=_IDLE)  # `stop` puts None there
             except Empty:
-                continue
+                arrival = None
             if arrival is not None:
                 arrival.source.take(arrival, self._deliver)
+            if (now := time.monotonic()) >= look_at:
+                look_at = now + LOOK_EVERY
+                for one in list(self._consumers.values()):
+                    one.look(self._deliver)
 
     def _deliver(self, deliveries: list[Delivery]) -> None:
         if not self._stopped.is_set():

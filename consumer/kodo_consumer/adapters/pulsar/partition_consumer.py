@@ -21,11 +21,13 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_consumer import MUCH, ClientConsumer, Subscriber
 from kodo_consumer.adapters.pulsar.partition_connection import ConsumerPermits, PartitionConnection
+from kodo_consumer.adapters.pulsar.silent_arrivals import LOOK_EVERY
 from kodo_consumer.runtime.threads import begin, leave
 
 if TYPE_CHECKING:
     from kodo_fast._native import Reader
 
+    from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
     from kodo_consumer.core.broker import LaneRequest, LaneSink
     from kodo_consumer.core.envelope import Delivery
 
@@ -62,7 +64,7 @@ class Arrival:
 
 class PartitionConsumer:
     """One consumer of one partition, or of a topic that has none. `request.topic` is the partition's name, `number` its number
-    as a text, None where there are no partitions. Thread-safe, but `take` is for one thread.
+    as a text, None where there are no partitions. Thread-safe, but `take` and `look` are for one thread.
 
     Arrivals come to `inbox`. Never a negative acknowledgement, never the client's own dead letters: neither is safe.
     """
@@ -185,19 +187,36 @@ class PartitionConsumer:
             self.renew(arrival.problem)
             return
         try:
-            deliveries, unreturned = consumer.read(arrival.message, at_once=arrival.at_once)
+            found = consumer.read(arrival.message, at_once=arrival.at_once)
+            if arrival.message is not None and not arrival.at_once:
+                found = consumer.silent.sort(found)
         except pulsar.PulsarException as problem:
             if consumer is self._consumer:
                 self.renew(str(problem))
             return
-        with self._telling:
-            if deliveries and consumer is self._consumer and consumer.is_connected():
-                self.permits.unreturned += unreturned
-                deliver(deliveries)
-        if len(deliveries) >= MUCH:
+        self._hand_over(consumer, found, deliver)
+        if len(found.deliveries) >= MUCH:
             self._inbox.put(Arrival(self, consumer))
         else:
             self._listen(consumer)
+
+    def look(self, deliver: Callable[[list[Delivery]], object]) -> None:
+        """Delivers what came although no arrival says so (kodo_consumer.adapters.pulsar.silent_arrivals)."""
+        consumer, since = self._consumer, self.permits.waits_since
+        if consumer is None or since is None or time.monotonic() - since < LOOK_EVERY:
+            return
+        try:
+            self._hand_over(consumer, consumer.silent.look(), deliver)
+        except pulsar.PulsarException as problem:  # `check` sees what has become of it
+            log.debug("%s: %s", self.topic, problem)
+
+    def _hand_over(
+        self, consumer: ClientConsumer, found: ReadResult, deliver: Callable[[list[Delivery]], object]
+    ) -> None:
+        with self._telling:
+            if found.deliveries and consumer is self._consumer and consumer.is_connected():
+                self.permits.unreturned += found.unreturned
+                deliver(found.deliveries)
 
     def stop(self) -> None:
         """Ends attempts to open the consumer; an open one stays, so that acknowledging goes on."""

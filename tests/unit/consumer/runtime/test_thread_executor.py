@@ -160,6 +160,35 @@ def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_whe
         runner.stop()
 
 
+def test_what_a_thread_that_steps_back_lets_start_is_started_although_all_others_sleep() -> None:
+    class Ordered(TestDesk):
+        """A worker that has the next message of a key when the one before it is handed back."""
+
+        def next_batch(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+            gates[1].set()
+            eventually(lambda: runner._parked.count == 2 and not runner._scaling)
+            found = super().next_batch(ended, most)
+            self.put(1)
+            return found
+
+    def wait(message: Message) -> None:
+        assert gates[int(message.id.split(":")[1])].wait(30)
+
+    desk, gates = Ordered(), [threading.Event(), threading.Event()]
+    runner = ThreadExecutor(wait, 2)
+    runner.start(desk)
+    try:
+        desk.put(2)
+        runner.wake()
+        eventually(lambda: desk.out == 2)
+        runner._surplus = 1  # as if there had been more threads than work just before
+        gates[0].set()
+        eventually(lambda: len(desk.ended) == 3)
+    finally:
+        gates[1].set()
+        runner.stop()
+
+
 def test_all_slots_are_used_and_no_more_tasks() -> None:
     gate = asyncio.Event()
 

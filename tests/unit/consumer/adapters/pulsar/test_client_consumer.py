@@ -65,6 +65,13 @@ def test_a_bundle_has_a_limit_in_messages_and_in_bytes() -> None:
     assert reader.asked == [("first", 50, 1_000, 5)]
 
 
+def test_a_poll_takes_one_message_and_does_not_wait() -> None:
+    reader = Reader(([_delivery(1)], [], 0), ([], [], 0))
+    consumer, _ = _consumer(reader)
+    assert (consumer.poll(), consumer.poll()) == (([_delivery(1)], 0), ([], 0))
+    assert reader.asked == [(None, 1, 1, 0)] * 2
+
+
 def test_what_only_the_binding_reads_is_decoded_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_consumer, "_message", lambda raw: raw)
     consumer, _ = _consumer(Reader(([_delivery(1), None, _delivery(3)], [(1, "odd")], 0)))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.core.envelope import Delivery, Outgoing
+
+from tests import allocations
 
 pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 _pulsar = pytest.importorskip("_pulsar")
@@ -163,6 +166,13 @@ def test_after_a_fork_every_call_raises() -> None:
         "print(os.waitstatus_to_exitcode(os.wait()[1]), sender.receipts(0, 0))"
     )
     assert ended.stdout.split("\n") == ["the client library's objects do not survive a fork", "3 []", ""], ended.stderr
+
+
+def test_an_allocation_that_fails_raises_and_the_process_lives(tmp_path: Path) -> None:
+    ended = allocations.run(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert [line.partition(":")[0] for line in ended.stdout.splitlines()] == ["delivery", "columns", "sender"]
+    assert ": 0 of" not in ended.stdout
 
 
 def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:

@@ -1,0 +1,62 @@
+"""Silent arrivals: messages that are in the client library's queue although somebody waits to be called for the next one.
+
+The library (4.2.0, `ConsumerImpl::executeNotifyCallback`) looks whether anybody waits, lets its lock go, and only then
+puts a message into its queue. Who begins to wait in between found the queue empty and is called with the message
+behind it: too early for it, and if there is none, never. The broker counts the message as delivered, so nobody
+else gets it either.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kodo_consumer.core.envelope import Delivery
+
+LOOK_EVERY: Final = 0.5  # seconds between two looks, and that a call may be on its way
+
+
+class SilentArrivals:
+    """Silent arrivals of one consumer of the client library. `poll` takes a message that is there; `ordered`: messages of
+    a key keep their order. For one thread.
+    """
+
+    def __init__(self, poll: Callable[[], ReadResult], *, ordered: bool) -> None:
+        self._poll, self._ordered = poll, ordered
+        self._early = ReadResult([])
+
+    def look(self) -> ReadResult:
+        """The messages that are to be delivered now. To be called while somebody waits, every `LOOK_EVERY` seconds.
+
+        Where there is an order, a message that was found waits until the next look: the call for the one before it
+        may be on its way. Raises pulsar.PulsarException.
+        """
+        found, self._early = self._early, ReadResult([])
+        if found.deliveries:
+            return found
+        found = self._poll()
+        if self._ordered and found.deliveries:
+            self._early = found
+            return ReadResult([])
+        return found
+
+    def sort(self, called: ReadResult) -> ReadResult:
+        """What a call brought, and what was read behind it, with silent arrivals before it in their turn. Raises
+        pulsar.PulsarException.
+        """
+        if not self._ordered:
+            return called
+        early, self._early = self._early, ReadResult([])
+        results = [early, called] if len(called.deliveries) > 1 else [early, called, self._poll()]
+        deliveries = sorted((one for result in results for one in result.deliveries), key=_position)
+        return ReadResult(deliveries, sum(result.unreturned for result in results))
+
+
+def _position(delivery: Delivery) -> tuple[int, int, int]:
+    """Of a message in its partition: there the messages of a key come in this order, also those that come again."""
+    token: Any = delivery.token
+    return token.ledger_id(), token.entry_id(), token.batch_index()
