@@ -73,6 +73,7 @@ test-cluster: $(READY) ## What needs a broker, on three of them and three bookie
 
 pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
 	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
+	$(BIN)/pytest -q -m full tests/unit/pipeline
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
