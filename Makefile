@@ -41,9 +41,8 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml $(wildcard 
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes --no-deps -r requirements/spark.txt & spark=$$!; \
-	$(INSTALL) --require-hashes --no-deps -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others. Locks are complete: pip, looking for an extra's newest release, would refuse it
-	@$(INSTALL) --no-deps --no-build-isolation -e .
-	@$(MAKE) --no-print-directory native
+	$(INSTALL) --require-hashes --no-deps -r requirements/dev.txt && $(INSTALL) --no-deps --no-build-isolation -e . && \
+	$(MAKE) --no-print-directory native && wait $$spark  # Spark is built from its source: beside the others. Locks are complete: pip, looking for an extra's newest release, would refuse it
 	@touch $@
 
 native: ## The native border and the compiled core (fast/), where there is a C++ compiler; without one everything works, slower
@@ -74,6 +73,7 @@ test-cluster: $(READY) ## What needs a broker, on three of them and three bookie
 
 pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
 	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
+	$(BIN)/pytest -q -m full tests/unit/pipeline
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)

@@ -14,11 +14,13 @@ import json
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from mypyc.build import mypycify
-from setuptools import Distribution
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
 
 sys.path.insert(0, str(Path(__file__).parent / "src"))
 from kodo_fast.compiled_core import LIBRARY, digest
@@ -38,6 +40,25 @@ LEVEL: Final = os.environ.get("KODO_FAST_OPT", "1")  # of the C compiler
 CONFIG: Final = (
     "[mypy]\nstrict = true\nexplicit_package_bases = true\nfollow_imports = silent\nignore_missing_imports = true\n"
 )
+
+
+class ParallelBuild(build_ext):
+    """Build that compiles the files of an extension side by side: setuptools does so with extensions, and all code is in one."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compiles, then links."""
+
+        def compiled(source: str) -> list[str]:
+            return self.compiler.compile(
+                [source], output_dir=self.build_temp, macros=ext.define_macros, include_dirs=ext.include_dirs,
+                extra_postargs=ext.extra_compile_args, depends=ext.depends,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for objects in pool.map(compiled, ext.sources):
+                ext.extra_objects += objects
+        ext.sources = []
+        super().build_extension(ext)
 
 
 def sources_of(consumer: Path, checkout: Path) -> list[str]:
@@ -75,9 +96,8 @@ def main(checkout: Path, target: Path) -> None:
             opt_level=LEVEL, debug_level="0", multi_file=True, target_dir=f"{scratch}/c",
             group_name=LIBRARY.removesuffix("__mypyc"),
         )  # fmt: skip
-        command = Distribution({"name": "kodo-core", "ext_modules": extensions}).get_command_obj("build_ext")
+        command = ParallelBuild(Distribution({"name": "kodo-core", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(target), f"{scratch}/objects"
-        command.parallel = os.cpu_count()
         command.ensure_finalized()
         command.run()
     if digest(sources, *folders) != before:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -52,8 +53,12 @@ class NativeBuild(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compiles, and has the wheel named for what it holds."""
         if self.target_name == "wheel":
-            target = compile_native(Path(self.root), *shlex.split(os.environ.get("KODO_FAST_FLAGS", "")))
+            flags = shlex.split(os.environ.get("KODO_FAST_FLAGS", ""))
+            with ThreadPoolExecutor(1) as pool:  # mypyc has one core busy before there is anything else to compile
+                native = pool.submit(compile_native, Path(self.root), *flags)
+                core = compile_core(Path(self.root))
+                target = native.result()
             build_data.update(pure_python=False, infer_tag=True)
             build_data["artifacts"].append(target.relative_to(self.root).as_posix())
-            if core := compile_core(Path(self.root)):
+            if core:
                 build_data["artifacts"].append(f"{core.relative_to(self.root).as_posix()}/**")

@@ -11,6 +11,7 @@ import pytest
 from kodo_consumer.core.broker import Confirmed, LaneRequest
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
+from tests.client_messages import resident
 from tests.conftest import Broker
 from tests.contract.worlds import NATIVE, PulsarWorld, Sink
 
@@ -94,7 +95,7 @@ def test_memory_stays_as_it_was_over_many_messages(world: PulsarWorld) -> None:
 
     publisher = world.port.publisher([topic], count)
     world.publishers.append(publisher)
-    resident: list[int] = []
+    sizes: list[int] = []
     for sent in range(_ROUND, MESSAGES + 1, _ROUND):
         publisher.publish(
             [(n, Outgoing(topic, b"x" * 500, {"number": str(n), f"name-{n}": "v"}, key=f"k{n}")) for n in range(_ROUND)]
@@ -106,13 +107,8 @@ def test_memory_stays_as_it_was_over_many_messages(world: PulsarWorld) -> None:
             with sink.lock:
                 tokens, sink.tokens = sink.tokens, []
             lane.acknowledge(tokens)
-        resident.append(_resident())
+        sizes.append(resident())
         if sent % _TOLD == 0:
-            print(f"{sent:,} messages: {resident[-1] >> 20} MiB", flush=True)  # noqa: T201
-    settled = resident[len(resident) // 4 :]
-    assert settled[-1] - settled[0] < _LIMIT, resident
-
-
-def _resident() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # no file of ours
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            print(f"{sent:,} messages: {sizes[-1] >> 20} MiB", flush=True)  # noqa: T201
+    settled = sizes[len(sizes) // 4 :]
+    assert settled[-1] - settled[0] < _LIMIT, sizes

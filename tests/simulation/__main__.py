@@ -11,6 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from kodo_consumer.core import COMPILED
+
 from tests.simulation.world import BrokenPromise, World
 
 
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="in how many processes (default 2)")
     asked = parser.parse_args()
     seeds = [asked.seed] if asked.seed is not None else list(range(asked.first, asked.first + asked.seeds))
+    print(COMPILED, flush=True)
     began = time.monotonic()
     failed = moved = killed = 0
     with ExitStack() as stack:

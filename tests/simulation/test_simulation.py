@@ -8,7 +8,7 @@ import pytest
 
 from tests.compiled import INTERPRETED_ONLY
 from tests.simulation.mutants import MUTANTS, broken
-from tests.simulation.playing import play
+from tests.simulation.playing import play, play_seeds
 from tests.simulation.world import BrokenPromise, World
 
 WITHIN = 200  # seeds
@@ -34,6 +34,12 @@ def test_a_seed_plays_the_same_again_in_another_process(seed: int) -> None:
     here = _digest(seed)
     assert here == _digest(seed) != _digest(seed + 1)
     assert f"seed {seed}: digest {here:08x}" in play("--seed", str(seed))
+
+
+@pytest.mark.timeout(1200)
+def test_the_interpreted_core_keeps_every_promise_as_well() -> None:
+    """A part: the nightly run plays as many seeds with it as with the compiled one."""
+    assert "compiled core: off (" in play_seeds(2_000, 100, core="false")
 
 
 @INTERPRETED_ONLY

@@ -116,7 +116,7 @@ def killed(judged: Judged, step: str) -> None:
     where = ["--admin-url", judged.broker.admin_url, "--broker-url", judged.broker.broker_url, "--ledger", "recalls"]
     ended = subprocess.run(
         [sys.executable, "-m", "kodoctl", "recall", "apply", "lost.json", *where], cwd=judged.folder, timeout=120,
-        env={**os.environ, "KILL_AT": step, "PYTHONPATH": os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])},
+        env={**os.environ, "KILL_AT": step, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         start_new_session=True, check=False, capture_output=True,
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL, (step, ended)

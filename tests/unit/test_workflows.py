@@ -74,6 +74,28 @@ def test_fault_kill_and_contract_tests_run_each_night_with_the_native_border_and
     assert found["env"] == {"KODO_CONSUMER_NATIVE": "${{ matrix.native }}"}
 
 
+def test_the_simulation_runs_each_night_with_the_compiled_core_and_interpreted() -> None:
+    found = workflow("nightly.yml")["jobs"]["simulation"]
+    assert found["strategy"] == {"fail-fast": False, "matrix": {"core": ["true", "false"]}}
+    assert found["env"] == {"KODO_FAST_CORE": "${{ matrix.core }}"}
+
+
+def test_each_long_target_runs_each_night_and_each_long_test_in_one() -> None:
+    """A test that is marked `full` runs in no other way: the gate leaves it out."""
+    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    long = {name: re.findall(r' -m (?:"full or not )?full"? (.*)', recipe) for name, recipe in rules}
+    nightly = " ".join(step.get("run", "") for _, step in steps_of(workflow("nightly.yml")))
+    assert {name for name, places in long.items() if places} <= set(re.findall(r"make ([a-z-]+)", nightly))
+    places = [ROOT / place for found in long.values() for place in found]
+    marked = [
+        one
+        for one in ROOT.glob("tests/**/test_*.py")
+        if re.search(r"[@=\[ ]pytest\.mark\.full", one.read_text("utf-8"))
+    ]
+    assert len(marked) > 20
+    assert [one.name for one in marked if not any(one.is_relative_to(place) for place in places)] == []
+
+
 def test_a_lock_names_no_index() -> None:
     for file in (ROOT / "requirements").glob("*.txt"):
         assert not re.search(r"https?://|--index-url|--extra-index-url", file.read_text(encoding="utf-8")), file.name

@@ -9,7 +9,6 @@ import pytest
 
 from kodoctl.apply.subscriptions import create_subscription, heal_subscription, mark_subscription
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from kodoctl.pulsar import wait_monitor
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection import Connection
@@ -114,16 +113,15 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
     assert _marked({OWNER_PROPERTY: "trade"}, "trade", None) == []
 
 
-def test_a_marker_is_not_taken_for_gone_where_nobody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_marker_is_not_taken_for_gone_where_nobody_says_so() -> None:
     """What stands before a broker answers with a page, which has no properties either."""
-    monkeypatch.setattr(wait_monitor, "_gap", lambda _: 0.0)
     page, first = answer_html("<html>busy</html>", 503), answer_json({OWNER_PROPERTY: "trade"})
 
     def answer(request: Request) -> Answer:
         return first if request.number == 1 else page
 
     with serving(answer) as server, pytest.raises(WriteFailedError, match="given up"):
-        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, None, "trade")
+        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None, limit=5.0), SUB, None, "trade")
 
 
 @pytest.mark.parametrize("owner", ["trade", None])

@@ -19,6 +19,7 @@ from kodoctl.pipeline.source.native_batches import EntrySpan, arrays_of, choose_
 from kodoctl.pipeline.source.options import read_options
 from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
+from tests.client_messages import built, resident, wrapped
 
 pa = pytest.importorskip("pyarrow")
 pulsar = pytest.importorskip("pulsar")
@@ -52,27 +53,6 @@ def native() -> Any:
     return _native
 
 
-def _built(payload: bytes | None, properties: dict[bytes, bytes], key: bytes, happened: int) -> Any:
-    builder = _pulsar.MessageBuilder()
-    if payload is None:
-        builder.set_null_value()
-    else:
-        builder.content(payload)
-    for name, value in properties.items():
-        builder.property(name, value)
-    if key:
-        builder.partition_key(key)
-    if happened:
-        builder.event_timestamp(happened)
-    return builder.build()
-
-
-def _wrapped(raw: Any) -> Any:
-    message = pulsar.Message()
-    message._message = raw
-    return message
-
-
 def _batch(native: Any, raw: list[Any], *, payload: bool = True) -> Any:
     columns = kodo_fast.Columns._make(native.columns(raw, native_batches._decoded, payload, LATEST))
     return record_batch(_SPLIT, arrays_of(len(raw), columns))
@@ -83,8 +63,8 @@ def _batch(native: Any, raw: list[Any], *, payload: bool = True) -> Any:
 def test_columns_are_those_of_the_binding(native: Any, messages: list[Any], payload: bool) -> None:
     gathered = Columns(_SPLIT, 5_000, payload=payload)
     for one in messages:
-        gathered.add(-1, -1, -1, [_wrapped(_built(*one))])
-    expected, found = gathered.batch(), _batch(native, [_built(*one) for one in messages], payload=payload)
+        gathered.add(-1, -1, -1, [wrapped(built(*one))])
+    expected, found = gathered.batch(), _batch(native, [built(*one) for one in messages], payload=payload)
     found.validate(full=True)
     assert found.schema == MESSAGES.arrow()
     assert found.equals(expected), (found.to_pylist(), expected.to_pylist())
@@ -93,11 +73,8 @@ def test_columns_are_those_of_the_binding(native: Any, messages: list[Any], payl
 def test_what_is_odd_is_odd_whatever_is_beside_it() -> None:
     """An odd ordering key was told or not, as the batch had another odd message."""
     columns = Columns(_SPLIT, 5_000, payload=True)
-    builder = _pulsar.MessageBuilder()
-    builder.content(b"x")
-    builder.ordering_key(b"\xff")
-    columns.add(1, 0, -1, [_wrapped(builder.build())])
-    columns.add(1, 1, -1, [_wrapped(_built(b"x", {b"\xff": b""}, b"", 0))])
+    columns.add(1, 0, -1, [wrapped(built(b"x", {}, ordering_key=b"\xff"))])
+    columns.add(1, 1, -1, [wrapped(built(b"x", {b"\xff": b""}, b"", 0))])
     columns.add(1, 2, -1, [NoMessage(7)])
     broken = columns.batch().column("broken").to_pylist()
     assert broken[:2] == [None, "not UTF-8 text, and lost: properties"]
@@ -105,7 +82,7 @@ def test_what_is_odd_is_odd_whatever_is_beside_it() -> None:
 
 
 def test_buffers_are_read_where_they_are_and_outlive_their_reader(native: Any) -> None:
-    columns = kodo_fast.Columns._make(native.columns([_built(b"x" * 100, {}, b"", 0)] * 1, print, True, LATEST))
+    columns = kodo_fast.Columns._make(native.columns([built(b"x" * 100, {}, b"", 0)] * 1, print, True, LATEST))
     array = arrays_of(1, columns).payload
     address = array.buffers()[2].address
     with memoryview(columns.payloads) as view:
@@ -122,7 +99,7 @@ def test_buffers_are_read_where_they_are_and_outlive_their_reader(native: Any) -
 )
 def test_an_answer_that_is_none_ends_the_reading(native: Any, answer: Any) -> None:
     with pytest.raises((TypeError, UnicodeEncodeError)):
-        native.columns([_built(b"x", {}, b"\xff", 0)], lambda *_: answer, True, LATEST)
+        native.columns([built(b"x", {}, b"\xff", 0)], lambda *_: answer, True, LATEST)
 
 
 def test_what_is_no_reader_is_refused(native: Any) -> None:
@@ -131,27 +108,22 @@ def test_what_is_no_reader_is_refused(native: Any) -> None:
         with pytest.raises((TypeError, AttributeError)):
             native.BatchReader(wrong, *good)
     with pytest.raises(TypeError, match="_pybind11_conduit_v1_ gives no"):
-        native.BatchReader(_built(b"x", {}, b"", 0), *good)
+        native.BatchReader(built(b"x", {}, b"", 0), *good)
     for wrong_limits in ((0, 1, 0, 1), (1, 0, 0, 1), (1, 1, -1, 1), (1, 1, 0, 0)):
         with pytest.raises(ValueError, match="limits from 1"):
-            native.BatchReader(_built(b"x", {}, b"", 0), *good[:4], *wrong_limits)
+            native.BatchReader(built(b"x", {}, b"", 0), *good[:4], *wrong_limits)
 
 
 def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:
     def read(count: int) -> None:
         for number in range(0, count, 100):
-            made = [_built(b"x" * 500, {b"name-%d" % number: b"v", b"\xff": b""}, b"k", 1) for _ in range(100)]
+            made = [built(b"x" * 500, {b"name-%d" % number: b"v", b"\xff": b""}, b"k", 1) for _ in range(100)]
             native.columns(made, native_batches._decoded, True, LATEST)
 
     read(4_000)
-    before = _resident()
+    before = resident()
     read(16_000)
-    assert _resident() - before < 8 << 20
-
-
-def _resident() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # no file of ours
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert resident() - before < 8 << 20
 
 
 def test_it_says_whether_it_is_used_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pulsar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from tests import allocations
+from tests.client_messages import built, resident, wrapped
 
 pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 _pulsar = pytest.importorskip("_pulsar")
@@ -39,35 +39,6 @@ def native() -> Any:
     return _native
 
 
-def _message(
-    payload: bytes | None,
-    properties: dict[bytes, bytes],
-    key: bytes = b"",
-    ordering_key: bytes = b"",
-    happened: int = 0,
-) -> Any:
-    builder = _pulsar.MessageBuilder()
-    if payload is None:
-        builder.set_null_value()
-    else:
-        builder.content(payload)
-    for name, value in properties.items():
-        builder.property(name, value)
-    if key:
-        builder.partition_key(key)
-    if ordering_key:
-        builder.ordering_key(ordering_key)
-    if happened:
-        builder.event_timestamp(happened)
-    return builder.build()
-
-
-def _wrapped(raw: Any) -> Any:
-    message = pulsar.Message()
-    message._message = raw
-    return message
-
-
 @settings(max_examples=_EXAMPLES)
 @given(
     payload=st.one_of(st.none(), st.binary(max_size=200)),
@@ -79,18 +50,18 @@ def _wrapped(raw: Any) -> Any:
 def test_hostile_metadata_is_read_as_the_binding_reads_it_or_left_to_it(
     native: Any, payload: bytes | None, properties: dict[bytes, bytes], key: bytes, ordering_key: bytes, happened: int
 ) -> None:
-    build = lambda: _message(payload, properties, key, ordering_key, happened)  # noqa: E731
-    expected, raw = _copied(_wrapped(build())), build()
+    build = lambda: built(payload, properties, key, happened, ordering_key)  # noqa: E731
+    expected, raw = _copied(wrapped(build())), build()
     found = native.delivery(raw)
     if found is None:  # the message is as it was
-        found = _copied(_wrapped(raw))
+        found = _copied(wrapped(raw))
         assert found.broken
     assert found._replace(token=None) == expected._replace(token=None)
     assert str(found.token) == str(expected.token)
 
 
 def test_a_message_that_was_read_is_gone_and_its_delivery_is_a_plain_one(native: Any) -> None:
-    found = native.delivery(_message(b"x" * 5_000, {b"n": b"v"}))
+    found = native.delivery(built(b"x" * 5_000, {b"n": b"v"}))
     assert type(found) is Delivery
     assert found == Delivery((-1, -1, -1), found.token, b"x" * 5_000, {"n": "v"}, "", "", 0, 0)
     assert (found.position, found.partition) == ("-1:-1:-1:-1", "-1")
@@ -101,7 +72,7 @@ def test_a_message_that_was_read_is_gone_and_its_delivery_is_a_plain_one(native:
 
 
 def test_a_token_answers_as_the_message_id_of_the_client_does(native: Any) -> None:
-    token = native.delivery(_message(b"", {})).token
+    token = native.delivery(built(b"", {})).token
     assert [token.ledger_id(), token.entry_id(), token.partition(), token.batch_index()] == [-1, -1, -1, -1]
     assert native.position(_pulsar.MessageId(2, 1 << 40, 5, 999)) == (1 << 40, 5, 2, 999)
 
@@ -114,7 +85,7 @@ def test_what_is_no_object_of_the_client_is_refused(native: Any, wrong: object) 
 
 
 def test_another_object_of_the_client_is_refused(native: Any) -> None:
-    message = _message(b"x", {})
+    message = built(b"x", {})
     for make in (native.Reader, lambda one: native.Producer(one, 1), native.position):
         with pytest.raises(TypeError, match="_pybind11_conduit_v1_ gives no"):
             make(message)
@@ -181,17 +152,10 @@ def test_nothing_is_left_of_messages_that_were_read(native: Any) -> None:
     def read(count: int, first: int) -> None:
         for number in range(first, first + count):
             native.delivery(
-                _message(
-                    b"x" * 1_000, {b"name-%d" % number: b"v" * 50, b"\xff": b"lost"} if number % 2 else {b"n": b"v"}
-                )
+                built(b"x" * 1_000, {b"name-%d" % number: b"v" * 50, b"\xff": b"lost"} if number % 2 else {b"n": b"v"})
             )
 
     read(20_000, 0)
-    before = _resident()
+    before = resident()
     read(60_000, 20_000)
-    assert _resident() - before < 8 << 20
-
-
-def _resident() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # no file of ours
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert resident() - before < 8 << 20
