@@ -59,17 +59,18 @@ def erase(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, command_line(topology, env, landing), messages=True)
-    with place.alone() as alone:
+    with place.alone():
         place.recover()
-        found = select_tenant(place, tenant, topic)
-        view.plan(found, tenant)
-        if dry_run:
-            return
-        _confirm(found, tenant, yes=yes)
-        with noted(place, view.run, "erase", alone=alone):
-            asked = ErasureRequest(place, view.run, tenant, topic, reason, user(), alone)
-            messages, removed = erase_landed(asked, found)
-    view.end(messages, removed, alone=alone)
+        shown = select_tenant(place, tenant, topic)
+    view.plan(shown, tenant)
+    if dry_run:
+        return
+    _confirm(shown, tenant, yes=yes)  # no run waits for the answer
+    with place.alone() as alone, noted(place, view.run, "erase", alone=alone):
+        place.recover()
+        asked = ErasureRequest(place, view.run, tenant, topic, reason, user(), alone)
+        messages, removed = erase_landed(asked, select_tenant(place, tenant, topic))
+    view.end(messages, removed, shown=shown.messages, alone=alone)
 
 
 def _check(tenant: str, reason: str, topic: str | None, topics: list[str]) -> None:
@@ -106,13 +107,15 @@ class _View(PipelineProgress):
         for name, messages in found.topics.items():
             say_folded(f"  {name}: {messages:,}")
 
-    def end(self, messages: int, removed: int, *, alone: bool) -> None:
-        """Prints what is gone."""
+    def end(self, messages: int, removed: int, *, shown: int, alone: bool) -> None:
+        """Prints what is gone. `shown`: payloads that the plan had."""
         if self.json:
             self.line("end", "", messages=messages, removed=removed, alone=alone)
             return
         gone = f"{many(messages, 'payload')} erased, {many(removed, 'old file')} removed, {self.seconds:.1f} s"
         say_folded(f"{gone}; the table `erasures` has the record.")
+        if messages != shown:
+            say_folded(f"The plan showed {shown:,}: some landed, or went, before it was confirmed.")
         if not alone:
             say_folded(
                 "In a store, what killed runs left within the last day is removed by a later `pipeline maintain`."

@@ -61,6 +61,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K587": Code("payloads that the landing does not have",
                      "Without --landing the topic itself is read, which has them."),
         "K588": Code("an erasure that cannot be meant", "Name a tenant, a topic of the file, and a reason."),
+        "K589": Code("the landing is of another cluster",
+                     "A landing has the messages of one cluster: name one for each with --landing."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

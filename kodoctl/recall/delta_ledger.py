@@ -42,6 +42,9 @@ class DeltaLedger:
             if "://" not in self.path:
                 Path(self.path).mkdir(parents=True, exist_ok=True)
             deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
+        except deltalake.exceptions.CommitFailedError as problem:
+            if not self.exists():  # made meanwhile, or here by a request whose answer was lost
+                raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 

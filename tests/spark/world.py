@@ -157,7 +157,7 @@ class World:
             row = {
                 "lane": 3 * self.family + at, "family": self.family, "topic": self.name, "msg_topic": self.topic(state),
                 "msg_partition": 0, "subscription": "billing", "state": state, "mark_ledger": mark[0], "mark_entry": mark[1],
-                "acknowledged": ranges, "aged_ledger": None, "aged_entry": None, "started_ledger": None, "started_entry": None, "first_ledger": None, "first_entry": None,
+                "acknowledged": ranges, "aged_ledger": None, "aged_entry": None, "started_ledger": None, "started_entry": None, "proven_ranges": [], "first_ledger": None, "first_entry": None,
                 "last_ledger": self.ledger(state), "last_entry": LAST, "stored_ledger": self.ledger(state), "stored_entry": LAST, "covered": True, "proved": self.mode == "wait",
                 "recorded": self.mode == "wait", "horizon": 10 * MINUTE, "read_at": NOW,
             }  # fmt: skip

@@ -16,6 +16,7 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
@@ -69,10 +70,9 @@ def load_and_classify(
 def load_inputs(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AuditInputs:
-    """Everything that an audit goes by."""
-    return landed_inputs(
-        spark, landing, expansion, tuple(_letters(expansion, ledger)), _stored_from(admin, expansion), keys
-    )
+    """Everything that an audit goes by. Raises KodoctlError (K589) where the cluster is not the one that was read."""
+    stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
+    return landed_inputs(spark, landing, expansion, tuple(_letters(expansion, ledger)), stored_from, keys)
 
 
 def landed_inputs(

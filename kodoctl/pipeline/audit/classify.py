@@ -19,7 +19,7 @@ _CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, 
 _AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
 _LANE: Final = (
     "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "aged_ledger", "aged_entry", "started_ledger",
-    "started_entry",
+    "started_entry", "proven_ranges",
     "first_ledger", "first_entry", "last_ledger", "last_entry", "covered", "proved", "recorded", "horizon", "read_at",
 )  # fmt: skip
 
@@ -147,6 +147,18 @@ def _acknowledged() -> Column:
     return _at_most("mark_ledger", "mark_entry") | F.coalesce(inside, F.lit(False))
 
 
+def _proven() -> Column:
+    """True if it was acknowledged while an audit trail was complete that has ended since."""
+    at = F.struct("ledger", "entry")
+
+    def has(one: Column) -> Column:
+        return (at > F.struct(one["after_ledger"], one["after_entry"])) & (
+            at <= F.struct(one["last_ledger"], one["last_entry"])
+        )
+
+    return F.coalesce(F.exists("proven_ranges", has), F.lit(False))
+
+
 def _acknowledged_unrecorded() -> Column:
     """True if the message was stored for the subscription and acknowledged by it, and has no record."""
     mine = F.col("stored") & F.col("addressed") & (F.col("state") != "dead") & (F.col("weight") == 0)
@@ -243,7 +255,7 @@ def _of_gone(*, followed: bool) -> Column:
         )
     begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
     return (
-        F.when(begun, _is(MessageStatus.UNPROVED, Cause.BEFORE))
+        F.when(begun & ~_proven(), _is(MessageStatus.UNPROVED, Cause.BEFORE))
         .when(F.col("proved"), _is(MessageStatus.LOST, Cause.GONE))
         .when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .otherwise(_is(MessageStatus.UNPROVED, Cause.NO_RECORDS))

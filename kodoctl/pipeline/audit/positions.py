@@ -26,6 +26,7 @@ LANES: Final = """
   mark_ledger bigint, mark_entry bigint, aged_ledger bigint, aged_entry bigint,
   acknowledged array<struct<ledger:bigint,first:bigint,last:bigint>>,
   started_ledger bigint, started_entry bigint,
+  proven_ranges array<struct<after_ledger:bigint,after_entry:bigint,last_ledger:bigint,last_entry:bigint>>,
   first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
   covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
 """
@@ -35,7 +36,7 @@ LANES: Final = """
 - `mark_*`, `acknowledged`: as in the table of cursors; null: the subscription is not on the partition.
 - `aged_*`: last position that was read longer ago than the horizon; null: none.
 - `started_*`: last position that cannot be judged: the subscription, or its complete audit trail, may have begun only
-  after it; null: none.
+  after it; null: none. `proven_ranges`: of those before it, which were acknowledged while an audit trail was complete.
 - `first_*`, `last_*`: the range that was read; `first_*` null: from the creation of the partition.
 - `stored_*`: last position that was stored at the last look; null: there was no look.
 - `covered`: all of the range was seen.

@@ -6,14 +6,22 @@ rows for the transforms.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.audit.continuity import is_contiguous, nothing_trimmed
 from kodoctl.pipeline.audit.partition_history import CursorSnapshot, Key, PartitionHistory
-from kodoctl.pipeline.audit.start_positions import UNRECORDED, WAITS, audit_complete_since, unproven_before
+from kodoctl.pipeline.audit.start_positions import (
+    UNRECORDED,
+    WAITS,
+    CompleteTrail,
+    audit_complete_since,
+    complete_trails,
+    proven_ranges,
+    unproven_before,
+)
 from kodoctl.pipeline.audit.verdict import PartitionCoverage
 from kodoctl.pipeline.source.splits import Place, nothing_deleted
 from kodoctl.topology import defaults
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
 NAMELESS: Final = ""  # of the row of cursors that each partition has, whatever subscriptions it has: what is stored
+_PROVEN: Final = ("after_ledger", "after_entry", "last_ledger", "last_entry")
 Mode = Literal["wait", "best_effort", "none"]
 
 
@@ -42,11 +51,12 @@ class AuditedSubscription:
 class AuditSince(NamedTuple):
     """Facts about the audit records of a subscription. `since`: result of
     kodoctl.pipeline.audit.start_positions.audit_complete_since; `unheard`: runs for whose messages the records may have
-    been deleted unread.
+    been deleted unread; `ended`: complete trails before that.
     """
 
     since: int | None
     unheard: set[str]
+    ended: Sequence[CompleteTrail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,9 @@ def audit_scope(expansion: Expansion, readings: Mapping[Key, PartitionHistory]) 
                 continue
             for name in _answering(expansion, topic):
                 whose = (topic.ground, name)
-                heard = AuditSince(audit_complete_since(looks, waited[whose]), unheard[whose])
+                trails = complete_trails(looks, waited[whose])
+                since = audit_complete_since(looks, trails)
+                heard = AuditSince(since, unheard[whose], trails if since is None else trails[:-1])
                 lanes.append(
                     _lane(expansion, topic, families[whose], number, reading, part, heard) | {"covered": covered}
                 )
@@ -247,8 +259,10 @@ def _lane(  # what a row is made of
     mark, end = there.get(name), there.get(NAMELESS)
     behind = [_started(topic, subscription, name, reading)]
     behind += [one.last for one in reading.ranges if one.run in heard.unheard]
+    unheard = max(behind, key=lambda at: at or (-1, -1))
     behind += [unproven_before(reading, name, heard.since)] if family.mode == WAITS else []
     started = max(behind, key=lambda at: at or (-1, -1))
+    proven = proven_ranges(reading, name, heard.ended, unheard) if family.mode == WAITS else ()
     known = part.from_creation if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None
@@ -261,6 +275,7 @@ def _lane(  # what a row is made of
         "acknowledged": [dict(zip(("ledger", "first", "last"), one, strict=True)) for one in mark.acknowledged] if mark else None,
         "aged_ledger": aged[0] if aged else None, "aged_entry": aged[1] if aged else None,
         "started_ledger": started[0] if started else None, "started_entry": started[1] if started else None,
+        "proven_ranges": [dict(zip(_PROVEN, (*one.after, *one.last), strict=True)) for one in proven],
         "first_ledger": first[0] if first else None, "first_entry": first[1] if first else None,
         "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
         "stored_ledger": end.mark[0] if end else None, "stored_entry": end.mark[1] if end else None,

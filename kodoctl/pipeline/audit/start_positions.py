@@ -4,24 +4,60 @@ that time. Pure. The subscription may have acknowledged earlier messages without
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.audit.partition_history import PartitionHistory
     from kodoctl.pipeline.source.splits import Place
 
+_NOWHERE: Final = (-1, -1)  # before all positions
 WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 UNRECORDED: Final = "unrecorded"  # the file says so, and a consumer was connected that does not say it of itself
 
 
-def audit_complete_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
-    """Start of the complete audit trail of a subscription: the first look from which on all looks are in `waited`. At
-    such a look the audit topic exists and the file makes workers wait for their records. Looks are in ms since the
-    epoch. None: the last look is not in `waited`.
+class CompleteTrail(NamedTuple):
+    """Looks, the first and the last, between which all were in a complete audit trail. In ms since the epoch."""
+
+    first: int
+    last: int
+
+
+class ProvenRange(NamedTuple):
+    """Positions behind `after`, up to `last` inclusive, that were acknowledged within a complete audit trail."""
+
+    after: Place
+    last: Place
+
+
+def complete_trails(looks: Iterable[int], waited: Collection[int]) -> list[CompleteTrail]:
+    """Complete audit trails of a subscription, ascending: looks that follow each other and are all in `waited`. At such a
+    look the audit topic exists and the file makes workers wait for their records, and no consumer says otherwise.
     """
-    without = max((look for look in looks if look not in waited), default=-1)
-    return min((look for look in waited if look > without), default=None)
+    found = [list(run) for is_waited, run in groupby(sorted({*looks, *waited}), waited.__contains__) if is_waited]
+    return [CompleteTrail(run[0], run[-1]) for run in found]
+
+
+def audit_complete_since(looks: Collection[int], trails: Sequence[CompleteTrail]) -> int | None:
+    """Start of the trail that lasts. None: the last look is in none."""
+    return trails[-1].first if trails and trails[-1].last >= max(looks, default=0) else None
+
+
+def proven_ranges(
+    reading: PartitionHistory, cursor: str, trails: Iterable[CompleteTrail], behind: Place | None
+) -> Iterator[ProvenRange]:
+    """Positions that the cursor acknowledged within trails that ended: without a record they are lost, as they were found
+    when the trail lasted. Nothing that comes later makes its records incomplete. `behind`: positions up to there are
+    unproven for another reason.
+    """
+    for trail in trails:
+        marks = [one for one in reading.marks if one.subscription == cursor and trail.first <= one.taken <= trail.last]
+        if marks:
+            begin = max(unproven_before(reading, cursor, trail.first) or _NOWHERE, behind or _NOWHERE)
+            last = max(marks, key=lambda one: one.taken)
+            parts = [(_NOWHERE, last.mark), *(((at, low - 1), (at, high)) for at, low, high in last.acknowledged)]
+            yield from (ProvenRange(max(begin, low), high) for low, high in parts if high > begin)
 
 
 def unproven_before(reading: PartitionHistory, cursor: str, since: int | None) -> Place | None:

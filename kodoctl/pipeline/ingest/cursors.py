@@ -4,7 +4,7 @@ necessary: whatever is acknowledged in the snapshot must be found later in what 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -59,7 +59,11 @@ def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:
     commits = landing.commits()
     at = read_at(commits)
     looked = [one.run for one in commits if one.batch is None and one.at == at and CURSORS.name in one.tables]
-    rows = [row for run in looked for row in landing.rows(CURSORS, "ingest_run", run)]
+    return partition_histories(row for run in looked for row in landing.rows(CURSORS, "ingest_run", run))
+
+
+def partition_histories(rows: Iterable[Row]) -> dict[str, PartitionMetadata]:
+    """Histories by full name, from rows of `read_cursors`."""
     return {
         part_name(row["msg_topic"], row["msg_partition"]): PartitionMetadata(row["created_ts"], row["rewrites"])
         for row in rows

@@ -213,7 +213,7 @@ class LandingTable:
         if replaced is not None:
             gone = (of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
             actions += _removals(one for one in gone if not replaced or one.partition.get(DATE) in replaced)
-        self._write(found, actions, _numbered(number, retries=None if replaced is None else 0))
+        self._write(found, actions, _numbered(number, retries=0))
 
     def _write(self, found: DeltaTable, actions: list[Any], properties: CommitProperties) -> None:
         with self._reported():
@@ -268,7 +268,7 @@ def _has(found: DeltaTable, number: int) -> bool:
     return known is not None and known >= number
 
 
-def _numbered(number: int, retries: int | None = None) -> CommitProperties:
+def _numbered(number: int, retries: int) -> CommitProperties:
     import deltalake
 
     return deltalake.CommitProperties(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
 from kodoctl.protocol import properties as headers
 from kodoctl.protocol.error_causes import cause_of
+from kodoctl.pulsar.undeliverable_entries import UNREAD
 from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property, as the consumer counts it
+UNKNOWN: Final = "(unknown)"  # tenant of a message whose properties, or key, cannot be read
 _ATTEMPTS: Final = {
     State.RETRYING.value: headers.ATTEMPTS_RETRYING,
     State.PENDING.value: headers.ATTEMPTS_PENDING,
@@ -35,6 +37,8 @@ _ATTEMPTS: Final = {
 }
 _PLAIN: Final = r"^(?P<run>[0-9a-f]{15,43}):(?P<partition>[0-9]{1,15}):(?P<number>[0-9]{1,15})$"
 _MARK: Final = re.compile(r"([0-9a-f]{15,43}):([0-9]{1,15}):high=([0-9]{1,15})(?::void=([0-9,-]+))?(:end)?")
+_LOST_PROPERTIES: Final = rf"lost: ([^;]*, )?properties\b|^{re.escape(UNREAD)}"
+_LOST_KEY: Final = rf"lost: ([^;]*, )?key\b|^{re.escape(UNREAD)}"
 _BOTH: Final = "\0"  # between a reason and an error text: the first one parts them
 _DIGITS: Final = 18  # that always fit into 64 bits
 _PLAIN_NUMBER: Final = "^[0-9]{1,15}$"
@@ -98,7 +102,7 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
         "kodo_id": said.texts(headers.ID),
         "msg_topic": batch.column("topic"),
         "msg_partition": batch.column("partition"),
-        "tenant": _tenants(batch.column("key"), said, role),
+        "tenant": _tenants(batch.column("key"), said, batch.column("broken"), role),
         "hop": pc.coalesce(said.numbers(headers.HOP, _INT), 0).cast(pa.int32()),
         "attempts": _attempts(said),
         "reason": said.texts(headers.REASON),
@@ -191,14 +195,18 @@ def _causes(said: _BatchProperties) -> pa.Array:
     return _each(both, lambda text: cause_of(*text.split(_BOTH, 1)), pa.string())
 
 
-def _tenants(keys: pa.Array, said: _BatchProperties, role: TopicRole) -> pa.Array:
+def _tenants(keys: pa.Array, said: _BatchProperties, broken: pa.Array, role: TopicRole) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if role.state == AUDIT:
         return pa.nulls(len(said), pa.string())
     found = keys if role.fair_by == KEY else said.texts(role.fair_by or "")
-    return pc.if_else(pc.fill_null(pc.not_equal(found, ""), fill_value=False), found, NOBODY)
+    missing: Any = NOBODY
+    if role.fair_by and broken.null_count < len(broken):
+        lost = pc.match_substring_regex(broken, _LOST_KEY if role.fair_by == KEY else _LOST_PROPERTIES)
+        missing = pc.if_else(pc.fill_null(lost, fill_value=False), UNKNOWN, NOBODY)
+    return pc.if_else(pc.fill_null(pc.not_equal(found, ""), fill_value=False), found, missing)
 
 
 def _attempts(said: _BatchProperties) -> pa.Array:

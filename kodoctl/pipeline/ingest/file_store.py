@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ ALIASES: Final = {
 _S3: Final = (
     "\nthe way in: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for a store of your own"
 )
+_SPARKS: Final = 86_400  # seconds that an empty folder of Spark's stays
+_TRIES: Final = 5
 _AT_ONCE: Final = 16  # documents fetched side by side: a store answers each in tens of milliseconds, whatever its size
 
 
@@ -91,11 +94,9 @@ class Storage:
     @contextmanager
     def output(self, name: str) -> Iterator[Any]:
         """A file to write bytes to; `name` may have folders."""
-        with self._fs(name) as (system, base):
-            if self.local is not None:  # stores have no folders
-                system.create_dir(f"{base}/{name}".rpartition("/")[0])
-            with system.open_output_stream(f"{base}/{name}") as out:
-                yield out
+        in_folder = self.local is not None
+        with self._fs(name) as (system, base), _created(system, f"{base}/{name}", in_folder=in_folder) as out:
+            yield out
 
     @contextmanager
     def input(self, name: str) -> Iterator[Any]:
@@ -130,10 +131,11 @@ class Storage:
             list(pool.map(gone, names))
 
     def prune(self) -> None:
-        """Removes folders in it that hold no file, however deep. Stores have none."""
+        """Removes folders in it that hold no file, however deep; one that gets a file meanwhile stays. Stores have none."""
+        before = time.time() - _SPARKS
         for name in self.folders() if self.local is not None else ():
-            if not name.startswith("_") and not (self / name).files():
-                (self / name).remove()
+            if not name.startswith("_"):
+                _remove_empty(self.local / name, before)  # type: ignore[operator]
 
     def folders(self) -> list[str]:
         """Names of the folders in it."""
@@ -159,6 +161,26 @@ class Storage:
 def way_in(uri: str) -> str:
     """A line that says how a store is given its keys; empty for a folder."""
     return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
+
+
+def _created(system: Any, path: str, *, in_folder: bool) -> Any:
+    """A file to write to. Whoever removes empty folders may have come between the folder and its first file."""
+    for _ in range(_TRIES if in_folder else 0):  # stores have no folders
+        system.create_dir(path.rpartition("/")[0])
+        with suppress(FileNotFoundError):
+            return system.open_output_stream(path)
+    return system.open_output_stream(path)
+
+
+def _remove_empty(folder: Path, before: float) -> None:
+    """By `rmdir`, which leaves what is not empty. Spark's own folders, with `_`, stay until they are that old: a task may be
+    about to write there.
+    """
+    with suppress(OSError):
+        for one in folder.iterdir():
+            if one.is_dir() and (not one.name.startswith("_") or one.stat().st_mtime < before):
+                _remove_empty(one, before)
+        folder.rmdir()
 
 
 def _listed(system: Any, base: str) -> Any:

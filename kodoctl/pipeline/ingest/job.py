@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest import events, transitions
-from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
+from kodoctl.pipeline.ingest.cluster_check import must_be_same_cluster
+from kodoctl.pipeline.ingest.cursors import last_looks, partition_histories, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
@@ -116,6 +117,7 @@ def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
     """Cursors first: what they say is acknowledged must be found in what is cut later."""
     with closing(HttpAdmin(request.connection)) as admin:
         rows = read_cursors(admin, request.expansion, request.run, now)
+    must_be_same_cluster(request.landing, partition_histories(rows))
     looked = request.landing.write_rows(CURSORS, request.run, rows)
     facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
     request.landing.commit(LandingCommit(request.run, now, tables={CURSORS.name: looked}, facts=facts))

@@ -64,14 +64,18 @@ class PartFile:
     def finish(self) -> DataFile:
         """The file, complete."""
         with self._stack:
-            self._flush()
-            self._writer.close()
+            try:
+                self._flush()
+                self._writer.close()
+            finally:
+                self._writer.is_open = False  # else its deletion closes it again, and prints what that raises
             return of_metadata(self.path, self._out.tell(), self._about[0], self._table)
 
     def abandon(self, problem: BaseException) -> None:
         """Leaves the file as it is: nothing will name it."""
         with suppress(Exception):  # it fails as what came before did
             self._writer.close()
+        self._writer.is_open = False
         self._stack.__exit__(type(problem), problem, problem.__traceback__)
 
 

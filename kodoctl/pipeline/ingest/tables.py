@@ -127,7 +127,12 @@ EVENTS: Final = Table(
         Column("level", "string", "S3 … D1; null on dead letter and audit topics", null=True),
         Column("state", "string", "ready, retrying, pending, blocking, dead; audit for messages of audit records"),
         Column("subscription", "string", "whose state topic it is; null on ready topics", null=True),
-        Column("tenant", "string", "value of `fair_by`; (none) without; null on audit topics", null=True),
+        Column(
+            "tenant",
+            "string",
+            "value of `fair_by`; (none) without, (unknown) where it cannot be read; null on audit topics",
+            null=True,
+        ),
         Column("hop", "int", "moves so far (kodo-hop); 0 on the first topic"),
         Column(
             "attempts",
@@ -297,7 +302,7 @@ _WINDOW: Final = (
     Column("subscription", "string", "whose lane; null for arrivals on ready topics, which all read", null=True),
     Column("level", "string", "S3 … D1; null on dead letter topics", null=True),
     Column("state", "string", "ready, retrying, pending, blocking, dead; null for a topic nobody declares", null=True),
-    Column("tenant", "string", "value of `fair_by`; (none) without"),
+    Column("tenant", "string", "value of `fair_by`; (none) without, (unknown) where it cannot be read"),
 )
 
 ROLLUP: Final = Table(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pipeline.ingest.events import NOBODY
+from kodoctl.pipeline.ingest.events import NOBODY, UNKNOWN
 from kodoctl.pipeline.recommend.exclusive_tenants import exclusive_levels, released_routes, tenant_figures
 from kodoctl.pipeline.recommend.noisy_neighbours import (
     CALM,
@@ -64,7 +64,11 @@ def recommend(
     moves = [(place, recommend_moves(case)) for place, case in zip(places, cases, strict=True)]
     for place, case in zip(places, cases, strict=True):
         for tenant in [one for one in unmovable(case) if one not in place.promoted]:
-            why = "has no name that a route could test" if tenant == NOBODY else "has a route of its own in the file"
+            why = (
+                "has no name that a route could test"
+                if tenant in (NOBODY, UNKNOWN)
+                else "has a route of its own in the file"
+            )
             notes.append(f"{case.topic} / {case.subscription}: {tenant} harms others, but {why}")
     blaming = [move for _, some in moves for move in some if move.action != "upgrade"]
     victims = _victims(spark, tables, blaming, goals.goal) if blaming else {}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.pipeline.ingest.events import NOBODY
+from kodoctl.pipeline.ingest.events import NOBODY, UNKNOWN
 from kodoctl.pipeline.recommend.yaml_patch import ManagedRoute, foreign_tenants, managed_routes
 from kodoctl.topology.defaults import active_levels
 from kodoctl.topology.lint.rules.lanes import ORDERED
@@ -83,7 +83,7 @@ def _routes_of(topic: str, name: str, ground: GroundTopic) -> SubscriptionRoutes
     assert ground.fair_by is not None
     known = (ground.subscriptions[name].routes, ground.fair_by, (*ladder, *higher))
     exclusive = {tenant for tenants in ground.exclusive_levels.values() for tenant in tenants}
-    fixed = foreign_tenants(*known) | exclusive | {NOBODY}
+    fixed = foreign_tenants(*known) | exclusive | {NOBODY, UNKNOWN}
     return SubscriptionRoutes(topic, name, ground.fair_by, ladder, higher, added, tuple(managed_routes(*known)), fixed)
 
 

@@ -34,6 +34,10 @@ class PartitionMetadata(NamedTuple):
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
+    def is_another_than(self, earlier: PartitionMetadata | None) -> bool:
+        """True if it was made at another time than the one of an earlier snapshot; False where that is not known of both."""
+        return earlier is not None and None not in (earlier.created, self.created) and earlier.created != self.created
+
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredPartition]:
     """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic

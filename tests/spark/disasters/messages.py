@@ -249,6 +249,20 @@ def begun_at_latest(w):
     w.store()
 
 
+@case(
+    "lost while the records were complete, and a consumer that keeps none was connected since",
+    LOSS,
+    "message lost",
+    lost=1,
+    unproved=1,
+)
+def lost_before_a_foreign_consumer(w):
+    known = {"after_ledger": w.ledger("ready"), "after_entry": -1, "last_ledger": w.ledger("ready"), "last_entry": 0}
+    w.lane = {"ready": {"started_ledger": w.ledger("ready"), "started_entry": 1, "proven_ranges": [known]}}
+    w.store()
+    w.store()
+
+
 @case("no audit records: acknowledged messages prove nothing", DOUBT, "keeps no audit records", mode="none", unproved=1)
 def no_records(w):
     w.store()

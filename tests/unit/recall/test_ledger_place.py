@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -36,3 +38,21 @@ def test_a_topology_that_can_lose_nothing_asks_for_no_source(tmp_path: Path) -> 
     ledger.append([ENTRY])
     assert ledger.entries_among([]) == []
     assert ledger.entries_among([ENTRY.dead_topic, "another"]) == [ENTRY]
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_table_that_somebody_made_at_the_same_moment_is_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    ledger = DeltaLedger(str(tmp_path / "recalls"))
+    create = deltalake.DeltaTable.create
+
+    def second(*given: Any, **named: Any) -> None:
+        if made:
+            create(*given, **named)
+        raise deltalake.exceptions.CommitFailedError("version 0 is there")
+
+    monkeypatch.setattr(deltalake.DeltaTable, "create", second)
+    with nullcontext() if made else pytest.raises(KodoctlError, match="K557"):
+        ledger.create()
+    assert ledger.exists() is made

@@ -6,7 +6,14 @@ import pytest
 
 from kodoctl.pipeline.audit.partition_history import PartitionHistory, read_tables
 from kodoctl.pipeline.audit.readings import audit_scope
-from kodoctl.pipeline.audit.start_positions import UNRECORDED, audit_complete_since, unproven_before
+from kodoctl.pipeline.audit.start_positions import (
+    UNRECORDED,
+    CompleteTrail,
+    audit_complete_since,
+    complete_trails,
+    proven_ranges,
+    unproven_before,
+)
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.unit.pipeline.audit.test_readings import (
@@ -28,18 +35,56 @@ THIRD = AT + 120_000
 
 
 @pytest.mark.parametrize(
-    ("looks", "waited", "expected"),
+    ("looks", "waited", "trails", "expected"),
     [
-        ([], [], None),
-        ([1, 2, 3], [], None),
-        ([1, 2, 3], [1, 2, 3], 1),
-        ([1, 2, 3], [3], 3),
-        ([1, 2, 3], [1, 3], 3),  # turned off between
-        ([1, 2, 3], [1, 2], None),  # the file says so now, and nobody looked since
+        ([], [], [], None),
+        ([1, 2, 3], [], [], None),
+        ([1, 2, 3], [1, 2, 3], [(1, 3)], 1),
+        ([3, 1, 2], [3], [(3, 3)], 3),
+        ([1, 2, 3], [1, 3], [(1, 1), (3, 3)], 3),  # turned off between
+        ([1, 2, 3], [1, 2], [(1, 2)], None),  # the file says so now, and nobody looked since
     ],
 )
-def test_since_when_its_workers_wait_for_their_records(looks, waited, expected):
-    assert audit_complete_since(looks, waited) == expected
+def test_since_when_its_workers_wait_for_their_records(looks, waited, trails, expected):
+    found = complete_trails(looks, waited)
+    assert (found, audit_complete_since(looks, found)) == (trails, expected)
+
+
+TRAIL = CompleteTrail(AT, AT + 1)
+
+
+@pytest.mark.parametrize(
+    ("marks", "trails", "behind", "expected"),
+    [
+        ((), [TRAIL], None, []),
+        ((mark((7, -1)), mark((7, 5), run="r2", taken=AT + 1)), [], None, []),
+        ((mark((7, -1)), mark((7, 5), run="r2", taken=AT + 1)), [TRAIL], None, [((7, -1), (7, 5))]),
+        ((mark((7, 2)), mark((9, 5), run="r2", taken=AT + 1)), [TRAIL], (8, 1), [((8, 1), (9, 5))]),
+        ((mark((7, 2)), mark((7, 5), run="r2", taken=AT + 1)), [TRAIL], (7, 5), []),
+        ((mark((7, 2)), mark((7, 5), run="r2", taken=AT + 2)), [TRAIL], None, []),  # acknowledged behind its end
+        (
+            (mark((7, 2)), mark((7, 2), run="r2", taken=AT + 1, acknowledged=((7, 4, 5), (8, 0, 9)))),
+            [TRAIL],
+            (7, 4),
+            [((7, 4), (7, 5)), ((8, -1), (8, 9))],
+        ),
+        ((mark((7, -1)), mark((7, 5), run="r2", taken=AT + 1, name="other")), [TRAIL], None, []),
+        (
+            (mark((7, 0)), mark((7, 2), run="r2", taken=AT + 2), mark((7, 5), run="r3", taken=AT + 3)),
+            [CompleteTrail(AT, AT), CompleteTrail(AT + 2, AT + 3)],
+            None,
+            [((7, 2), (7, 5))],
+        ),
+    ],
+)
+def test_what_was_acknowledged_within_a_trail_that_ended_stays_proven(marks, trails, behind, expected):
+    found = proven_ranges(PartitionHistory((span((7, 0), (9, 9)),), marks), "billing", trails, behind)
+    assert [tuple(one) for one in found] == expected
+
+
+def test_a_partition_that_was_made_within_a_trail_is_proven_from_its_creation():
+    history = PartitionHistory((span((7, 0), (7, 9), run="r2"),), (second((7, 8)),))
+    assert [tuple(one) for one in proven_ranges(history, "billing", [TRAIL], None)] == [((-1, -1), (7, 8))]
 
 
 def second(place, **columns):
@@ -106,6 +151,19 @@ def test_a_look_at_which_a_worker_did_not_say_that_it_records_is_no_beginning_of
     found = surveyed(expansion, [*coverage, covered(READY, "7:10", "7:19", "r3")], later)
     assert facts(found) == (True, (7, 9)), "what comes later can be missed"
     assert not any(one.unrecorded for one in found.parts)
+
+
+def test_what_was_lost_before_somebody_else_was_connected_stays_lost(expansion):
+    coverage, cursors = everything(expansion)
+    foreign = [row | {"audit": UNRECORDED} if row["audit"] == "wait" and row["msg_topic"] == AUDIT else row
+               for row in third(cursors)]  # fmt: skip
+    found = surveyed(expansion, [*coverage, covered(READY, "7:10", "7:19", "r3")], [*cursors, *foreign])
+    lane = next(one for one in found.lanes if (one["subscription"], one["state"]) == ("billing", "ready"))
+    assert (lane["started_ledger"], lane["started_entry"]) == (7, 19), "of what came later nobody knows"
+    proven = {"after_ledger": 7, "after_entry": -1, "last_ledger": 7, "last_entry": 4}
+    assert lane["proven_ranges"] == [proven], "the cursor of the last look before"
+    lasting = surveyed(expansion, coverage, cursors)
+    assert not any(one["proven_ranges"] for one in lasting.lanes), "all of a trail that lasts"
 
 
 @pytest.mark.parametrize("mode", ["best_effort", None])

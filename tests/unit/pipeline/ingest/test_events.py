@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kodoctl.pipeline.ingest.events import NOBODY, TopicRole, events, of_text, roles, to_text
+from kodoctl.pipeline.ingest.events import NOBODY, UNKNOWN, TopicRole, events, of_text, roles, to_text
 from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
 from kodoctl.protocol.error_causes import cause_of
+from kodoctl.protocol.properties import ENCRYPTED
+from kodoctl.pulsar.undeliverable_entries import UNREAD
 from tests.unit.topology.making import expanded
 
 READY = TopicRole("orders", "B2", "ready", None, "uid")
@@ -101,6 +103,25 @@ def test_the_tenant_is_who_the_topology_says() -> None:
     assert column("tenant", {"uid": "u1"}, role=READY._replace(fair_by="key")) == [NOBODY]
     assert column("tenant", {"uid": "u1"}, role=READY._replace(fair_by=None)) == [NOBODY]
     assert column("tenant", {"uid": "u1"}, role=READY._replace(state="audit")) == [None]
+
+
+def test_a_tenant_that_cannot_be_read_is_unknown_and_not_nobody() -> None:
+    lost = "not UTF-8 text, and lost: "
+    by_property = {
+        f"{lost}properties": UNKNOWN, f"{lost}null value, properties, key; {ENCRYPTED}": UNKNOWN, UNREAD: UNKNOWN,
+        f"{lost}key": NOBODY, ENCRYPTED: NOBODY,
+    }  # fmt: skip
+    assert [column("tenant", {}, broken=text)[0] for text in by_property] == list(by_property.values())
+    by_key = {
+        f"{lost}properties, key": UNKNOWN,
+        f"{lost}ordering key": NOBODY,
+        f"{lost}properties": NOBODY,
+        UNREAD: UNKNOWN,
+    }
+    role = READY._replace(fair_by="key")
+    assert [column("tenant", {}, role=role, broken=text)[0] for text in by_key] == list(by_key.values())
+    assert column("tenant", {}, role=READY._replace(fair_by=None), broken=UNREAD) == [NOBODY]
+    assert column("tenant", {"uid": "u1"}, {}, broken=f"{lost}key") == ["u1", NOBODY]
 
 
 def test_numbers_of_producers_and_their_marks_are_told_apart() -> None:

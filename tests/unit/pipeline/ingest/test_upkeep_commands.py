@@ -130,6 +130,24 @@ def test_an_erasure_is_shown_and_confirmed_before_anything_goes(place: Path, lan
     assert (lines[1]["messages"], lines[1]["since"], lines[2]["messages"]) == (0, None, 0)
 
 
+def test_an_ingest_runs_while_an_erasure_waits_for_its_answer_and_what_it_lands_goes_too(
+    place: Path, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(text: str, **_: object) -> bool:
+        with anew(landing).alone():
+            fill(landing, 5, 4)
+        return "8 payloads" in text
+
+    monkeypatch.setattr("kodoctl.cli.pipeline_erase.is_terminal", lambda: True)
+    monkeypatch.setattr("kodoctl.cli.pipeline_erase.typer.confirm", answered)
+    done = erase(place)
+    assert "10 payloads erased" in done.out
+    assert "The plan showed 8: some landed, or went, before it was confirmed" in done.out
+    assert anywhere(landing, SECRET) == []
+    monkeypatch.setattr("kodoctl.cli.pipeline_erase.typer.confirm", lambda *_, **__: False)
+    assert "nothing was erased" in erase(place).err
+
+
 def test_an_erasure_by_a_user_without_a_name_is_recorded_with_the_number(
     place: Path, landing: Landing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

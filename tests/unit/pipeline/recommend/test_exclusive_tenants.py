@@ -93,7 +93,7 @@ def test_a_tenant_with_a_level_of_its_own_is_moved_by_nothing_else_and_its_level
     (tmp_path / "trade.yaml").write_text(after, encoding="utf-8")
     places, _ = movable_subscriptions(expand(load_topology(str(tmp_path / "trade.yaml"))))
     plain = next(one for one in places if one.topic == "plain")
-    assert (plain.above, plain.fixed) == (("L2",), {"x", "(none)"})
+    assert (plain.above, plain.fixed) == (("L2",), {"x", "(none)", "(unknown)"})
 
 
 def test_what_the_tenant_brings(expansion):

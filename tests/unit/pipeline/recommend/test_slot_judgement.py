@@ -134,7 +134,7 @@ def test_subscriptions_whose_tenants_can_be_moved(expansion):
     (orders, keys), notes = movable_subscriptions(expansion)
     assert (orders.ladder, orders.above, orders.added) == (("B1", "D1"), ("L2", "S1"), {})
     assert (orders.routed, orders.promoted) == ({"up": "S1", "down": "D1"}, {"up": "S1"})
-    assert orders.fixed == {"mine", "(none)"}
+    assert orders.fixed == {"mine", "(none)", "(unknown)"}
     assert (keys.ladder, keys.above) == (("B1",), ("L2",))
     assert keys.adds(["B1", "L1"]) == {"backup": ("true", True)}
     assert keys.adds(["L2"]) == {"levels": ("double", "double")}
