@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,16 @@ def test_a_kill_while_a_log_is_shortened_leaves_a_table_that_is_whole(landing: L
     landing.commit(batch(landing, 45, rows=1))
     maintain(MaintenanceRequest(anew(landing), "m1"))
     assert len(stored(landing)) == 46
+
+
+def test_a_table_that_is_read_as_a_whole_has_the_rows_of_all_files(landing: Landing) -> None:
+    fill(landing, 3)
+    table, files = landing.table(COVERAGE), landing.snapshot(COVERAGE).files["coverage"]
+    found = data_rewrite.small_rows(table, files)
+    assert sorted(found.column("batch").to_pylist()) == [0, 1, 2]
+    assert data_rewrite.small_rows(table, ()).schema == found.schema == COVERAGE.arrow()
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)has 1 of 2 rows"):
+        data_rewrite.small_rows(table, [replace(files[0], rows=2)])
 
 
 def test_maintenance_is_due_after_so_many_batches_or_runs(landing: Landing) -> None:
