@@ -255,7 +255,7 @@ def logs(landing: Landing) -> int:
 
 def test_logs_are_as_long_after_many_batches_as_after_some_without_any_maintenance(landing: Landing) -> None:
     reader, counts = anew(landing), []
-    for number in range(120):
+    for number in range(80):
         landing.commit(batch(landing, number, rows=1))
         for path in Path(landing.root.uri).glob("*/_delta_log/*.*"):  # a batch each minute
             at = path.stat().st_mtime - 60
@@ -267,7 +267,7 @@ def test_logs_are_as_long_after_many_batches_as_after_some_without_any_maintenan
     assert max(counts) <= 5 * 50, "of five tables: two checkpoints with 20 commits each, and a little more"
     assert max(counts[1:]) <= counts[0] * 1.1
     files = anew(landing).snapshot(EVENTS, COVERAGE).files
-    assert sum(one.rows for one in files["events"]) == 120
+    assert sum(one.rows for one in files["events"]) == 80
     assert reader.snapshot(EVENTS, COVERAGE).files == files, "who began before the log was shortened has all of it"
 
 
