@@ -1,17 +1,19 @@
 """What a batch, an audit's reading and its counting cost after many small batches, with and without maintenance.
 
-    python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5]
+    python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5] [--apart 60]
 
 Needs neither a broker nor Spark, but for `--spark`: batches are small Arrow tables, committed by the code that an ingest commits
-with. Arms, after 20 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
+with. Arms, after 20 and 200 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
 run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
 of all tables, by Arrow) and, with `--spark`, `audit` and `report` (the rows' fates and the counts, in one warm session, on the
-made-up landing). Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
+made-up landing). `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their
+log for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=50, help="batches between two maintenances; 0: none")
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--apart", type=int, default=60, help="seconds between two batches, by the files of logs")
     parser.add_argument("--spark", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -70,12 +73,13 @@ def measure(asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     for batches in range(1, asked.batches + 1):
         number = next(numbers)
         _run(place, number, asked.rows)
+        _age(place, asked.apart)
         landing = Landing(place, "bench", None)
         if is_due(landing.commits(), asked.every):
             began = time.monotonic()
             maintain(MaintenanceRequest(landing, f"m{number}"))
             kept += time.monotonic() - began
-        if batches in (FEW, asked.batches):
+        if batches in (FEW, 10 * FEW, asked.batches):
             runs.append({"batches": batches, **_figures(place, asked, numbers, spark, expansion), "kept": kept})
             say(str(runs[-1]))
     return runs
@@ -107,6 +111,12 @@ def _figures(
     found["log"] = sum("_delta_log/" in one for table in TABLES for one in (landing.root / table.name).files())
     found["commits"] = len(landing.commits())
     return found
+
+
+def _age(place: str, seconds: int) -> None:
+    for path in Path(place).glob("bench/base/*/_delta_log/*.*"):
+        at = path.stat().st_mtime - seconds
+        os.utime(path, (at, at))
 
 
 def _run(place: str, number: int, rows: int) -> None:

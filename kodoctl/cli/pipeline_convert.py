@@ -1,4 +1,4 @@
-"""pipeline convert: a landing of a former kodoctl becomes Delta tables. Starts no Spark."""
+"""pipeline convert: a landing of a former kodoctl becomes Delta tables, with the columns of this one. Starts no Spark."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def convert(
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
-    """Convert what a kodoctl before Delta tables landed; nothing is read again. Repeated after a kill, it goes on."""
+    """Convert what an older kodoctl landed: into Delta tables, with all columns. Repeated after a kill, it goes on."""
     view = _View(output, new_run())
-    view.line("begin", f"Run {view.run}: conversion of a landing into Delta tables.", command="convert")
+    view.line("begin", f"Run {view.run}: conversion of a landing of an older kodoctl.", command="convert")
     spark_settings(None, None)  # the same extra has what it needs
     expansion = one_expansion(topology, env)
     from kodoctl.pipeline.ingest.landing_conversion import convert as convert_landing
@@ -41,7 +41,12 @@ def convert(
     place = Landing(landing, expansion.name, expansion.topology.environment)
     done = convert_landing(place, view.commit)
     if view.json:
-        view.line("end", "", batches=done.batches, rows=done.rows, landing=place.root.uri)
+        view.line("end", "", batches=done.batches, rows=done.rows, columns=done.columns, landing=place.root.uri)
+        return
+    for table, names in done.columns.items():
+        say_folded(f"{table}: {', '.join(names)} added, empty in the rows that are there.")
+    if not done.batches:
+        say_folded(f"{view.seconds:.1f} s: {place.root.uri}")
         return
     what = f"{many(done.batches, 'batch', 'batches')} with {many(done.rows, 'row')}"
     say_folded(f"{what} converted, {view.seconds:.1f} s: {place.root.uri}")

@@ -56,7 +56,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     },
     "Formats of the landing": {
         "K584": Code("the landing has another format",
-                     "`kodoctl pipeline convert` takes a former one; for a newer one, use the kodoctl that wrote it."),
+                     "`kodoctl pipeline convert` takes an older one; for a newer one, use the kodoctl that wrote it."),
         "K586": Code("a time that maintenance cannot take", "Give a span such as 24h, 7d at most."),
         "K587": Code("payloads that the landing does not have",
                      "Without --landing the topic itself is read, which has them."),

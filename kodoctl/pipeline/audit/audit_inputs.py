@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
@@ -17,6 +16,7 @@ from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landi
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
+from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.secret import Secret
     from kodoctl.topology.expand import Expansion
 
+_NAMED: Final = 5  # files that are gone, one by one
 _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 
@@ -87,28 +88,29 @@ def landed_inputs(
     whose messages it never read. `stored_from`: see kodoctl.pipeline.audit.job.audit_ground.
     """
     snapshot = landing.snapshot(*TABLES)
+    _check_whole(landing, snapshot)
+    events, transitions = (landing.read(spark, table, snapshot=snapshot) for table in (EVENTS, TRANSITIONS))
+    coverage, cursors = (_small(spark, landing, table, snapshot) for table in (COVERAGE, CURSORS))
     runs = unfinished(snapshot.commits)
-    read = {table: landing.read(spark, table, snapshot=snapshot) for table in TABLES}
-    _check_whole(landing, snapshot, read)
-    events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
     tables = LandedTables(events, transitions, coverage, cursors.where(~cursors["ingest_run"].isin(runs)), landed_at)
     return AuditInputs(snapshot, tables, audit_ground(tables, expansion, stored_from), letters, keys)
 
 
-def _check_whole(landing: Landing, snapshot: LandingSnapshot, tables: Mapping[Table, DataFrame]) -> None:
-    """Raises KodoctlError if files of the landing are missing: no later check would notice their rows."""
-    marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
-    counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
-    there = {row["name"]: row["count"] for row in counted}
-    told = {table.name: sum(one.rows for one in snapshot.files[table.name]) for table in tables}
-    short = [f"{name}: {there.get(name, 0):,} of {many(rows, 'row')} there" for name, rows in told.items()
-             if there.get(name, 0) != rows]  # fmt: skip
-    if short:
-        detail = "\n".join(
-            [f"{landing.root.uri} is not as it was written", *short, "bring its files back, or land elsewhere"]
-        )
+def _small(spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot) -> DataFrame:
+    """A table that is read as a whole, as part of the plan: no job of Spark opens its files."""
+    return spark.createDataFrame(small_rows(landing.table(table), snapshot.files[table.name]), table.spark())
+
+
+def _check_whole(landing: Landing, snapshot: LandingSnapshot) -> None:
+    """Raises KodoctlError if files of the landing are missing: no later check would notice their rows, and what is settled
+    is not read. How many rows there have to be its log says (kodoctl.pipeline.ingest.landing_commits.unlike_commits).
+    """
+    wrong = [one for table in TABLES for one in landing.table(table).damage(snapshot.files[table.name])]
+    if wrong:
+        more = [f"and {many(len(wrong) - _NAMED, 'file')} more"] if len(wrong) > _NAMED else []
+        detail = "\n".join([*wrong[:_NAMED], *more, "bring what is gone back, or land elsewhere with --landing"])
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.errors import PySparkException
 
@@ -33,6 +33,7 @@ from kodoctl.pipeline.audit.settlement import (
     state_frames,
     surprises,
 )
+from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.state_tables import (
@@ -114,7 +115,7 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
         if not isinstance(known, str):
             try:
                 found = _judged_new(spark, landing, inputs, known, writer)
-            except PySparkException:  # of files of the state that are gone; of the landing's it is said again
+            except (PySparkException, KodoctlError):  # files of the state are gone; of the landing's it is said again
                 found = _NONE
             if not isinstance(found, str):
                 return found
@@ -176,10 +177,15 @@ def _carried(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: 
         settled=read(SETTLED),
         numbers=read(NUMBERS),
         marks=read(MARKS),
-        letters=frozenset(row["hash"] for row in read(LETTERS_SEEN).collect()),
+        letters=frozenset(_hashes(landing, known.snapshot)),
         totals=known.state.totals,
         everything=inputs.tables.events,
     )
+
+
+def _hashes(landing: Landing, snapshot: LandingSnapshot) -> list[int]:
+    found = small_rows(landing.table(LETTERS_SEEN), snapshot.files[LETTERS_SEEN.name])
+    return cast("list[int]", found.column("hash").to_pylist())
 
 
 class StateWriter:

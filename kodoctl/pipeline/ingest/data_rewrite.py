@@ -4,7 +4,8 @@ are in memory at a time, whatever the files' size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.delta_tables import LandingTable
 
 _ROWS: Final = 50_000  # read at a time, at most
+_FILES: Final = 16  # read side by side: a store answers each in tens of milliseconds
 Change = Callable[["pa.RecordBatch"], "pa.RecordBatch"]
 
 
@@ -56,6 +58,16 @@ def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Itera
                 for one in schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def small_rows(table: LandingTable, files: Iterable[DataFile]) -> pa.Table:
+    """All rows of files of a table without partitions, whose rows fit into memory."""
+    import pyarrow as pa
+
+    schema = table.table.arrow()
+    with ThreadPoolExecutor(_FILES) as pool:
+        parts = pool.map(lambda one: list(stored_rows(table, one, schema)), files)
+        return pa.Table.from_batches((batch for part in parts for batch in part), schema)
 
 
 def _at_once(about: Any) -> int:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from kodoctl.errors import KodoctlError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
+from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
 from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, way_in
-from kodoctl.pipeline.ingest.tables import DATE, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -25,15 +27,14 @@ _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the 
 REMOVED_DAYS: Final = 7  # so long the log names files that were replaced
 _CONFIGURATION: Final = {
     "delta.checkpointInterval": "20",  # commits that a reader reads one by one, at most
-    "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": f"interval {REMOVED_DAYS} days",
+    # Each commit lists the log, and each checkpoint removes from it what is older and in a former checkpoint: whoever
+    # lists it has so long to read what was in the list.
+    "delta.logRetentionDuration": "interval 5 minutes",
 }
+_REMOVED: Final = "delta.deletedFileRetentionDuration"  # all that was replaced is in each checkpoint so long
 TRIES: Final = 20  # of a commit that others come before
-_READER, _WRITER, _FEATURES_SINCE = 1, 2, (3, 7)
-_FEATURES: Final = frozenset({"appendOnly", "invariants", "timestampNtz"})
-"""Protocol of a table that we can read, and features of the later protocol that change nothing for us. We read data files
-by ourselves: a feature that says how to read them, such as deletionVectors, we must not pass over.
-"""
+_AGAIN: Final = 2  # times that a log is listed again, from which somebody removed what was in the list
+_MISSING: Final = "not found"  # what delta-rs says of a file that it does not find
 
 
 class ConcurrentCommitError(Exception):
@@ -64,19 +65,30 @@ class LandingTable:
 
     def load(self) -> DeltaTable | None:
         """The table at its newest version; None where there is none."""
-        import deltalake
-        from deltalake.exceptions import TableNotFoundError
-
         with self._reported():
+            found = self._opened()
+            if found is not None:
+                check_format(found, self.table, self.folder.uri)
+            return found
+
+    def _opened(self, again: int = _AGAIN) -> DeltaTable | None:
+        """The same, whatever its columns are."""
+        import deltalake
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
             if self._loaded is None:
-                try:
-                    self._loaded = deltalake.DeltaTable(self._uri, storage_options=STORE)
-                except TableNotFoundError:
-                    return None
+                self._loaded = deltalake.DeltaTable(self._uri, storage_options=STORE)
             else:
                 self._loaded.update_incremental()  # reads what is new of the log
-            self._check(self._loaded)
-            return self._loaded
+        except TableNotFoundError:
+            return None
+        except DeltaError as problem:
+            if not again or _MISSING not in str(problem).lower():
+                raise
+            self._loaded = None
+            return self._opened(again - 1)
+        return self._loaded
 
     def create(self) -> DeltaTable:
         """An empty table where there is none."""
@@ -88,11 +100,29 @@ class LandingTable:
         with suppress(ConcurrentCommitError), self._reported():  # it has been made meanwhile
             deltalake.DeltaTable.create(
                 self._uri, self.table.delta(), mode="ignore", partition_by=list(self.table.partitions),
-                name=self.table.name, description=self.table.about, configuration=_CONFIGURATION, storage_options=STORE,
+                name=self.table.name, description=self.table.about, configuration=_configuration(self.table), storage_options=STORE,
             )  # fmt: skip
         found = self.load()
         assert found is not None
         return found
+
+    def add_columns(self) -> list[str]:
+        """Adds columns to a table that an older kodoctl made, and which has none of that name: those that may be null. Their
+        names; rows that are there have no value in them. Raises KodoctlError (K584) for what else is wrong with it.
+        """
+        added: list[str] = []
+        for _ in range(TRIES):
+            with self._reported():
+                found = self._opened()
+                missing = [] if found is None else missing_columns(found, self.table)
+            if found is None or not missing or not may_lack(self.table, missing):
+                self.load()
+                return added
+            fields = [one for one in delta_schema(self.table).fields if one.name in missing]
+            with suppress(ConcurrentCommitError), self._reported():  # or somebody else adds them
+                found.alter.add_columns(fields, commit_properties=_settings(retries=0))
+                added = missing
+        raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
     def number(self) -> int:
         """Of the last commit of ours that it has; -1 before the first."""
@@ -150,7 +180,8 @@ class LandingTable:
             return
         with suppress(ConcurrentCommitError), self._reported():  # the next one does it
             known = found.metadata().configuration
-            if lacking := {name: value for name, value in _CONFIGURATION.items() if known.get(name) != value}:
+            wanted = _configuration(self.table)
+            if lacking := {name: value for name, value in wanted.items() if known.get(name) != value}:
                 found.alter.set_table_properties(lacking, commit_properties=_settings(retries=0))
             found.create_checkpoint()
             found.cleanup_metadata()
@@ -193,6 +224,18 @@ class LandingTable:
         there = set(self.folder.files())
         return all(one.path in there for one in files)
 
+    def damage(self, files: Iterable[DataFile]) -> list[str]:
+        """Those of these files that are gone, or not as they were written, in words. By one listing: none is opened."""
+        there = self.folder.written()
+        found: list[str] = []
+        for one in files:
+            known = there.get(one.path)
+            if known is None:
+                found.append(f"{self.folder.uri}/{one.path} is gone, and its table names it")
+            elif known.size != one.size:
+                found.append(f"{self.folder.uri}/{one.path} has {known.size:,} of {many(one.size, 'byte')}")
+        return found
+
     def rows_among(self, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
         """Rows whose column has one of the values, and others the `same` ones, in any order."""
         import pyarrow.compute as pc
@@ -221,30 +264,6 @@ class LandingTable:
                 actions, "append", found.schema(), list(self.table.partitions), commit_properties=properties
             )
 
-    def _check(self, found: DeltaTable) -> None:
-        protocol = found.protocol()
-        reader, writer = protocol.min_reader_version, protocol.min_writer_version
-        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _FEATURES
-        if features or not _plain(reader, writer):
-            asks = f"reader {reader}, writer {writer}" + (f", {', '.join(sorted(features))}" if features else "")
-            raise self._other(f"its Delta protocol ({asks}) is newer than this kodoctl's")
-        ours = {one.name: one.type for one in _delta_schema(self.table).fields}
-        theirs = {one.name: one.type for one in found.schema().fields}
-        if unknown := sorted(theirs.keys() - ours.keys()):
-            raise self._other(f"it has {', '.join(unknown)}, which a newer kodoctl wrote")
-        if missing := sorted(ours.keys() - theirs.keys()):
-            raise self._other(f"it has no {', '.join(missing)}: an older kodoctl, or something else, made it")
-        if changed := sorted(name for name, kind in ours.items() if theirs[name] != kind):
-            raise self._other(
-                f"its {', '.join(changed)} are of another type: another kodoctl, or something else, made it"
-            )
-        if sorted(found.metadata().partition_columns) != sorted(self.table.partitions):
-            raise self._other("it has other partition columns")
-
-    def _other(self, why: str) -> KodoctlError:
-        detail = f"{self.folder.uri}: {why}; use the kodoctl that wrote it, or land elsewhere with --landing"
-        return KodoctlError(error("K584", "the landing has another format", detail))
-
     @contextmanager
     def _reported(self) -> Iterator[None]:
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -258,9 +277,10 @@ class LandingTable:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
 
-def _plain(reader: int, writer: int) -> bool:
-    since_reader, since_writer = _FEATURES_SINCE
-    return reader in {_READER, since_reader} and (writer <= _WRITER or writer == since_writer)
+def _configuration(table: Table) -> dict[str, str]:
+    """`commits` replaces its one file at each commit, and is read at once: nobody has an old one in hand for long."""
+    removed = "1 hours" if table is COMMITS else f"{REMOVED_DAYS} days"
+    return {**_CONFIGURATION, _REMOVED: f"interval {removed}"}
 
 
 def _has(found: DeltaTable, number: int) -> bool:
@@ -293,12 +313,6 @@ def _rows(adds: Any) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     return list(pa.table(adds).to_pylist())
-
-
-def _delta_schema(table: Table) -> Any:
-    from deltalake import Schema
-
-    return Schema.from_arrow(table.delta())
 
 
 def _plain_text(problem: Exception) -> str:

@@ -1,5 +1,6 @@
 """Conversion of a former landing, Parquet folders that count when a manifest names them, into Delta tables in the same
-place. Its messages may be on no cluster any more, and Spark's record of what was read goes on to count.
+place. Its messages may be on no cluster any more, and Spark's record of what was read goes on to count. And of Delta
+tables of an older kodoctl, which lack columns that came later.
 
 Killed at any moment it goes on where it was: the manifests are removed last, and until then every other command refuses
 the landing. Needs no Spark.
@@ -8,14 +9,15 @@ the landing. Needs no Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import FORMER, GUARD, Landing, guard, is_former
 from kodoctl.pipeline.ingest.table_writer import TableWriter
-from kodoctl.pipeline.ingest.tables import COUNTED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,45 +28,52 @@ _FORMAT: Final = 1  # of former manifests
 _RUN: Final = "convert"
 _FOLDERS: Final = "folders"
 _ROWS: Final = 20_000  # read at a time
+_TABLES: Final = (*TABLES, *COUNTED, *RECORDED, COMMITS)  # those of audits are made anew
 
 
 @dataclass(frozen=True, slots=True)
 class ConversionResult:
-    """What was converted. `batches` that had been converted before a kill are among them."""
+    """What was converted. `batches` that had been converted before a kill are among them. `columns`: that were added, by
+    table.
+    """
 
     batches: int
     rows: int
+    columns: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 def convert(landing: Landing, told: Callable[[LandingCommit], None]) -> ConversionResult:
-    """Converts the landing; `told` is called after each commit. Raises UsageError where there is no former landing,
+    """Converts the landing; `told` is called after each commit. Raises UsageError where there is nothing to convert,
     KodoctlError for a damaged one, LockedError while another run works there.
     """
-    manifests = landing.root / FORMER
-    if not is_former(landing.root):
+    with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
+        added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}
+        if is_former(landing.root):
+            return replace(_convert_manifests(landing, told, alone=alone), columns=added)
+    if not added:
         detail = f"{landing.root.uri} has no landing of a former kodoctl"
         raise UsageError(error("K801", "nothing has landed", detail))
-    with landing.alone() as alone:
-        known = {(one.batch, one.run) for one in landing.recover(former=True)}
-        landing.sweep(alone=alone)
-        landing.start(_RUN)
-        rows = count = 0
-        for former in sorted(
-            _former(manifests), key=lambda one: (one.at, one.batch is not None, one.batch or 0, one.run)
-        ):
-            commit = former
-            if (former.batch, former.run) not in known:
-                tables = {
-                    table.name: _convert(landing, table, former) for table in TABLES if table.name in former.tables
-                }
-                facts = {name: fact for name, fact in former.facts.items() if name != _FOLDERS}
-                commit = LandingCommit(former.run, former.at, former.batch, tables, facts)
-                landing.commit(commit, former=True)
-            told(commit)
-            rows += sum(one.rows for one in commit.tables.values())
-            count += commit.batch is not None
-        landing.end(_RUN)
-        _remove(landing)
+    return ConversionResult(0, 0, added)
+
+
+def _convert_manifests(landing: Landing, told: Callable[[LandingCommit], None], *, alone: bool) -> ConversionResult:
+    known = {(one.batch, one.run) for one in landing.recover(former=True)}
+    landing.sweep(alone=alone)
+    landing.start(_RUN)
+    rows = count = 0
+    manifests = landing.root / FORMER
+    for former in sorted(_former(manifests), key=lambda one: (one.at, one.batch is not None, one.batch or 0, one.run)):
+        commit = former
+        if (former.batch, former.run) not in known:
+            tables = {table.name: _convert(landing, table, former) for table in TABLES if table.name in former.tables}
+            facts = {name: fact for name, fact in former.facts.items() if name != _FOLDERS}
+            commit = LandingCommit(former.run, former.at, former.batch, tables, facts)
+            landing.commit(commit, former=True)
+        told(commit)
+        rows += sum(one.rows for one in commit.tables.values())
+        count += commit.batch is not None
+    landing.end(_RUN)
+    _remove(landing)
     return ConversionResult(count, rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from kodoctl.errors import KodoctlError, UsageError
@@ -115,6 +115,37 @@ def test_it_is_converted_with_every_row_by_one_command(former: Former, tmp_path:
     check(former)
     again = run_main(*typed, "--format", "json")
     assert (again.code, "[K801]" in again.err) == (64, True)
+
+
+def test_columns_that_came_later_are_added_by_the_same_command(tmp_path: Path) -> None:
+    (tmp_path / "trade.yaml").write_text(FILE, encoding="utf-8")
+    found = Landing(str(tmp_path / "landing"), "trade", None)
+    looks = found.write_rows(CURSORS, "r1", [{"ingest_run": "r1"}])
+    found.commit(LandingCommit("r1", 1, tables={CURSORS.name: looks}))
+    found.commit(LandingCommit("r1-end", 1, facts={"complete": True}))
+    events = found.write_rows(EVENTS, "000000000-r1", [{"id": "7:9:0:-1", "topic": "orders", "publish_ts": DAY}])
+    found.commit(LandingCommit("r1", 1, 0, {EVENTS.name: events}))
+    at = f"{found.root.uri}/events"
+    older = DeltaTable(at).to_pyarrow_table().drop_columns(["payload_state", "payload_digest"])
+    write_deltalake(at, older, mode="overwrite", schema_mode="overwrite")
+    typed = (str(tmp_path / "trade.yaml"), "--landing", str(tmp_path / "landing"))
+    refused = run_main("pipeline", "maintain", *typed)
+    assert (refused.code, "[K584]" in refused.err, "kodoctl pipeline convert" in " ".join(refused.err.split())) == (
+        1,
+        True,
+        True,
+    )
+    done = run_main("pipeline", "convert", *typed)
+    assert done.code == 0, done.text
+    assert "events: payload_digest, payload_state added, empty in the rows that are there." in " ".join(
+        done.out.split()
+    )
+    assert "converted" not in done.out
+    assert run_main("pipeline", "maintain", *typed).code == 0
+    assert run_main("pipeline", "convert", *typed).code == 64
+    write_deltalake(at, older, mode="overwrite", schema_mode="overwrite")
+    lines = run_main("pipeline", "convert", *typed, "--format", "json").lines_json()
+    assert lines[-1]["columns"] == {"events": ["payload_digest", "payload_state"]}
 
 
 def test_lines_for_machines(former: Former, tmp_path: Path) -> None:

@@ -7,15 +7,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction
 
 from kodoctl.errors import KodoctlError, LockedError
+from kodoctl.pipeline.ingest import delta_tables
 from kodoctl.pipeline.ingest.delta_tables import ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import COMMITS, COVERAGE, CURSORS, EVENTS
+from kodoctl.pipeline.ingest.tables import COMMITS, COVERAGE, CURSORS, EVENTS, Table
 from tests.unit.pipeline.ingest.landings import DAY, anew, batch, event
 
 
@@ -104,6 +107,97 @@ def test_a_table_of_a_newer_kodoctl_is_refused(landing: Landing) -> None:
     )
     with pytest.raises(KodoctlError, match=r"K584(?s:.*)other partition columns"):
         landing.snapshot(COVERAGE)
+
+
+def without(landing: Landing, table: str, *names: str) -> None:
+    """As an older kodoctl made it."""
+    at = f"{landing.root.uri}/{table}"
+    rows = DeltaTable(at).to_pyarrow_table().drop_columns(list(names))
+    write_deltalake(at, rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_columns_that_came_later_are_added_where_rows_may_be_without(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    without(landing, "events", "payload_state", "payload_digest")
+    with pytest.raises(
+        KodoctlError, match=r"K584(?s:.*)no payload_digest, payload_state(?s:.*)pipeline convert` adds them"
+    ):
+        landing.snapshot(EVENTS)
+    other = LandingTable(landing.root, EVENTS)
+    assert other.add_columns() == ["payload_digest", "payload_state"]
+    assert other.add_columns() == []
+    assert LandingTable(landing.root, CURSORS).add_columns() == [], (
+        "a table that is not there yet has them from the beginning"
+    )
+    after = anew(landing)
+    assert len(after.snapshot(EVENTS).files["events"]) == 1
+    assert {row["payload_state"] for row in after.table(EVENTS).rows()} == {None}
+    after.commit(batch(after, 1))
+    assert len(after.table(EVENTS).rows()) == 4
+    without(landing, "events", "payload_state", "entry")
+    with pytest.raises(
+        KodoctlError, match=r"K584(?s:.*)it has no entry, payload_state: an older kodoctl, or something else"
+    ):
+        LandingTable(landing.root, EVENTS).add_columns()
+
+
+def test_a_column_that_another_adds_at_the_same_time_is_added_once(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.commit(batch(landing, 0))
+    without(landing, "events", "payload_state")
+    late, early = LandingTable(landing.root, EVENTS), LandingTable(landing.root, EVENTS)
+    missing, turns = delta_tables.missing_columns, list[int]()
+
+    def second(found: DeltaTable, table: Table) -> list[str]:
+        names = missing(found, table)
+        turns.append(1)
+        if len(turns) == 1:
+            assert early.add_columns() == ["payload_state"]
+        return names
+
+    monkeypatch.setattr(delta_tables, "missing_columns", second)
+    assert late.add_columns() == []
+    assert [one.name for one in DeltaTable(f"{landing.root.uri}/events").schema().fields].count("payload_state") == 1
+    monkeypatch.setattr(delta_tables, "TRIES", 0)
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)others commit without end"):
+        late.add_columns()
+
+
+def test_a_log_that_is_shortened_while_it_is_read_is_listed_again(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing.commit(batch(landing, 0))
+    opened, turns = DeltaTable, list[str]()
+
+    def shortened(uri: str, **more: Any) -> DeltaTable:
+        turns.append(uri)
+        if len(turns) < 3:
+            raise DeltaError("Object at location 00000000000000000007.json not found")
+        return opened(uri, **more)
+
+    monkeypatch.setattr(deltalake, "DeltaTable", shortened)
+    assert LandingTable(landing.root, EVENTS).number() == 0
+    turns[:] = []
+    monkeypatch.setattr(delta_tables, "_MISSING", "something else")
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)00000000000000000007.json not found"):
+        LandingTable(landing.root, EVENTS).number()
+    assert len(turns) == 1
+
+
+def test_files_that_are_gone_or_cut_are_found_by_one_listing(landing: Landing) -> None:
+    for number in range(3):
+        landing.commit(batch(landing, number))
+    files = landing.snapshot(EVENTS).files["events"]
+    table = landing.table(EVENTS)
+    assert table.damage(files) == []
+    paths = [Path(landing.root.uri, "events", one.path) for one in files[:2]]
+    paths[0].unlink()
+    paths[1].write_bytes(paths[1].read_bytes()[:-1])
+    assert table.damage(files) == [
+        f"{paths[0]} is gone, and its table names it",
+        f"{paths[1]} has {files[1].size - 1:,} of {files[1].size:,} bytes",
+    ]
 
 
 def test_a_table_of_a_newer_protocol_is_refused(landing: Landing) -> None:

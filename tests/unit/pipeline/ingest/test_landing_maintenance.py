@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,51 @@ def test_a_table_that_lacks_an_old_commit_is_told(landing: Landing) -> None:
             path.unlink()
     with pytest.raises(KodoctlError, match=r"K573(?s:.*)coverage lacks files"):
         anew(landing).snapshot(EVENTS, COVERAGE)
+
+
+def logs(landing: Landing) -> int:
+    return len(list(Path(landing.root.uri).glob("*/_delta_log/*")))
+
+
+def test_logs_are_as_long_after_many_batches_as_after_some_without_any_maintenance(landing: Landing) -> None:
+    reader, counts = anew(landing), []
+    for number in range(80):
+        landing.commit(batch(landing, number, rows=1))
+        for path in Path(landing.root.uri).glob("*/_delta_log/*.*"):  # a batch each minute
+            at = path.stat().st_mtime - 60
+            os.utime(path, (at, at))
+        if number == 0:
+            reader.snapshot(EVENTS)
+        if number % 40 == 39:
+            counts.append(logs(landing))
+    assert max(counts) <= 5 * 50, "of five tables: two checkpoints with 20 commits each, and a little more"
+    assert max(counts[1:]) <= counts[0] * 1.1
+    files = anew(landing).snapshot(EVENTS, COVERAGE).files
+    assert sum(one.rows for one in files["events"]) == 80
+    assert reader.snapshot(EVENTS, COVERAGE).files == files, "who began before the log was shortened has all of it"
+
+
+def test_a_kill_while_a_log_is_shortened_leaves_a_table_that_is_whole(landing: Landing) -> None:
+    for number in range(45):
+        landing.commit(batch(landing, number, rows=1))
+    log = Path(landing.root.uri, "events/_delta_log")
+    last = max(int(one.name[:20]) for one in log.glob("*.checkpoint.parquet"))
+    for number in range(0, last, 3):  # some of what a checkpoint stands for
+        (log / f"{number:020d}.json").unlink()
+    assert sum(one.rows for one in anew(landing).snapshot(EVENTS).files["events"]) == 45
+    landing.commit(batch(landing, 45, rows=1))
+    maintain(MaintenanceRequest(anew(landing), "m1"))
+    assert len(stored(landing)) == 46
+
+
+def test_a_table_that_is_read_as_a_whole_has_the_rows_of_all_files(landing: Landing) -> None:
+    fill(landing, 3)
+    table, files = landing.table(COVERAGE), landing.snapshot(COVERAGE).files["coverage"]
+    found = data_rewrite.small_rows(table, files)
+    assert sorted(found.column("batch").to_pylist()) == [0, 1, 2]
+    assert data_rewrite.small_rows(table, ()).schema == found.schema == COVERAGE.arrow()
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)has 1 of 2 rows"):
+        data_rewrite.small_rows(table, [replace(files[0], rows=2)])
 
 
 def test_maintenance_is_due_after_so_many_batches_or_runs(landing: Landing) -> None:
