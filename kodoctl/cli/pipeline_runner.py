@@ -226,8 +226,8 @@ class Runner:
         from kodoctl.pipeline.spark.spark_session import spark_failures
 
         request = RunRequest(
-            view.run, expansion, self.connection, self.landing(expansion), self.asked.ledger, self.keys,
-            self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
+            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self.asked.ledger,
+            self.keys, self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
             self.width(),
         )  # fmt: skip
         with spark_failures(spark):
@@ -244,7 +244,9 @@ class Runner:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
-        """Writes the page, and pictures: its path. None where none is wanted. Raises UsageError, and what gathering its facts failed with."""
+        """Writes the page, and pictures: its path. None where none is wanted. Raises UsageError, and what gathering its facts
+        failed with.
+        """
         if result.failure is not None:
             raise result.failure
         if result.facts is None:

@@ -77,17 +77,12 @@ class Landing:
     """Of one topology in one environment. Raises KodoctlError (K573) for a path that Delta or Spark would read otherwise."""
 
     def __init__(self, uri: str, topology: str, environment: str | None) -> None:
-        self._named = uri, topology, environment
         self.root = Storage(uri) / topology / (environment or BASE)
         _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
         self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED, *STATE)}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
         self._is_former: bool | None = None
-
-    def again(self) -> Landing:
-        """The same landing for another thread: tables of delta-rs are of one."""
-        return Landing(*self._named)
 
     @property
     def checkpoint(self) -> Storage:

@@ -54,8 +54,9 @@ class RunProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run of one topology. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes` and
-    `maintain_every`: see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows. `window`: see
+    """A run of one topology. `counted`: the landing once more, for the rollup beside the audit: tables of delta-rs are of
+    one thread. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes`, `maintain_every`:
+    see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows. `window`: see
     kodoctl.pipeline.rollup.job.count.
     """
 
@@ -63,6 +64,7 @@ class RunRequest:
     expansion: Expansion
     connection: Connection
     landing: Landing
+    counted: Landing
     ledger: str
     keys: Secret | None
     max_bytes: int
@@ -75,8 +77,8 @@ class RunRequest:
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """`facts`: of the page; None where none is wanted, or where what comes behind the audit ended in `failure`.
-    `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start time of
-    the ingest, ms since the epoch.
+    `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start
+    time of the ingest, ms since the epoch.
     """
 
     audit: AuditDocument
@@ -141,7 +143,7 @@ def run_topology(
 
 
 def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
-    landing = request.landing.again()  # the audit reads it meanwhile, in another thread
+    landing = request.counted
     with stages.of("rollup"), spark_failures(spark):
         if holds_messages(landing.commits()):
             rollup_job.count(spark, landing, request.expansion, request.run, request.window)

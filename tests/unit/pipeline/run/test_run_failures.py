@@ -28,9 +28,6 @@ class EmptyLanding:
     def commits(self) -> list[Any]:
         return []
 
-    def again(self) -> EmptyLanding:
-        return self
-
 
 def _fails(problem: Exception) -> Callable[..., Any]:
     def step(*_: Any) -> None:
@@ -59,7 +56,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _run(*, report: bool = True, is_stopped: Callable[[], bool] = lambda: False) -> RunResult:
     connection, landing = Connection("http://127.0.0.1:1"), EmptyLanding()
-    request: Any = RunRequest("r1", ANYTHING, connection, landing, "recalls", None, 1, is_report_wanted=report)  # type: ignore[arg-type]
+    request: Any = RunRequest("r1", ANYTHING, connection, landing, landing, "recalls", None, 1, is_report_wanted=report)  # type: ignore[arg-type]
     return run_topology(ANYTHING, SparkSettings(master="spark://there:7077"), request, ANYTHING, is_stopped)
 
 
