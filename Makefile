@@ -26,10 +26,11 @@ KILLS ?= 1000
 MINUTES ?= 240
 FAULTS ?= 300
 ROUNDS ?= 5
+RUNS ?= 300
 MESSAGES ?= 10000000
 # Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
-.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,9 +72,11 @@ test-cluster: $(READY) ## What needs a broker, on three of them and three bookie
 	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
 	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
 
-pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
-	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
-	$(BIN)/pytest -q -m full tests/unit/pipeline
+pipeline-full: $(READY) ## Every test of the data pipeline, the long ones and the demo included: hours
+	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" tests/unit/pipeline tests/spark
+
+soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` over RUNS=300 runs; fails over a bound (kodoctl dev up --use)
+	$(BIN)/python benchmarks/pipeline/run.py --rounds $(RUNS)
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)

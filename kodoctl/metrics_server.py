@@ -67,7 +67,9 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
     """The application of a process: its metrics, whether it should be restarted, and whether it does its work."""
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return _headers(answer, environ, start)
+        if environ["REQUEST_METHOD"] != "GET":
             return _text(start, "405 Method Not Allowed", "GET only\n")
         match environ["PATH_INFO"]:
             case "/metrics":
@@ -80,6 +82,16 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
                 return _text(start, "404 Not Found", f"there is {PATHS}\n")
 
     return answer
+
+
+def _headers(application: Application, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    """What GET is answered, with the length of its body and without it."""
+    begun: list[tuple[str, list[tuple[str, str]]]] = []
+    body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: begun.append(given)))
+    status, fields = begun[0]
+    kept = [one for one in fields if one[0].lower() != "content-length"]
+    start(status, [*kept, ("Content-Length", str(len(body)))])
+    return []
 
 
 def _health(start: Start, ask: Health) -> Iterable[bytes]:

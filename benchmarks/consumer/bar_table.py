@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-NEW, OLD = "", "-before"
+from benchmarks.bar_rows import OLD, Bar, Record, bar_rows, fill
+
 NO_SLOWER = 0.97  # what two rounds of the same code differ by
-Record = dict[str, Any]
 
 
 class Results:
@@ -74,34 +75,6 @@ def _difference(left: float | None, right: float | None) -> float | None:
 
 def _quotient(left: float | None, right: float | None) -> float | None:
     return None if left is None or not right else left / right
-
-
-class Bar(NamedTuple):
-    """A row: `value` is read for each edition (NEW, OLD), and compared with `bar`."""
-
-    row: str
-    bar: float
-    least: bool  # the value is at least the bar, or at most
-    unit: str  # "µs", "%", "×" or "ms"
-    value: Callable[[Results, str], float | None]
-
-    def is_met(self, value: float) -> bool:
-        return value >= self.bar if self.least else value <= self.bar
-
-    def text(self, value: float | None, *, signed: bool = False) -> str:
-        if value is None:
-            return "–"
-        match self.unit:
-            case "%":
-                return f"{value * 100:.{0 if value >= 0.1 else 2}f} %"
-            case "×":
-                return f"{value:.2f} ×"
-            case _:
-                return f"{value:{'+' if signed else ''}.1f} {self.unit}"
-
-    @property
-    def bar_text(self) -> str:
-        return f"{'≥' if self.least else '≤'} {self.bar * (100 if self.unit == '%' else 1):g} {self.unit}"
 
 
 def over(arm: str, base: str, bar: float, row: str) -> Bar:
@@ -178,14 +151,7 @@ BARS: Sequence[Bar] = (
 
 def bars(records: Iterable[Record]) -> list[str]:
     """The table of bars."""
-    found = Results(records)
-    lines = ["| | bar | before | now | |", "|---|---|---|---|---|"]
-    for one in BARS:
-        value = one.value(found, NEW)
-        end = "not measured" if value is None else "met" if one.is_met(value) else "**missed**"
-        before = one.text(one.value(found, OLD), signed=True)
-        lines.append(f"| {one.row} | {one.bar_text} | {before} | {one.text(value, signed=True)} | {end} |")
-    return lines
+    return bar_rows(BARS, Results(records), signed=True)
 
 
 def _cell(values: Sequence[float], digits: int = 0) -> str:
@@ -344,10 +310,8 @@ def filled(text: str, read: Callable[[str], list[Record]]) -> str:
     """A page with every table of it made anew, between `<!-- bars.py: NAME -->` and `<!-- end -->`. `read`: records of a file.
     Raises KeyError for a name that is none.
     """
-    parts = text.split("<!-- bars.py: ")
-    for number, part in enumerate(parts[1:], 1):
-        name = part.partition(" -->")[0]
-        rest = part.partition("<!-- end -->")[2]
-        table = TABLES[name]
-        parts[number] = "\n".join([f"{name} -->", *table.lines(read(table.file)), f"<!-- end -->{rest}"])
-    return "<!-- bars.py: ".join(parts)
+    return fill(text, "bars.py", {name: partial(_lines, table, read) for name, table in TABLES.items()})
+
+
+def _lines(table: Table, read: Callable[[str], list[Record]]) -> list[str]:
+    return table.lines(read(table.file))

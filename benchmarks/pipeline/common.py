@@ -11,18 +11,21 @@ import os
 import platform
 import secrets
 import statistics
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pulsar
 import requests
 
+import kodoctl
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection import Connection, Flags, connect
 
@@ -281,7 +284,10 @@ def timed(what: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def machine() -> dict[str, Any]:
+    described = ["git", "-C", str(Path(kodoctl.__file__).parent), "describe", "--always", "--dirty"]
     return {
+        "at": f"{datetime.now(UTC):%Y-%m-%dT%H:%MZ}",
+        "commit": subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip(),
         "system": platform.system(), "machine": platform.machine(), "cores": CORES, "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),
     }  # fmt: skip

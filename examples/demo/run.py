@@ -16,7 +16,7 @@ import tempfile
 import textwrap
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,28 +98,35 @@ def send_orders() -> None:
     )
 
 
-def consume(log: Path) -> None:
+def consume(log: Path, send: Callable[[], None] = send_orders, seconds: float = CONSUMER_SECONDS) -> None:
+    """Orders that are sent while a worker is there, and `seconds` for it behind them."""
+    with worker(log):
+        send()
+        time.sleep(seconds)
+        wait_until_nothing_is_retried()
+    print(f"\n$ grep WARNING {WORKER_LOG}", flush=True)
+    print(*(line for line in Path(WORKER_LOG).read_text().splitlines() if "WARNING" in line), sep="\n", flush=True)
+    tell("Its traceback is there too, at most once in ten seconds; how often it came is in the counts above.")
+
+
+@contextmanager
+def worker(log: Path) -> Iterator[None]:
     """The reference consumer as a user runs it, ended by SIGTERM as a scheduler would."""
     command = "kodo-consumer run shop.yaml --topic orders --subscription billing --handler billing:bill"
     print(f"\n$ {command} 2> {WORKER_LOG} &", flush=True)
     program, *arguments = shlex.split(command)
     environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.getcwd()}
     with Path(WORKER_LOG).open("wb") as said:
-        worker = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=said)
+        process = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=said)
     try:
-        wait_until_it_consumes(worker)
-        send_orders()
-        time.sleep(CONSUMER_SECONDS)
-        wait_until_nothing_is_retried()
-        print(f"\n$ kill -TERM {worker.pid}", flush=True)
-        worker.send_signal(signal.SIGTERM)
-        if worker.wait(60):
+        wait_until_it_consumes(process)
+        yield
+        print(f"\n$ kill -TERM {process.pid}", flush=True)
+        process.send_signal(signal.SIGTERM)
+        if process.wait(60):
             sys.exit(f"the consumer did not end with exit code 0\n{Path(WORKER_LOG).read_text()}")
     finally:
-        worker.kill()
-    print(f"\n$ grep WARNING {WORKER_LOG}", flush=True)
-    print(*(line for line in Path(WORKER_LOG).read_text().splitlines() if "WARNING" in line), sep="\n", flush=True)
-    tell("Its traceback is there too, at most once in ten seconds; how often it came is in the counts above.")
+        process.kill()
 
 
 def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:

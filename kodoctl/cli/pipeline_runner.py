@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli import command_target
-from kodoctl.cli.chart_files import check_drawable, make_folder
+from kodoctl.cli.chart_files import check_drawable, make_folder, write_pictures
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
 from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run
+from kodoctl.cli.pipeline_rollup import Window
 from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.spark_progress import Bar
 from kodoctl.cli.terminal import say_folded
-from kodoctl.console import Environment, report, say, write_file
+from kodoctl.console import Environment, defect, report, say, write_file
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
 from kodoctl.formatting import many, time_text
 from kodoctl.pipeline.command_hint import command_line, resend_commands
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 Files = Annotated[list[str], typer.Argument(help="Topology files, or folders of them.", metavar="TOPOLOGY")]
+Pictures = Annotated[
+    str | None,
+    typer.Option("--png", help="Write the page's charts as well, as pictures, into FOLDER/TOPOLOGY.", metavar="FOLDER"),
+]
 Pages = Annotated[str, typer.Option("--out", help="Folder of the pages, TOPOLOGY-report.html.", metavar="FOLDER")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and gather nothing for one.")]
 
@@ -51,7 +56,9 @@ class RunFlags:
     accept_holes: AcceptHoles = False
     maintain_every: MaintainEvery = 50
     ledger: LedgerOption = LEDGER
+    window: Window = None
     out: Pages = "."
+    png: Pictures = None
     no_report: NoReport = False
 
 
@@ -97,21 +104,25 @@ class RunProgressView(IngestProgress):
         if landed.events or not self._brief:
             super().batch(landed)
 
-    def verdict(self, result: RunResult, page: str | None, topology: str, *, whole: bool) -> None:
-        """Prints the result: the audit in full (`whole`), or in a line."""
+    def verdict(
+        self, result: RunResult, page: str | None, topology: str, *, whole: bool, pictures: Path | None = None
+    ) -> None:
+        """Prints the result: the audit in full (`whole`), or in a line. `pictures`: their folder."""
         from kodoctl.render.audit_text import WHOLE, lines
 
         took = {stage: round(seconds, 3) for stage, seconds in result.seconds.items()}
         events = sum(one.events for one in result.landed)
         if self.json:
             self.line("verdict", "", verdict=result.audit["verdict"], landed=events, audit=result.audit, page=page,
-                      stages=took, seconds=round(sum(took.values()), 3))  # fmt: skip
+                      stages=took, seconds=round(result.took, 3))  # fmt: skip
             return
         if whole:
             for line in lines(result.audit):
                 (say if line.startswith(WHOLE) else say_folded)(line)  # what is to be copied stays in one piece
             if page:
                 say(f"page: {page}")
+            if page and pictures:
+                say(f"pictures: {pictures}")
         stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in took.items())
         at = f"{time_text(int(time.time() * 1000))} " if self._brief else ""
         say_folded(f"{at}{topology}: {result.audit['verdict']}; {many(events, 'message')} landed; {stages}", 2)
@@ -145,8 +156,22 @@ class Runner:
         if not self.asked.no_report:
             check_drawable()
             make_folder(Path(self.asked.out))
+        self.width()
         for one in expansions:
+            if (folder := self.pictures(one)) is not None:
+                make_folder(folder)
             self.landing(one).check()
+
+    def width(self) -> int | None:
+        """Of windows, in ms. Raises UsageError."""
+        from kodoctl.pipeline.rollup.report import parse_window
+
+        return None if self.asked.window is None else parse_window(self.asked.window)
+
+    def pictures(self, expansion: Expansion) -> Path | None:
+        """Their folder; None where none are wanted."""
+        wanted = self.asked.png if not self.asked.no_report else None
+        return None if wanted is None else Path(wanted).absolute() / expansion.name
 
     @contextmanager
     def alone(self, expansions: list[Expansion]) -> Iterator[None]:
@@ -175,14 +200,17 @@ class Runner:
         try:
             result = self.result(spark, expansion, view)
             page = self.page(result, expansion)
-        except KodoctlError as problem:
-            failed = problem.exit_code
-            report(problem.diagnostics)
+        except Exception as problem:
+            if result is None and not isinstance(problem, KodoctlError):
+                raise
+            known = problem if isinstance(problem, KodoctlError) else KodoctlError(defect(problem))
+            failed = known.exit_code
+            report(known.diagnostics)
             if self.output is Format.JSON:
-                view.line("failed", "", problems=[problem_json(one) for one in problem.diagnostics])
+                view.line("failed", "", problems=[problem_json(one) for one in known.diagnostics])
         if result is None:
             return failed or ExitCode.ERROR
-        view.verdict(result, page, expansion.name, whole=True)
+        view.verdict(result, page, expansion.name, whole=True, pictures=self.pictures(expansion))
         verdict = Outcome(result.audit["verdict"])
         return EXIT_CODES[verdict] if failed is None or verdict is Outcome.LOSS else failed
 
@@ -198,8 +226,9 @@ class Runner:
         from kodoctl.pipeline.spark.spark_session import spark_failures
 
         request = RunRequest(
-            view.run, expansion, self.connection, self.landing(expansion), self.asked.ledger, self.keys,
-            self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
+            view.run, expansion, self.connection, self.landing(expansion), self.landing(expansion), self.asked.ledger,
+            self.keys, self.asked.max_bytes, self.asked.accept_holes, self.asked.maintain_every, not self.asked.no_report,
+            self.width(),
         )  # fmt: skip
         with spark_failures(spark):
             found = run_topology(spark, self.settings, request, view, is_stopped)
@@ -215,7 +244,11 @@ class Runner:
         return command_line(str(expansion.topology.source.path), expansion.topology.environment, landing)
 
     def page(self, result: RunResult, expansion: Expansion) -> str | None:
-        """Writes the page: its path. None where none is wanted. Raises UsageError."""
+        """Writes the page, and pictures: its path. None where none is wanted. Raises UsageError, and what gathering its facts
+        failed with.
+        """
+        if result.failure is not None:
+            raise result.failure
         if result.facts is None:
             return None
         from kodoctl.pipeline.ingest.landing_store import DEFAULT
@@ -235,8 +268,13 @@ class Runner:
         if file.is_dir():
             raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
         part = file.with_name(f".{file.name}")
-        write_file(str(part), report_html(document(origin, result.facts)).encode())
+        made = document(origin, result.facts)
+        write_file(str(part), report_html(made).encode())
         part.replace(file)  # whoever reads it meanwhile sees the last one, or this one
+        if (folder := self.pictures(expansion)) is not None:
+            from kodoctl.render.report_charts import for_chat
+
+            write_pictures(str(folder), list(for_chat(made)))
         return str(file.absolute())
 
 

@@ -125,7 +125,8 @@ class PipelineService:
         if result is None:
             return
         why = (result.audit["verdict"], [one["text"] for one in result.audit["reasons"]])
-        view.verdict(result, page, expansion.name, whole=self._reasons.get(labels) != why)
+        whole = self._reasons.get(labels) != why
+        view.verdict(result, page, expansion.name, whole=whole, pictures=self.runner.pictures(expansion))
         self._reasons[labels] = why
 
     def _failed(self, topologies: list[Labels], problem: KodoctlError, view: RunProgressView | None = None) -> None:

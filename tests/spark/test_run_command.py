@@ -15,8 +15,10 @@ from urllib.request import urlopen
 import pytest
 
 from kodoctl.cli.pipeline_run import worst
-from kodoctl.errors import LockedError
+from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.rollup import job as rollup_job
+from kodoctl.pipeline.run import job as run_job
 from tests.cluster import Workspace, run_main
 from tests.ports import unusual_ports
 from tests.spark.filling import keep
@@ -41,9 +43,11 @@ def _events(lines: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
 
 
 def test_one_command_says_what_became_of_everything(spark: object, shop: Workspace) -> None:
-    first = shop.run(*RUN, "--out", "pages")
+    first = shop.run(*RUN, "--out", "pages", "--png", "pictures", "--window", "1m")
     assert first.out.splitlines()[0] == "NO LOSS"
     assert (shop.folder / "pages/trade-report.html").stat().st_size > 10_000
+    assert {one.name for one in (shop.folder / "pictures/trade").iterdir()} >= {"verdict.png"}
+    assert f"pictures: {shop.folder / 'pictures/trade'}" in first.out
     assert "trade: no loss; 0 messages landed; ingest" in " ".join(first.out.split())
     assert all(len(line) <= 80 for line in (*first.out.splitlines(), *first.err.splitlines()) if "/" not in line)
     shop.publish("orders", 4)
@@ -60,6 +64,22 @@ def test_one_command_says_what_became_of_everything(spark: object, shop: Workspa
     assert (failed["topology"], failed["problems"][0]["code"]) == ("other", "K710")
 
 
+def test_what_fails_behind_the_audit_takes_no_verdict_away(
+    spark: object, shop: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise KodoctlError(error("K577", "Spark failed", "on purpose"))
+
+    for module, name in ((run_job, "gather_facts"), (rollup_job, "count")):
+        shop.publish("orders", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, fails)
+            found = shop.run(*RUN, code=KodoctlError.exit_code)
+        assert found.out.splitlines()[0] == "NO LOSS"
+        assert "page: " not in found.out
+        assert "on purpose" in found.err
+
+
 def test_the_exit_code_of_several_is_that_of_the_worst() -> None:
     assert worst([0, 0]) == 0
     assert worst([0, 6, 0]) == 6
@@ -70,6 +90,7 @@ def test_the_exit_code_of_several_is_that_of_the_worst() -> None:
 def test_what_cannot_work_is_told_before_spark_starts(shop: Workspace) -> None:
     assert "K029" in shop.run(*RUN, "--port", "0", code=64).err
     assert "K804" in shop.run(*RUN, "--every", "soon", code=64).err
+    assert "K800" in shop.run(*RUN, "--window", "7m", code=64).err
     with Landing(str(shop.folder / "landed"), "trade", None).alone("run"):
         assert "[K575]" in shop.run(*RUN, code=7).err
     (shop.folder / "file").write_text("")

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
@@ -27,6 +28,7 @@ from kodoctl.pipeline.audit.verdict import (
     SubscriptionTotals,
     decide_verdict,
 )
+from kodoctl.pipeline.spark.concurrent_queries import collect_all, run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:
@@ -65,9 +67,10 @@ class AuditResult:
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
         """The document; and the counts of all rows so far but `fates`, with which the next audit begins."""
-        evidence, totals = _evidence(self)
+        fates = _fates(self)  # first: all others read what it has persisted
         every = findings(self.verdicts, self.lanes)
-        found = [SampledFinding(*row) for row in _sampled(every).collect()]
+        (evidence, totals), sampled = run_queries(partial(_evidence, self, fates), _sampled(every).collect)
+        found = [SampledFinding(*row) for row in sampled]
         is_lost = any(tally.count(MessageStatus.LOST) for tally in evidence.tallies)
         return document(decide_verdict(evidence), evidence, found, self._lost(every) if is_lost else ()), totals
 
@@ -164,15 +167,21 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _evidence(of: AuditResult) -> tuple[AuditEvidence, SettledTotals]:
+def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[AuditEvidence, SettledTotals]:
+    """`counts`: result of `_fates`."""
     ground, rows = of.ground, of.rows
     fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
-    for (number, rank), count in _fates(of).items():
+    for (number, rank), count in counts.items():
         fates[number][_FATES[rank]] = count
-    missing = {row["family"]: row for row in missing_of(rows.records).collect()}
-    gaps = gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect()
+    holed, gaps, totals = run_queries(
+        missing_of(rows.records).collect,
+        gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect,
+        partial(_totals, of),
+    )
+    missing = {row["family"]: row for row in holed}
     unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
-    totals = _totals(of, doubled=any(row["repeats"] for row in missing.values()))
+    if any(row["repeats"] for row in holed):
+        totals = _contradicted(of, totals)
     read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
     tallies = [
         SubscriptionTotals(
@@ -207,19 +216,24 @@ def _fates(of: AuditResult) -> Counter[tuple[int, int]]:
     return found
 
 
-def _totals(of: AuditResult, *, doubled: bool) -> SettledTotals:
-    """Counts of all rows so far. `doubled`: some numbers of records came repeatedly."""
-    before = of.settled
-    forged = Counter(before.contradictions)
-    if doubled:
-        for row in contradictions(of.tables.transitions, of.lanes).collect():
-            forged[row["family"]] += row["contradictions"]
-    newest, unnumbered = overview(of.tables.events).collect()[0]
+def _totals(of: AuditResult) -> SettledTotals:
+    """Counts of all rows so far, but for new contradictions."""
+    before, events = of.settled, of.tables.events
+    newest_of, meant_of = collect_all(overview(events), meant(events))
+    newest, unnumbered = newest_of[0]
     named = Counter(before.meant)
-    for row in meant(of.tables.events).collect():
+    for row in meant_of:
         named[row["msg_topic"], row["subscription"]] += row["messages"]
     latest = max((one for one in (before.newest, newest) if one is not None), default=None)
-    return SettledTotals(before.fates, forged, latest, before.unnumbered + unnumbered, named)
+    return SettledTotals(before.fates, before.contradictions, latest, before.unnumbered + unnumbered, named)
+
+
+def _contradicted(of: AuditResult, totals: SettledTotals) -> SettledTotals:
+    """The same with contradictions among records whose numbers came repeatedly."""
+    forged = Counter(totals.contradictions)
+    for row in contradictions(of.tables.transitions, of.lanes).collect():
+        forged[row["family"]] += row["contradictions"]
+    return replace(totals, contradictions=forged)
 
 
 def _strays(named: Mapping[tuple[str, str], int], ground: AuditScope) -> tuple[Misaddressed, ...]:

@@ -14,7 +14,7 @@ from kodoctl.pipeline.audit.start_positions import UNRECORDED
 from kodoctl.pipeline.ingest.landing_commits import read_at
 from kodoctl.pipeline.ingest.recording_workers import unrecorded_subscriptions
 from kodoctl.pipeline.ingest.tables import CURSORS
-from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata, histories, internal_stats, map_concurrently
 from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.message_reader import cursor_of
@@ -32,13 +32,13 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
     """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit
     topics last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
     """
-    rows: list[Row] = []
     unrecorded = unrecorded_subscriptions(admin, expansion)
-    for topic in sorted(expansion.topics, key=lambda one: one.state is None):
+
+    def read(topic: FamilyTopic) -> list[Row]:
         names = _declared(expansion, topic)
         found = internal_stats(admin, topic.name)
         if not found:
-            continue
+            return []
         known = histories(admin, topic.name, found)
         fixed = {
             "msg_topic": topic.name.full,
@@ -48,10 +48,15 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             "taken_ts": datetime.fromtimestamp(now / 1000, UTC),
             "ingest_run": run,
         }
-        for number, stats in found.items():
-            own = {**fixed, "created_ts": known[number].created, "rewrites": known[number].rewrites}
-            rows += [{**own, **row} for row in _of_partition(number, stats, names)]
-    return rows
+        return [
+            {**fixed, "created_ts": known[number].created, "rewrites": known[number].rewrites, **row}
+            for number, stats in found.items()
+            for row in _of_partition(number, stats, names)
+        ]
+
+    others = map_concurrently(read, [one for one in expansion.topics if one.state is not None])
+    records = map_concurrently(read, [one for one in expansion.topics if one.state is None])
+    return [row for rows in (*others, *records) for row in rows]
 
 
 def last_looks(landing: Landing) -> dict[str, PartitionMetadata]:

@@ -19,7 +19,7 @@ from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_d
 from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
-from kodoctl.pipeline.source.partition_stats import PartitionMetadata, internal_stats, to_text
+from kodoctl.pipeline.source.partition_stats import PartitionMetadata, each_internal_stats, to_text
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.topology.names import State
@@ -75,8 +75,8 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
     """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
     ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
     with closing(HttpAdmin(request.connection)) as admin:
-        known = {topic.name: bool(internal_stats(admin, topic.name)) for topic in ordered}
-    return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
+        known = list(zip(ordered, each_internal_stats(admin, [topic.name for topic in ordered]), strict=True))
+    return [one for one, stats in known if stats], [one for one, stats in known if not stats]
 
 
 def ingest(

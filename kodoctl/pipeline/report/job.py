@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
@@ -17,6 +18,7 @@ from kodoctl.pipeline.report.document import Facts, coarser, fitting
 from kodoctl.pipeline.rollup.job import RollupState, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
+from kodoctl.pipeline.spark.concurrent_queries import run_queries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,25 +53,31 @@ def gather_facts(
     """The same of an audit that was made already. `audit`: its document."""
     with counts(spark, landing) as known:
         levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
-        waiting = [
-            {**row, "level": levels[row["msg_topic"]]} for row in report_tables.waiting(found.verdicts, found.lanes)
-        ]
-        failures, failed = report_tables.failures(found.tables.events, found.tables.transitions)
-        document = summary(known.rollup, known.latencies, known.width)
+        waiting, (failures, failed), document = run_queries(
+            partial(report_tables.waiting, found.verdicts, found.lanes),
+            partial(report_tables.failures, found.tables.events, found.tables.transitions),
+            partial(summary, known.rollup, known.latencies, known.width),
+        )
         width = coarser(document["until"] - document["since"], known.width)
         sent = report_tables.sent(found.tables.events, width).persist()
+        tenants = [(one["topic"], one["tenant"]) for one in document["tenants"]]
         try:
+            groups, points, sent_by = run_queries(
+                partial(report_tables.groups, sent, known.latencies),
+                partial(report_tables.points, known.rollup, sent, width),
+                partial(report_tables.sent_by, sent, tenants),
+            )
             return Facts(
                 audit=audit,
                 counted=document,
-                waiting=waiting,
+                waiting=[{**row, "level": levels[row["msg_topic"]]} for row in waiting],
                 failures=failures,
                 failed=failed,
-                groups=report_tables.groups(sent, known.latencies),
-                points=report_tables.points(known.rollup, sent, width),
+                groups=groups,
+                points=points,
                 width=width,
                 read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
-                sent=report_tables.sent_by(sent, [(one["topic"], one["tenant"]) for one in document["tenants"]]),
+                sent=sent_by,
             )
         finally:
             sent.unpersist()

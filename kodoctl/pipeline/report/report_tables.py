@@ -14,6 +14,7 @@ from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import FAILED
+from kodoctl.pipeline.spark.concurrent_queries import collect_all
 from kodoctl.recall.filter.spark_columns import cause_column
 from kodoctl.topology.names import State
 
@@ -45,8 +46,9 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
     ages = (
         held.select(*_LANE, bucket("age").alias("bucket")).groupBy(*_LANE, "bucket").agg(F.count("*").alias("messages"))
     )
-    medians = {_key(row, _LANE): row["latency"] for row in percentiles(ages, _LANE, [0.5]).collect()}
-    return [{**row.asDict(), "median_ms": medians[_key(row, _LANE)]} for row in found.collect()]
+    middle, held_lanes = collect_all(percentiles(ages, _LANE, [0.5]), found)
+    medians = {_key(row, _LANE): row["latency"] for row in middle}
+    return [{**row.asDict(), "median_ms": medians[_key(row, _LANE)]} for row in held_lanes]
 
 
 def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
@@ -76,13 +78,15 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCou
         known = failed.join(went_on, ["target_topic", "target_id"], how="left").withColumn(
             "cause", F.coalesce("stored_cause", "cause")
         )
-        every = known.select(*columns).unionByName(moved)
         cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
         reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
-        groups = every.withColumn("cause", cause).groupBy(*columns[:-1])
+        every_failure = known.select(*columns).unionByName(moved)
+        groups = every_failure.withColumn("cause", cause).groupBy(*columns[:-1])
         counted = groups.agg(reason, F.count("*").alias("messages"))
-        found = counted.orderBy(F.desc("messages"), *columns).limit(CAUSES).collect()
-        return [cast("FailureCount", row.asDict()) for row in found], every.count()
+        every = F.sum("messages").over(Window.partitionBy()).alias("every")
+        found = counted.select("*", every).orderBy(F.desc("messages"), *columns).limit(CAUSES).collect()
+        rows = [{name: row[name] for name in (*columns, "messages")} for row in found]
+        return [cast("FailureCount", row) for row in rows], found[0]["every"] if found else 0
 
 
 def sent(events: DataFrame, width: int) -> DataFrame:
@@ -144,8 +148,11 @@ def points(rollup: DataFrame, sent: DataFrame, width: int) -> list[TrafficPoint]
     at = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
     counted = ("done", "failed", "over_limit")
     sums: list[Column] = [F.sum(name).alias(name) for name in counted]
-    found: dict[int, Row] = {row["at"]: row.asDict() for row in rollup.groupBy(at).agg(*sums).collect()}
-    for row in sent.groupBy("at").agg(F.sum("messages").alias("arrivals")).collect():
+    handled, arrived = collect_all(
+        rollup.groupBy(at).agg(*sums), sent.groupBy("at").agg(F.sum("messages").alias("arrivals"))
+    )
+    found: dict[int, Row] = {row["at"]: row.asDict() for row in handled}
+    for row in arrived:
         found.setdefault(row["at"], {"at": row["at"], **dict.fromkeys(counted, 0)})["arrivals"] = row["arrivals"]
     made = ({"arrivals": 0, **one} for _, one in sorted(found.items()))
     return [cast("TrafficPoint", one) for one in made if any(one[name] for name in ("arrivals", *counted))]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Self
 
@@ -28,6 +28,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
 from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
+from kodoctl.pipeline.spark.concurrent_queries import run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.units import LATEST
 
@@ -230,14 +231,17 @@ def _write(  # noqa: PLR0913 - a step of `count`, with what it found
     listed = [(name, level, state) for name, (level, state) in places.items()]
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, snapshot.files[EVENTS.name], days)
-    made: dict[str, TableFiles] = {}
     records = _of_days(spark, landing, TRANSITIONS, snapshot.files[TRANSITIONS.name], days)
     with without_duplicates(records) as transitions:
-        for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
+
+        def write(table: Table, transform: Callable[..., DataFrame]) -> TableFiles:
             rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
             dated = rows.withColumn(DATE, F.to_date("window_ts")).hint("rebalance", DATE)
-            made[table.name] = landing.write_frame(dated, table, f"rollup-{run}", () if anew else days)
-    return made
+            return landing.write_frame(dated, table, f"rollup-{run}", () if anew else days)
+
+        tables = {ROLLUP: rollup.rollup, LATENCIES: rollup.latencies}
+        written = run_queries(*(partial(write, table, transform) for table, transform in tables.items()))
+    return {table.name: files for table, files in zip(tables, written, strict=True)}
 
 
 def _begin(day: str) -> datetime:

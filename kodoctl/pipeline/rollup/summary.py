@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
 from kodoctl.pipeline.rollup.transforms import COUNTS
+from kodoctl.pipeline.spark.concurrent_queries import collect_all
 
 if TYPE_CHECKING:
     from kodoctl.documents.rollup_document import RollupDocument
@@ -25,20 +26,23 @@ def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> RollupDocum
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
     largest = _largest(rollup).persist()
     try:
-        slow = percentiles(latencies, _LANE, list(SHARES.values())).collect()
         known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT), how="inner")
-        of_tenants = percentiles(known, _TENANT, list(SHARES.values())).collect()
+        shares = list(SHARES.values())
+        slow, of_tenants, counted, tenants, span = collect_all(
+            percentiles(latencies, _LANE, shares), percentiles(known, _TENANT, shares), lanes, largest, _span(rollup)
+        )
         late: dict[str, dict[Any, dict[str, float]]] = {"lanes": {}, "tenants": {}}
         names = {share: name for name, share in SHARES.items()}
         for row in slow:
             late["lanes"].setdefault(lane_key(row.asDict()), {})[names[row["share"]]] = row["latency"]
         for row in of_tenants:
             late["tenants"].setdefault((row["topic"], row["tenant"]), {})[names[row["share"]]] = row["latency"]
+        since, until, windows = span[0]
         return document(
             window,
-            _span(rollup),
-            (row.asDict() for row in lanes.collect()),
-            (row.asDict() for row in largest.collect()),
+            (since or 0, until or 0, windows),
+            (row.asDict() for row in counted),
+            (row.asDict() for row in tenants),
             late,
         )
     finally:
@@ -61,7 +65,6 @@ def _largest(rollup: DataFrame) -> DataFrame:
     )
 
 
-def _span(rollup: DataFrame) -> tuple[int, int, int]:
+def _span(rollup: DataFrame) -> DataFrame:
     moment = F.unix_millis("window_ts")
-    row = rollup.agg(F.min(moment), F.max(moment), F.count_distinct("window_ts")).collect()[0]
-    return (row[0] or 0, row[1] or 0, row[2])
+    return rollup.agg(F.min(moment), F.max(moment), F.count_distinct("window_ts"))

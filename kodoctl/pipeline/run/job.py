@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kodoctl.errors import KodoctlError, StoppedError, error
@@ -15,10 +17,13 @@ from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.ingest.landing_commits import holds_messages, read_at
 from kodoctl.pipeline.report.job import gather_facts
 from kodoctl.pipeline.rollup import job as rollup_job
-from kodoctl.pipeline.spark.spark_session import set_light
+from kodoctl.pipeline.spark.concurrent_queries import query_futures
+from kodoctl.pipeline.spark.spark_session import set_light, spark_failures
 from kodoctl.pulsar.admin_http import HttpAdmin
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pyspark.sql import SparkSession
 
     from kodoctl.documents.audit_document import AuditDocument
@@ -49,26 +54,31 @@ class RunProgress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A run of one topology. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes` and
-    `maintain_every`: see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows.
+    """A run of one topology. `counted`: the landing once more, for the rollup beside the audit: tables of delta-rs are of
+    one thread. `ledger`: of recalls; `keys`: that producers sign with; `max_bytes`, `accept_holes`, `maintain_every`:
+    see kodoctl.pipeline.ingest.job.IngestRequest. `is_report_wanted`: with all that a page shows. `window`: see
+    kodoctl.pipeline.rollup.job.count.
     """
 
     run: str
     expansion: Expansion
     connection: Connection
     landing: Landing
+    counted: Landing
     ledger: str
     keys: Secret | None
     max_bytes: int
     accept_holes: bool = False
     maintain_every: int = 0
     is_report_wanted: bool = True
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`facts`: of the page; None where none is wanted. `landed`: batches; `seconds`: of each stage. `read_at`: start time
-    of the ingest, ms since the epoch.
+    """`facts`: of the page; None where none is wanted, or where what comes behind the audit ended in `failure`.
+    `landed`: batches; `seconds`: of each stage, two of which may run side by side; `took`: of all. `read_at`: start
+    time of the ingest, ms since the epoch.
     """
 
     audit: AuditDocument
@@ -76,6 +86,8 @@ class RunResult:
     landed: list[LandingResult]
     seconds: dict[str, float]
     read_at: int
+    took: float = 0.0
+    failure: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -110,41 +122,64 @@ def run_topology(
     """All stages. Raises KodoctlError; StoppedError between two batches or stages when `is_stopped` says so. What a stage
     has completed stays.
     """
-    stages = _Stages(progress, is_stopped)
-    expansion, landing = request.expansion, request.landing
+    stages, began = _Stages(progress, is_stopped), time.monotonic()
+    landing = request.landing
     with stages.of("ingest"):
         set_light(spark, settings, light=landing.is_small())
         landed = _ingest(spark, request, stages)
-    set_light(spark, settings, light=landing.is_small())
-    with stages.of("rollup"):
-        if holds_messages(landing.commits()):
-            rollup_job.count(spark, landing, expansion, request.run)
-    with closing(HttpAdmin(request.connection)) as admin:
-        audit, facts = _judge(spark, request, admin, stages)
+    is_small = landing.is_small()
+    set_light(spark, settings, light=is_small)
+    with (
+        query_futures(partial(_roll_up, spark, request, stages)) as (rollup,),
+        closing(HttpAdmin(request.connection)) as admin,
+    ):
+        if not is_small:
+            wait([rollup])  # else each would have half of the memory
+        audit, facts, failure = _judge(spark, request, admin, stages, rollup)
     at = read_at(landing.commits())
-    return RunResult({"run": request.run, "read_at": at, **audit}, facts, landed, stages.seconds, at)
+    seconds = {name: stages.seconds[name] for name in STAGES if name in stages.seconds}
+    found: AuditDocument = {"run": request.run, "read_at": at, **audit}
+    return RunResult(found, facts, landed, seconds, at, time.monotonic() - began, failure)
+
+
+def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
+    landing = request.counted
+    with stages.of("rollup"), spark_failures(spark):
+        if holds_messages(landing.commits()):
+            rollup_job.count(spark, landing, request.expansion, request.run, request.window)
 
 
 def _judge(
-    spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages
-) -> tuple[AuditDocument, Facts | None]:
-    """The audit, and what a page is made of. A page needs the fate of each message; without one, what is new and what is
-    open is judged.
+    spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages, rollup: Future[None]
+) -> tuple[AuditDocument, Facts | None, Exception | None]:
+    """The audit, what a page is made of, and what failed behind the audit: a verdict that is known is never lost by that. A
+    page needs the fate of each message; without one, what is new and what is open is judged.
     """
-    expansion, landing = request.expansion, request.landing
+    landing, wanted = request.landing, (request.expansion, admin, request.ledger, request.keys)
+    audit: AuditDocument | None = None
+    facts: Facts | None = None
     stages.check()
     stages.progress.stage("audit")
     began = time.monotonic()
-    if not request.is_report_wanted:
-        options = AuditOptions(request.run)
-        found = run_audit(spark, landing, expansion, admin, request.ledger, request.keys, options)
-        stages.seconds["audit"] = time.monotonic() - began
-        return found, None
-    with load_and_classify(spark, landing, expansion, admin, request.ledger, request.keys) as judged:
-        audit = with_ledger_note(judged.document(), request.ledger)
-        stages.seconds["audit"] = time.monotonic() - began
-        with stages.of("report"):
-            return audit, gather_facts(spark, landing, expansion, judged, audit)
+    try:
+        if not request.is_report_wanted:
+            audit = run_audit(spark, landing, *wanted, AuditOptions(request.run))
+            stages.seconds["audit"] = time.monotonic() - began
+            rollup.result()
+            return audit, None, None
+        with spark_failures(spark), load_and_classify(spark, landing, *wanted) as judged:
+            audit = with_ledger_note(judged.document(), request.ledger)
+            stages.seconds["audit"] = time.monotonic() - began
+            rollup.result()
+            with stages.of("report"):
+                facts = gather_facts(spark, landing, request.expansion, judged, audit)
+    except StoppedError:
+        raise
+    except Exception as problem:
+        if audit is None:
+            raise
+        return audit, facts, problem
+    return audit, facts, None
 
 
 def _ingest(spark: SparkSession, request: RunRequest, stages: _Stages) -> list[LandingResult]:

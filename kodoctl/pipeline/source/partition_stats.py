@@ -5,10 +5,11 @@ position at which a publish time begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.source.splits import Place, StoredPartition, nothing_deleted, stored
@@ -17,6 +18,8 @@ from kodoctl.pulsar.omitted_partitions import ask_each
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 Part = tuple[TopicName, int]
 """A topic and the number of its partition; -1: the topic has none."""
 
@@ -44,8 +47,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
     that is not there.
     """
     asked = list(topics)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))
+    answers = each_internal_stats(admin, asked)
     if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
         raise UsageError(*(error("K560", "topic not found on the cluster", f"{topic}") for topic in absent))
     return {
@@ -53,6 +55,17 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, StoredP
         for topic, answer in zip(asked, answers, strict=True)
         for number, stats in sorted((answer or {}).items())
     }
+
+
+def each_internal_stats(admin: Admin, topics: Iterable[TopicName]) -> list[dict[int, Any] | None]:
+    """`internal_stats` of each topic, in their order."""
+    return map_concurrently(partial(internal_stats, admin), topics)
+
+
+def map_concurrently(ask: Callable[[Asked], Answer], asked: Iterable[Asked]) -> list[Answer]:
+    """Answers in the order of what is asked; several are asked at once."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(ask, asked))
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:

@@ -86,8 +86,13 @@ class Runs:
             if not self.steps:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    def page(self, _result: Any, _expansion: Any) -> None:
+    def page(self, result: Any, _expansion: Any) -> None:
         self.pages()
+        if result.failure is not None:
+            raise result.failure
+
+    def pictures(self, _expansion: Any) -> None:
+        return None
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from collections.abc import Callable
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -95,6 +97,23 @@ def test_a_run_without_progress_is_unhealthy_and_a_pause_is_not() -> None:
     assert exported.collector.health()[0] is True
 
 
+def _head(address: str, path: str) -> tuple[int, int]:
+    """Status and Content-Length of the answer to HEAD, which must end behind its fields."""
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as line:
+        line.sendall(f"HEAD {path} HTTP/1.0\r\n\r\n".encode())
+        told = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    head, _, body = told.partition("\r\n\r\n")
+    assert body == ""
+    (length,) = [line for line in head.split("\r\n") if line.lower().startswith("content-length:")]
+    return int(head.split()[1]), int(length.partition(":")[2])
+
+
+def _length(ask: Callable[[str], tuple[int, str]], path: str) -> tuple[int, int]:
+    status, body = ask(path)
+    return status, len(body.encode())
+
+
 def test_metrics_and_probes_are_served_and_the_address_is_taken_once() -> None:
     exported = Exported()
     application = probes(make_wsgi_app(exported.registry), exported.collector.health, exported.collector.readiness)
@@ -115,6 +134,8 @@ def test_metrics_and_probes_are_served_and_the_address_is_taken_once() -> None:
         assert (code, json.loads(body)["ok"]) == (503, False)
         assert ask("/nope") == (404, "there is /metrics, /healthz, /readyz\n")
         assert ask("/metrics", "POST")[0] == 405
+        for path in ("/metrics", "/healthz", "/readyz", "/nope"):
+            assert _head(server.address, path) == _length(ask, path), "the same status and length, and no body"
         with pytest.raises(UsageError, match=r"K760.*choose another with --port"):
             MetricsServer("127.0.0.1", int(server.address.rpartition(":")[2]), application)
         with pytest.raises(UsageError, match="K760"):

@@ -1,0 +1,105 @@
+"""A run whose audit has come to a verdict, and that fails behind it: the verdict comes with the failure. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import KodoctlError, StoppedError, error
+from kodoctl.pipeline.run import job as run_job
+from kodoctl.pipeline.run.job import RunRequest, RunResult, run_topology
+from kodoctl.pipeline.spark.spark_session import SparkSettings
+from kodoctl.pulsar.connection import Connection
+
+AUDIT: Any = {"verdict": "loss", "findings": [], "notes": []}
+ANYTHING: Any = SimpleNamespace(stage=lambda _: None, topics=lambda *_: None, version="4")
+
+
+class EmptyLanding:
+    """Of a run that finds nothing."""
+
+    def is_small(self) -> bool:
+        return True
+
+    def commits(self) -> list[Any]:
+        return []
+
+
+def _fails(problem: Exception) -> Callable[..., Any]:
+    def step(*_: Any) -> None:
+        raise problem
+
+    return step
+
+
+@contextmanager
+def _judged(*_: Any) -> Iterator[Any]:
+    yield SimpleNamespace(document=lambda: AUDIT)
+
+
+@pytest.fixture(autouse=True)
+def stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages that find nothing at once."""
+    monkeypatch.setattr(run_job.ingest_job, "present", lambda _: ([], []))
+    monkeypatch.setattr(run_job.ingest_job, "ingest", lambda *_: [])
+    monkeypatch.setattr(run_job, "load_and_classify", _judged)
+    monkeypatch.setattr(run_job, "with_ledger_note", lambda found, _: found)
+    monkeypatch.setattr(run_job, "run_audit", lambda *_: AUDIT)
+    monkeypatch.setattr(run_job, "gather_facts", lambda *_: "facts")
+    monkeypatch.setattr(run_job, "HttpAdmin", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(run_job, "spark_failures", lambda _: nullcontext())
+
+
+def _run(*, report: bool = True, is_stopped: Callable[[], bool] = lambda: False) -> RunResult:
+    connection, landing = Connection("http://127.0.0.1:1"), EmptyLanding()
+    request: Any = RunRequest("r1", ANYTHING, connection, landing, landing, "recalls", None, 1, is_report_wanted=report)  # type: ignore[arg-type]
+    return run_topology(ANYTHING, SparkSettings(master="spark://there:7077"), request, ANYTHING, is_stopped)
+
+
+def test_a_run_has_the_verdict_the_facts_and_the_time_of_each_stage() -> None:
+    found = _run()
+    assert (found.audit["verdict"], found.audit["run"], found.facts, found.failure) == ("loss", "r1", "facts", None)
+    assert list(found.seconds) == ["ingest", "rollup", "audit", "report"]
+    assert found.took > 0
+    assert list(_run(report=False).seconds) == ["ingest", "rollup", "audit"]
+
+
+@pytest.mark.parametrize("problem", [KodoctlError(error("K577", "Spark failed")), ValueError("a defect")])
+def test_a_report_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> None:
+    monkeypatch.setattr(run_job, "gather_facts", _fails(problem))
+    found = _run()
+    assert (found.audit["verdict"], found.facts, found.failure) == ("loss", None, problem)
+    assert list(found.seconds) == ["ingest", "rollup", "audit"]
+
+
+@pytest.mark.parametrize("report", [True, False])
+def test_a_rollup_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch, report: bool) -> None:
+    problem = KodoctlError(error("K577", "Spark failed"))
+    monkeypatch.setattr(run_job, "holds_messages", _fails(problem))
+    found = _run(report=report)
+    assert (found.audit["verdict"], found.facts, found.failure) == ("loss", None, problem)
+
+
+def test_an_audit_that_fails_is_a_run_without_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_job, "load_and_classify", _fails(ValueError("no verdict")))
+    with pytest.raises(ValueError, match="no verdict"):
+        _run()
+
+
+def test_a_large_landing_is_counted_before_it_is_audited(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(EmptyLanding, "is_small", lambda _: False)
+    monkeypatch.setattr(run_job, "holds_messages", lambda _: bool(order.append("rollup")))
+    monkeypatch.setattr(run_job, "run_audit", lambda *_: order.append("audit") or AUDIT)
+    assert _run(report=False).failure is None
+    assert order == ["rollup", "audit"]
+
+
+def test_a_run_that_is_stopped_ends_behind_a_stage() -> None:
+    asked = iter([False, True, True, True])
+    with pytest.raises(StoppedError):
+        _run(is_stopped=lambda: next(asked, True))
