@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, way_in
+from kodoctl.pipeline.ingest.landing_dataset import dataset_of
 from kodoctl.pipeline.ingest.tables import DATE, Table
 
 if TYPE_CHECKING:
@@ -193,18 +194,19 @@ class LandingTable:
         there = set(self.folder.files())
         return all(one.path in there for one in files)
 
-    def rows_among(self, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Rows whose column has one of the values, and others the `same` ones, in any order."""
+    def rows_among(
+        self, files: Sequence[DataFile], column: str, values: Iterable[str], same: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        """Rows of these files whose column has one of the values, and others the `same` ones, in any order. A file counts
+        when a commit of the landing names it, also where it was not added to the table yet.
+        """
         import pyarrow.compute as pc
 
-        found = self.load()
-        if found is None:
-            return []
         wanted = pc.field(column).isin(list(values))
         for name, value in same.items():
             wanted &= pc.field(name) == value
         with self._reported():
-            return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
+            return list(dataset_of(self.folder, self.table, files).to_table(filter=wanted).to_pylist())
 
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None
