@@ -6,7 +6,8 @@ Each number of lanes is an arm of its own, with the loop (one producer, into one
 partition of the dead letters. Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. Makes a Pulsar tenant of its own. Clock:
 of the loop, first send until last receipt; of the recall, first intent until last receipt as the ledger has booked them, so
 without Spark's start, with reading the letters, patching their properties and every commit of the ledger. `whole` is the command
-from start to end, acknowledging included. Exact: each recall id is read back from the lanes, once.
+from start to end, acknowledging included. Exact: each recall id is read back from the lanes, once. `peak_mib`: the largest process of Python
+(the command, or a task) and of Java, while the plan is made and while it is carried out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 
 import pulsar
 import requests
+from common import Memory
 
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.message_reader import read_stored
@@ -126,10 +128,14 @@ def arm(asked: argparse.Namespace, lanes: int) -> dict[str, Any]:
             send(client, dead, numbers, body, lanes, batching_enabled=True)
             loop = send(client, f"persistent://{tenant}/ns/loop-partition-0", numbers, body, lanes, batching_enabled=False,
                         producer_name="loop")  # fmt: skip
-            kodoctl(folder, "pipeline", "recall", "plan", "bench.yaml", "--topic", "orders", "--subscription", "billing",
-                    "--where", "true", "--limit", str(asked.letters), "--out", "p.json", "--format", "json")  # fmt: skip
+            with Memory(own=False) as planning:
+                kodoctl(folder, "pipeline", "recall", "plan", "bench.yaml", "--topic", "orders", "--subscription", "billing",
+                        "--where", "true", "--limit", str(asked.letters), "--out", "p.json", "--format", "json")  # fmt: skip
             began = time.monotonic()
-            report = kodoctl(folder, "pipeline", "recall", "apply", "p.json", "--rate", "1000000/s", "--format", "json")
+            with Memory(own=False) as applying:
+                report = kodoctl(
+                    folder, "pipeline", "recall", "apply", "p.json", "--rate", "1000000/s", "--format", "json"
+                )
             whole = time.monotonic() - began
             arrived: Counter[str] = Counter()
             for lane in range(lanes):
@@ -143,8 +149,13 @@ def arm(asked: argparse.Namespace, lanes: int) -> dict[str, Any]:
         "cores": os.cpu_count(), "load_before": round(load, 1), "client": pulsar.__version__,
         "loop_per_second": round(asked.letters / loop), "lane_per_second": found,
         "ratio_all_lanes_to_loop": round(sum(found.values()) / (asked.letters / loop), 2), "whole_seconds": round(whole, 1),
+        "peak_mib": {"plan": _rounded(planning.largest), "apply": _rounded(applying.largest)},
         "exact": len(arrived) == asked.letters == arrived.total() and report["complete"],
     }  # fmt: skip
+
+
+def _rounded(largest: Counter[str]) -> dict[str, int]:
+    return {program: round(mib) for program, mib in sorted(largest.items())}
 
 
 def main() -> None:

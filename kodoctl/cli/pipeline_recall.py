@@ -15,7 +15,7 @@ from kodoctl.cli.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.recall_options import ChoiceFlags, Output, family_in, signing_keys
 from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
 from kodoctl.console import command
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import command_line
 
@@ -71,6 +71,9 @@ def plan(
     if lost or unproved:
         choose_lost(target, asked, LostChoice(landing or LANDING, unproved, lane), spark_settings(master, conf), output)
         return
+    if lane is not None:
+        detail = f"--lane {lane}: dead letters are in one lane; --lost chooses what a lane lost"
+        raise UsageError(error("K825", "an option of lost messages", detail))
     bar = Bar(output)
     run = new_run()
     bar.begin(run, "choosing dead letters")
@@ -117,7 +120,6 @@ def apply(
 
         bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
         return ParallelSender(
-            attempt.plan,
             attempt.session.connection,
             attempt.ledger,
             attempt.edit,
@@ -125,6 +127,7 @@ def apply(
             attempt.orders,
             lambda: bar.session(settings),
             bar.tell,
+            attempt.stack,
             signing_keys(),
             attempt.largest,
         )

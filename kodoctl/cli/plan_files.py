@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from kodoctl.errors import UsageError, Where, error
@@ -29,3 +33,26 @@ def write_plan_text(text: str, out: str) -> None:
     except OSError as problem:
         scratch.unlink(missing_ok=True)
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
+
+
+def scratch_file(out: str | None) -> Path:
+    """A file that may be written, on the disk of --out, or for scratch. It goes when the process ends, unless it is kept."""
+    if out is not None:
+        path = Path(out).with_name(f".{Path(out).name}.{os.getpid()}.new")
+    else:
+        path = Path(tempfile.gettempdir()) / f"kodoctl-{os.getpid()}-{os.urandom(4).hex()}.new"
+    atexit.register(_remove, path)
+    return path
+
+
+def keep_scratch(scratch: Path, out: str) -> Path:
+    """The scratch file by its own name from now on. Raises UsageError."""
+    try:
+        return scratch.replace(out)
+    except OSError as problem:
+        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)

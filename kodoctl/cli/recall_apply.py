@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -66,7 +66,7 @@ class ApplyFlags:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What carrying out needs, however it is done. `per_second`: letters; `largest`: bytes that the file lets
-    a letter have, by lane's topic.
+    a letter have, by lane's topic; `stack`: closes what was opened for the attempt.
     """
 
     session: Session
@@ -76,6 +76,7 @@ class Attempt:
     per_second: float
     orders: SendOptions
     largest: Mapping[str, int]
+    stack: ExitStack
 
 
 @command
@@ -205,6 +206,10 @@ def _read(file: str, *, waiting: bool) -> RecallPlan:
         what = "dead letters" if waiting else "waiting messages"
         detail = f"it is a plan of {what}: kodoctl {other} apply {file}"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
+    if found.table is not None:
+        from kodoctl.recall.letter_table import check_table
+
+        check_table(found.table)
     return found
 
 
@@ -293,7 +298,10 @@ def _carry_out(
     from kodoctl.recall.sender import RecallSender
     from kodoctl.recall.sends_in_flight import SendOptions
 
-    with interruptible("waiting for the receipts of what was sent", _after_the_end(plan)) as stop:
+    with (
+        interruptible("waiting for the receipts of what was sent", _after_the_end(plan)) as stop,
+        ExitStack() as stack,
+    ):
         orders = SendOptions(
             RateLimit(per_second),
             command_target.who(),
@@ -310,7 +318,8 @@ def _carry_out(
                 _landed(plan, cluster, signer),
                 None,
             )  # few, and no topic has them: tasks could not read them
-        helpers = helped(Attempt(session, plan, edit, asked.ledger, per_second, orders, largest)) if helped else None
+        attempt = Attempt(session, plan, edit, asked.ledger, per_second, orders, largest, stack)
+        helpers = helped(attempt) if helped else None
         ledger = DeltaLedger(asked.ledger)
         return RecallSender(plan, cluster, ledger, edit, orders, helpers, source).run()
 

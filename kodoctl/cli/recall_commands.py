@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import typer
 from kodoctl.cli import command_target, recall_apply
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
-from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.cli.plan_files import keep_scratch, scratch_file, write_plan_text
 from kodoctl.cli.recall_options import (
     LEDGER,
     Because,
@@ -130,6 +131,7 @@ def prepare_plan(
         request = RecallRequest(
             action, family, parse(asked.where, now), named, level_named(asked.to), asked.limit, asked.again, edit,
             done=done, path=loaded.source.name, environment=loaded.environment, because=asked.because,
+            table=scratch_file(asked.out),
         )  # fmt: skip
         cluster = RecallCluster(session)
         made = prepare(request, cluster, DeltaLedger(asked.ledger), fill)
@@ -187,8 +189,12 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
     """Writes it where --out says, and prints it; `apply` is the command that carries it out."""
     from kodoctl.recall import recall_plan_file
+    from kodoctl.recall.letter_table import SUFFIX
     from kodoctl.render.recall import recall_plan_lines
 
+    if made.table is not None and out is not None:
+        place = keep_scratch(made.table.path, f"{out}{SUFFIX}")
+        made = replace(made, table=replace(made.table, path=place))
     form = recall_plan_file.to_json(made)
     if out is not None:
         write_plan_text(recall_plan_file.dumps(made), out)
@@ -196,5 +202,11 @@ def show_plan(made: RecallPlan, session: Session, out: str | None, output: Forma
         say(json.dumps(form, indent=1))
     else:
         show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
+    if made.table is not None:
+        tell(
+            f"Its letters are in {out}{SUFFIX}, which belongs beside it."
+            if out
+            else "Without --out its letters are kept nowhere."
+        )
     if out is not None:
         tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")

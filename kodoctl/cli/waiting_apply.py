@@ -76,7 +76,7 @@ class SendPace(NamedTuple):
 
     def sending(self, plan: RecallPlan) -> int:
         """Milliseconds for the messages of a plan."""
-        return ceil(len(plan.letters) / self.per_second * 1000)
+        return ceil(plan.size / self.per_second * 1000)
 
 
 @contextmanager

@@ -187,5 +187,6 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K822": Code("a lane has other partitions than planned", "Plan again: each letter's partition is part of the plan."),
         "K823": Code("a task of Spark's that sends letters failed", "Run the same command again: it goes on where it was."),
         "K824": Code("several lanes lost messages", "Take the commands it names: a plan for each lane."),
+        "K825": Code("an option of lost messages", "Give it together with --lost, or leave it out."),
     },
 }

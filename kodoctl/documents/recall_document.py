@@ -22,6 +22,19 @@ class PlannedLetterRow(SettledLetter):
     repeats: list[SettledLetter]
 
 
+class LetterFile(TypedDict):
+    """The file that has the letters of a plan, beside it. `letters` of its `rows` are to be sent or discarded, and `settled`
+    were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
+    """
+
+    file: str
+    rows: int
+    letters: int
+    settled: int
+    by_lane: list[int]
+    sha256: str
+
+
 class RecallTarget(TypedDict):
     """A partition that letters are sent to. `partitions`: how many the topic has."""
 
@@ -88,7 +101,7 @@ class RecallPlanDocument(TypedDict):
     because: str
     edit: dict[str, Any] | None
     lanes: list[RecallTarget]
-    letters: list[PlannedLetterRow]
+    letters: list[PlannedLetterRow] | LetterFile
     settle: list[SettledLetter]
     summary: RecallSummary
     lane: NotRequired[str]

@@ -75,11 +75,12 @@ class DeadLetterConsumer:
         self._client, self._part = client, part
         self._consumer = _locked(client, part, subscription)
         self._tokens: dict[Where, Any] | None = None
+        self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
     def held(self, until: Place, only: Collection[Where]) -> Collection[Where]:
         """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is
-        received tells which messages of a batch were acknowledged: the admin API knows whole entries. To be called
-        once; it keeps a token of each, and `letters` then reads beside the subscription, as everything comes once.
+        received tells which messages of a batch were acknowledged: the admin API knows whole entries. It keeps a token
+        of each, and `letters` of the same then reads beside the subscription, as everything comes once.
         """
         self._tokens = {}
         for _, token, where in self._received(until):
@@ -89,9 +90,13 @@ class DeadLetterConsumer:
                     break
         return self._tokens.keys()
 
+    def forget(self) -> None:
+        """Drops the tokens of `held`: `letters` reads through the subscription again, behind what was held."""
+        self._tokens = None
+
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
         """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
-        `only` these may come as well.
+        `only` these may come as well. Another call goes on behind that entry.
         """
         if self._tokens is None:
             yield from (copy_message(message, token, where) for message, token, where in self._received(until))
@@ -111,9 +116,12 @@ class DeadLetterConsumer:
         number, reached = number_of(self._part), False
         while True:
             try:
-                message = self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS)
-                token = message.message_id()
-                where = position_of(token, number)
+                if self._next is not None:
+                    (message, token, where), self._next = self._next, None
+                else:
+                    message = self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS)
+                    token = message.message_id()
+                    where = position_of(token, number)
             except pulsar.Timeout:
                 if reached:  # whatever of its batch was still there has come
                     return
@@ -122,6 +130,7 @@ class DeadLetterConsumer:
             except pulsar.PulsarException as problem:
                 raise ClusterError(error("K561", "messages cannot be read", f"{self._part}: {problem}")) from None
             if where[1:3] > until:
+                self._next = message, token, where
                 return
             reached = reached or where[1:3] == until
             yield message, token, where

@@ -22,7 +22,7 @@ from kodoctl.recall.recall_headers import (
     released_properties,
     resent_properties,
 )
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, highest_booked
+from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.send_receipts import ReceiptTracker
 from kodoctl.topology.names import State
@@ -61,10 +61,10 @@ class BatchSender:
         self._lanes, facts = open_lanes(self._plan, self._cluster, lanes, stack)
         self._ledger.read()  # whoever had the lanes until now may have appended entries to the last
         self._begins = {index: "{}:{}".format(*found.last) for index, found in facts.items()}
-        booked = highest_booked(self._ledger.statuses, self._plan.run)
+        booked = self._ledger.highest_booked()
         self._passed = {index: max(lane.last_number, booked.get(lane.part, 0)) for index, lane in self._lanes.items()}
         now = self._options.clock()
-        self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, self._lanes, now))
+        self._ledger.append(settle_doubts(self._plan, self._cluster, self._ledger.statuses, booked, self._lanes, now))
 
     def passed(self, letter: PlannedLetter) -> bool:
         """True if its lane had the number of the letter, or a higher one, when it was opened."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kodoctl.errors import KodoctlError
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class LetterSource(Protocol):
     """Source of dead letters for a RecallSender: a DeadLetterConsumer, or ReadOnlyLetters beside it."""
 
-    def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
+    def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
         """Messages that the subscription still has, in order, up to the entry `until`, which it must have; others than
-        `only` these may come as well. Raises ClusterError.
+        `only` these may come as well. Further calls name positions behind those of the one before. Raises ClusterError.
         """
 
     def acknowledge(self, token: Any) -> None:
@@ -51,10 +51,13 @@ class ReadOnlyLetters:
     def __init__(self, cluster: RecallCluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription
 
-    def letters(self, until: Place, only: Container[Position]) -> Iterator[ReadMessage]:
+    def letters(self, until: Place, only: Collection[Position]) -> Iterator[ReadMessage]:
         """`only` these, in order, up to the entry `until`."""
         cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
-        after = cursor.mark if cursor is not None and cursor.mark[0] >= 0 else None
+        first = min(only)
+        after: Place = (first.ledger, first.entry - 1)
+        if cursor is not None:
+            after = max(after, cursor.mark)
         for stored in self._cluster.read(self._part, until, after, only):
             if cursor is None or not cursor.has((stored.ledger, stored.entry)):
                 yield stored

@@ -28,9 +28,10 @@ class MessageSource(Protocol):
 
     acknowledged: int
 
-    def open(self, stack: ExitStack) -> list[int]:
-        """Opens it until `stack` closes; the numbers of its partitions, in order. Raises LockedError while another
-        attempt has it.
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
+        """Opens it until `stack` closes, where it is not open yet; the numbers of the partitions that have messages at
+        `positions`, in order. Further calls name positions behind those of the one before. Raises LockedError while
+        another attempt has it.
         """
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
@@ -50,29 +51,35 @@ class MessageSource(Protocol):
 
 
 class DeadLetterPartitions:
-    """The partitions of `positions`. Where `options.holds` is False another process holds the subscription: this only
-    reads, and acknowledges nothing.
+    """Partitions with messages of the plan. Where `options.holds` is False another process holds the subscription: this
+    only reads, and acknowledges nothing.
     """
 
-    def __init__(
-        self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions, positions: Collection[Position]
-    ) -> None:
-        self._plan, self._cluster, self._options, self._positions = plan, cluster, options, positions
+    def __init__(self, plan: RecallPlan, cluster: RecallCluster, options: SendOptions) -> None:
+        self._plan, self._cluster, self._options = plan, cluster, options
+        self._positions: Collection[Position] = ()
         self._sources: dict[int, LetterSource] = {}
         self._acknowledged: set[Position] = set()
         self._open: set[Position] = set()  # messages of batches that were handed over and are not acknowledged
         self.acknowledged = 0
 
-    def open(self, stack: ExitStack) -> list[int]:
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         """Opens a source for each partition until `stack` closes; the numbers of the partitions, in order. Raises
         LockedError while another recall holds the subscription.
         """
         opened = self._cluster.hold if self._options.holds else self._cluster.look
-        for number in sorted({position.partition for position in self._positions}):
-            source = opened(self._part(number), self._plan.holder)
-            stack.callback(source.close)
-            self._sources[number] = source
-        return list(self._sources)
+        self._positions = positions
+        for source in self._sources.values():
+            if isinstance(source, DeadLetterConsumer):
+                source.forget()
+        self._acknowledged = self._still_held(self._countable())  # what is stored need not be kept in mind
+        numbers = sorted({position.partition for position in positions})
+        for number in numbers:
+            if number not in self._sources:
+                source = opened(self._part(number), self._plan.holder)
+                stack.callback(source.close)
+                self._sources[number] = source
+        return numbers
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
         """Messages that the holder still has, in order, up to the last one of `positions`; others come as well."""
@@ -81,7 +88,7 @@ class DeadLetterPartitions:
         last = max(wanted)
         for stored in self._sources[number].letters((last.ledger, last.entry), wanted):
             position = Position(number, stored.ledger, stored.entry, stored.batch)
-            if position.batch >= 0 and self._options.holds:
+            if self._plan.lane and position.batch >= 0 and self._options.holds:
                 self._open.add(position)
             yield position, stored
             wanted.discard(position)
@@ -90,7 +97,7 @@ class DeadLetterPartitions:
 
     def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
         """Those of `expected` that the holder has no more although it has other messages of their batch: who only reads
-        does not see that. To be called once at most, before `messages`.
+        does not see that. To be called once at most after `open`, before `messages`.
         """
         found: set[Position] = set()
         for number, source in self._sources.items():
@@ -114,15 +121,23 @@ class DeadLetterPartitions:
         The cursor tells only of whole entries: so those that are alone in theirs, and those of a batch of a waiting
         lane (plans of these send whole batches) of which every message that came was acknowledged.
         """
-        parts = {p[:3] for p in (*self._open, *(ref.position for ref in self._plan.settle))}
-        left = {p for p in self._acknowledged if p.batch < 0 or (self._plan.lane and p[:3] not in parts)}
+        left = self._countable()
         for _ in range(_CURSOR_READS):
-            for number in {position.partition for position in left}:
-                cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
-                left = {p for p in left if p.partition != number or (cursor and not cursor.has((p.ledger, p.entry)))}
+            left = self._still_held(left)
             if not left or self._options.stop.wait(_PAUSE):
                 break
         return len(left)
+
+    def _countable(self) -> set[Position]:
+        parts = {p[:3] for p in (*self._open, *(ref.position for ref in self._plan.settle))}
+        return {p for p in self._acknowledged if p.batch < 0 or (self._plan.lane and p[:3] not in parts)}
+
+    def _still_held(self, positions: set[Position]) -> set[Position]:
+        left = positions
+        for number in {position.partition for position in positions}:
+            cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+            left = {p for p in left if p.partition != number or (cursor and not cursor.has((p.ledger, p.entry)))}
+        return left
 
     def why_missing(self, position: Position) -> str:  # noqa: ARG002
         """The holder has it no more."""

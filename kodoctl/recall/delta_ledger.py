@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.recall_ledger import SETTLED, LedgerSlice, RecallEntry, RecallEvent
 
 _COLUMNS = (
     "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
@@ -16,6 +17,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 _NAME = "kodoctl recall ledger"
+_Filter = list[tuple[str, str, Any]]
 _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 
 
@@ -92,30 +94,65 @@ class DeltaLedger:
         except (deltalake.exceptions.DeltaError, OSError):
             return False
 
-    def entries(self, dead_topic: str) -> list[RecallEntry]:
-        """Every entry about one dead-letter topic, without payloads, in any order; none where there is no table yet.
-        Raises KodoctlError (K557), also for a table of another version of kodoctl.
+    def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
+        """Every entry about one dead-letter topic, or about some of its letters, without payloads, in any order; none where
+        there is no table yet. Raises KodoctlError (K557), also for a table of another version of kodoctl.
         """
-        return self.entries_among([dead_topic])
+        if among is None:
+            return self.entries_among([dead_topic])
+        if not among.recall_ids:
+            return []
+        same: _Filter = [("dead_topic", "=", dead_topic), ("recall_id", "in", list(among.recall_ids))]
+        published: _Filter = [("published", ">=", among.since), ("published", "<=", among.until)]
+        return self._entries([[*same, *published], [*same, ("published", "=", 0)]])  # files of others are not opened
 
     def entries_among(self, sources: Collection[str]) -> list[RecallEntry]:
-        """The same, about several of them."""
-        import deltalake
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        """The same, about several topics."""
+        return (
+            self._entries([[("dead_topic", "in", list(sources))]]) if sources else []
+        )  # Arrow's empty list has no type
 
-        if not sources:  # for Arrow an empty list is of no type
-            return []
+    def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
+        """Lane -> the highest number of a run that is stored for certain; a batch of entries is in memory at a time."""
+        import pyarrow.compute as pc
+
+        wanted = (pc.field("dead_topic") == dead_topic) & (pc.field("run") == run)
+        wanted &= pc.field("event").isin([event.value for event in SETTLED]) & (pc.field("lane") != "")
+        found: dict[str, int] = {}
+        with self._read() as table:
+            batches = () if table is None else table.to_pyarrow_dataset().to_batches(["lane", "number"], filter=wanted)
+            for batch in batches:
+                for lane, number in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    found[lane] = max(found.get(lane, 0), number)
+        return found
+
+    def _entries(self, filters: list[_Filter]) -> list[RecallEntry]:
+        with self._read() as table:
+            found = () if table is None else table.to_pyarrow_table(columns=list(_COLUMNS), filters=filters).to_pylist()
+            return [_entry(row) for row in found]
+
+    @contextmanager
+    def _read(self) -> Iterator[Any]:
+        """The table, None where there is none yet."""
+        from deltalake.exceptions import DeltaError
+
         try:
-            table = deltalake.DeltaTable(self.path, storage_options=_STORE)
-            if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:
-                detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
-                raise KodoctlError(error("K557", "the ledger cannot be used", detail))
-            found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "in", list(sources))])
-            return [_entry(row) for row in found.to_pylist()]
-        except TableNotFoundError:
-            return []
+            yield self._load()
         except (DeltaError, OSError, ValueError, KeyError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def _load(self) -> Any:
+        import deltalake
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            table = deltalake.DeltaTable(self.path, storage_options=_STORE)
+        except TableNotFoundError:
+            return None
+        if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:
+            detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
+            raise KodoctlError(error("K557", "the ledger cannot be used", detail))
+        return table
 
 
 def _entry(row: dict[str, Any]) -> RecallEntry:

@@ -10,8 +10,8 @@ from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recovery import Recovery
 
 if TYPE_CHECKING:
-    from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.sends_in_flight import InFlightMessage, SendOptions, UnsentCopy
+    from kodoctl.recall.recall_plan import RecallPlan, UnsentCopy
+    from kodoctl.recall.sends_in_flight import InFlightMessage, SendOptions
 
 _DECIDED: Final = {
     Recovery.STORED: (RecallEvent.SENT, "read back from its lane"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.formatting import many
 from kodoctl.recall.ledger_entries import recovery_entry
-from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent, highest_booked
+from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recovery import LaneScan, Recovery, recover
 from kodoctl.topology.names import whole_topic
 
@@ -84,13 +84,14 @@ def settle_doubts(
     plan: RecallPlan,
     cluster: RecallCluster,
     known: Mapping[str, LetterStatus],
+    booked: Mapping[str, int],
     lanes: Mapping[int, DedupProducer],
     now: int,
 ) -> list[RecallEntry]:
     """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
-    number was passed without them, UNCLEAR if neither is known. All others are to be sent again.
+    number was passed without them, UNCLEAR if neither is known. All others are to be sent again. `booked`: the highest
+    number by lane that is stored for certain.
     """
-    booked = highest_booked(known, plan.run)
     found: list[RecallEntry] = []
     for lane in lanes.values():
         doubts = {

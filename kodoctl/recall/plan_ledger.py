@@ -1,26 +1,58 @@
-"""Recall ledger as an attempt at one plan uses it: the status of each dead letter, and the entries of the attempt."""
+"""Recall ledger as an attempt at one plan uses it: the status of each dead letter of a segment of it, and the entries of
+the attempt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallLedger, latest_status
+from kodoctl.recall.recall_ledger import (
+    LedgerSlice,
+    LetterStatus,
+    RecallEntry,
+    RecallLedger,
+    highest_booked,
+    latest_status,
+)
 
 if TYPE_CHECKING:
-    from kodoctl.recall.recall_plan import PlannedLetter
+    from kodoctl.recall.letter_table import PlanSegment
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
 
 
 class PlanLedger:
     """Statuses by recall id, as of the last `read` and of what this object appended since. Not for several threads."""
 
-    def __init__(self, ledger: RecallLedger, dead_topic: str) -> None:
-        self._ledger, self._dead_topic = ledger, dead_topic
+    def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
+        """`booked`: the highest number by lane that was stored for certain when the attempt began; None: the ledger tells."""
+        self._ledger, self._plan, self._booked = ledger, plan, booked
+        self._among: LedgerSlice | None = None
         self.statuses: dict[str, LetterStatus] = {}
 
+    def select(self, segment: PlanSegment) -> None:
+        """From now on the statuses are those of the segment's letters."""
+        times = [one.published for one in segment.letters]
+        ids = {one.recall_id for one in segment.letters}
+        for further in segment.unsent:
+            times.append(further.letter.published)
+            ids.add(self._plan.recall_id_of(further.letter))
+            if further.first is not None:
+                times.append(further.first.published)
+                ids.add(further.first.recall_id)
+        self._among = LedgerSlice(frozenset(ids), min(times, default=0), max(times, default=0))
+        self.read()
+
     def read(self) -> None:
-        """Reads every entry about the dead-letter topic again, because other processes append entries too."""
-        self.statuses = latest_status(self._ledger.entries(self._dead_topic))
+        """Reads every entry about these letters again, because other processes append entries too."""
+        self.statuses = latest_status(self._ledger.entries(self._plan.ledger_key, self._among))
+
+    def highest_booked(self) -> dict[str, int]:
+        """Lane -> the highest number of the plan that is stored for certain, whatever segment it is in."""
+        if self._booked is None:
+            self._booked = self._ledger.highest_numbers(self._plan.ledger_key, self._plan.run)
+        found = highest_booked(self.statuses, self._plan.run)
+        return {lane: max(found.get(lane, 0), self._booked.get(lane, 0)) for lane in {**found, **self._booked}}
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
         """All of them or none; they are stored when this returns."""

@@ -68,14 +68,25 @@ class LetterStatus(NamedTuple):
         return self.event in SETTLED
 
 
+class LedgerSlice(NamedTuple):
+    """Letters by their recall ids; `since` and `until`: publish times (ms) of the first and of the last."""
+
+    recall_ids: frozenset[str]
+    since: int
+    until: int
+
+
 class RecallLedger(Protocol):
     """Anything that keeps entries."""
 
     def append(self, entries: Sequence[RecallEntry]) -> None:
         """All of them or none; they are there when this returns."""
 
-    def entries(self, dead_topic: str) -> list[RecallEntry]:
-        """Every line about one dead letter topic, in any order; payloads are left out."""
+    def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
+        """Every line about one dead letter topic, or about some of its letters, in any order; payloads are left out."""
+
+    def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
+        """Lane -> the highest number of a run that is stored for certain."""
 
 
 def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:

@@ -17,11 +17,14 @@ from kodoctl.protocol import properties
 from kodoctl.topology.names import HOLDER, State
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kodoctl.documents.recall_document import RecallSummary
     from kodoctl.recall.stored_message import Position
 
 Json = dict[str, Any]
-MAX_LETTERS: Final = 100_000  # of one plan; more is more plans
+MAX_LETTERS: Final = 100_000  # of a plan that is one document
+SEGMENT: Final = 50_000  # letters of a plan that are in memory at a time
 RECALL_ID: Final = 32  # hexadecimal digits
 
 
@@ -98,12 +101,41 @@ class PlannedLetter:
     repeats: tuple[LetterRef, ...] = ()
 
 
+class UnsentCopy(NamedTuple):
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
+    None: it was sent, or discarded, before this plan.
+    """
+
+    letter: LetterRef
+    first: PlannedLetter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTable:
+    """Letters of a plan in a Parquet file, which is `name` beside the plan's own. `letters` of its `rows` are to be sent or
+    discarded, and `settled` were before; the others are copies. `by_lane`: letters to each lane; `sha256`: of the file.
+    """
+
+    path: Path
+    rows: int
+    letters: int
+    settled: int
+    by_lane: tuple[int, ...]
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.path.name
+
+
 @dataclass(frozen=True)
 class RecallPlan:
     """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
     recall sent or discarded, which the holder still has. `lane`: the waiting lane that the messages are in, of
     which `dead_topic` is the topic and `holder` the subscription; "": they are dead letters. `landing`: of lost
-    messages, where they are read; `lane` is the one that lost them.
+    messages, where they are read; `lane` is the one that lost them. `table`: where `letters` and `settle` are if they
+    are too many for memory; both are empty then.
     """
 
     action: RecallAction
@@ -130,6 +162,12 @@ class RecallPlan:
     summary: RecallSummary
     lane: str = ""
     landing: str = ""
+    table: LetterTable | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of letters that are to be sent or discarded."""
+        return len(self.letters) if self.table is None else self.table.letters
 
     @property
     def producer(self) -> str:
@@ -163,7 +201,7 @@ class RecallPlan:
     @property
     def empty(self) -> bool:
         """True if there is nothing to send, to discard or to acknowledge."""
-        return not self.letters and not self.settle
+        return self.table is None and not self.letters and not self.settle
 
 
 def mark_of(lane: str) -> str:

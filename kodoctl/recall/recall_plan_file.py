@@ -1,5 +1,6 @@
 """The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every incompatible
-change.
+change. Format 1 is a plan that is one document. Of format 2 the letters are in a table beside it
+(kodoctl.recall.letter_table): the document says how many they are and what their file must be.
 """
 
 from __future__ import annotations
@@ -7,18 +8,34 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
-from kodoctl.recall.recall_plan import MAX_LETTERS, LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan
+from kodoctl.recall.recall_plan import (
+    MAX_LETTERS,
+    LetterRef,
+    LetterTable,
+    PlannedLetter,
+    PlannedPartition,
+    RecallAction,
+    RecallPlan,
+)
 from kodoctl.recall.stored_message import Position
 
 if TYPE_CHECKING:
-    from kodoctl.documents.recall_document import PlannedLetterRow, RecallPlanDocument, RecallTarget, SettledLetter
+    from kodoctl.documents.recall_document import (
+        LetterFile,
+        PlannedLetterRow,
+        RecallPlanDocument,
+        RecallTarget,
+        SettledLetter,
+    )
 
-FORMAT_VERSION: Final = 1
+DOCUMENT, WITH_TABLE = 1, 2
+"""Format versions."""
 HASH: Final = 12  # characters of the seal that people type
 _LOOKED_AT: Final = (
     100  # letters held against the schema: all of them would take half a minute, and reading them judges too
@@ -38,11 +55,15 @@ def _object(properties: Json, optional: frozenset[str] = frozenset()) -> Json:
 
 
 _DATED: Final[Json] = {"type": "array", "items": _object({"position": _POSITION, "published": _COUNT})}
+_TABLE: Final[Json] = _object({
+    "file": {"type": "string", "pattern": r"^[^/\\]+$"}, "rows": _COUNT, "letters": _COUNT, "settled": _COUNT,
+    "by_lane": {"type": "array", "items": _COUNT}, "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+})  # fmt: skip
 SCHEMA: Final[Json] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "A recall plan of kodoctl, format 1",
     **_object({
-        "format_version": {"const": FORMAT_VERSION},
+        "format_version": {"const": DOCUMENT},
         "kodoctl_version": _TEXT,
         "action": {"enum": [action.value for action in RecallAction]},
         "run": {"type": "string", "pattern": "^[0-9a-z-]{8,40}$"},
@@ -58,7 +79,7 @@ SCHEMA: Final[Json] = {
         "holder": _TEXT,
         "where": _TEXT,
         "to": _MAYBE_TEXT,
-        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LETTERS},
+        "limit": {"type": "integer", "minimum": 1},
         "again": {"type": "boolean"},
         "because": _TEXT,
         "edit": {"type": ["object", "null"]},
@@ -83,12 +104,21 @@ SCHEMA: Final[Json] = {
         "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     }, frozenset({"lane", "landing"})),
 }  # fmt: skip
+TABLE_SCHEMA: Final[Json] = {
+    **SCHEMA,
+    "title": "A recall plan of kodoctl, format 2: its letters are in a file beside it",
+    "properties": {
+        **SCHEMA["properties"], "format_version": {"const": WITH_TABLE}, "letters": _TABLE,
+        "settle": {"type": "array", "maxItems": 0},
+    },
+}  # fmt: skip
+"""Of format 2."""
 
 
 def to_json(plan: RecallPlan) -> RecallPlanDocument:
     """The whole plan, sealed."""
     document: RecallPlanDocument = {
-        "format_version": FORMAT_VERSION,
+        "format_version": DOCUMENT if plan.table is None else WITH_TABLE,
         "kodoctl_version": __version__,
         "action": plan.action.value,
         "run": plan.run,
@@ -109,7 +139,7 @@ def to_json(plan: RecallPlan) -> RecallPlanDocument:
         "because": plan.because,
         "edit": None if plan.edit is None else dict(plan.edit),
         "lanes": [cast("RecallTarget", asdict(lane)) for lane in plan.lanes],
-        "letters": [_letter(one) for one in plan.letters],
+        "letters": [_letter(one) for one in plan.letters] if plan.table is None else _table(plan.table),
         "settle": _dated(plan.settle),
         "summary": plan.summary,
     }
@@ -155,23 +185,44 @@ def loads(text: str, file: str) -> RecallPlan:
     except (ValueError, TypeError, KeyError, RecursionError):
         detail = "write one with `kodoctl recall plan --out FILE`"
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
-    if version != FORMAT_VERSION:
-        detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: use the kodoctl that wrote it"
+    if version not in (DOCUMENT, WITH_TABLE):
+        detail = f"it has format {version}, this kodoctl ({__version__}) reads {DOCUMENT} and {WITH_TABLE}: use the kodoctl that wrote it"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
     if document.get("seal") != seal_of(document):
         detail = "its content does not match its seal: it was edited or cut; plan again"
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
     letters = document["letters"]
     head = {**document, "letters": letters[:_LOOKED_AT]} if isinstance(letters, list) else document
-    problem = next(iter(jsonschema.Draft202012Validator(SCHEMA).iter_errors(head)), None)
+    schema = SCHEMA if version == DOCUMENT else TABLE_SCHEMA
+    problem = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(head)), None)
     if problem is not None:
         detail = f"{problem.json_path}: {problem.message}"[:300]
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file)))
     try:
-        return _from_json(document)
+        return _from_json(document) if version == DOCUMENT else _with_table(document, file)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         detail = f"{type(problem).__name__}: {problem}"
         raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
+
+
+def _table(table: LetterTable) -> LetterFile:
+    return {
+        "file": table.name,
+        "rows": table.rows,
+        "letters": table.letters,
+        "settled": table.settled,
+        "by_lane": list(table.by_lane),
+        "sha256": table.sha256,
+    }
+
+
+def _with_table(document: Json, file: str) -> RecallPlan:
+    """Its letters stay in their file, which nobody has looked at yet."""
+    told = document["letters"]
+    path = Path(file).with_name(told["file"])
+    counts = (told["rows"], told["letters"], told["settled"], tuple(told["by_lane"]))
+    table = LetterTable(path, *counts, told["sha256"])
+    return replace(_from_json({**document, "letters": []}), table=table)
 
 
 def _letter(one: PlannedLetter) -> PlannedLetterRow:

@@ -17,18 +17,22 @@ from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kodoctl.recall.stored_message import DeadLetter, Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest(SelectionRequest):
     """Request for a recall plan: the input of its selection, and how the family was found (`path` and `environment`),
-    for apply to find it again.
+    for apply to find it again. `table`: where the letters are written if they are too many for memory; None: a plan of
+    so many is refused.
     """
 
     path: str
     environment: str | None
     because: str = ""
+    table: Path | None = None
 
 
 Fill = Callable[[SelectionRequest, LetterSelection], None]
@@ -42,9 +46,9 @@ def prepare(
     go, RefusedError for lanes without deduplication, or without the subscription.
     """
     family = request.family
-    if not 1 <= request.limit <= MAX_LETTERS:
-        detail = f"--limit {request.limit}: from 1 to {MAX_LETTERS:,}; more letters are more plans"
-        raise UsageError(error("K567", "not a number of letters", detail))
+    if request.limit < 1 or (request.table is None and request.limit > MAX_LETTERS):
+        most = "1 or more" if request.table else f"from 1 to {MAX_LETTERS:,}; more messages are more plans"
+        raise UsageError(error("K567", "not a number of letters", f"--limit {request.limit}: {most}"))
     if request.action.sends and not family.lane:
         check_target(family, request.to)
     if request.edit is not None and family.payload_type == "avro":
@@ -60,7 +64,7 @@ def prepare(
             selection.offer(letter)
             if family.ordered:
                 keys.add(letter)
-    lanes, letters, settle, summary = selection.finish()
+    lanes, letters, settle, summary = selection.finish(request.table)
     keys.check(request.action, leaving(letters, settle))
     check_targets([cluster.facts(lane.part) for lane in lanes], family.reader_of)
     return RecallPlan(
@@ -88,6 +92,7 @@ def prepare(
         summary=summary,
         lane=family.lane,
         landing=family.landing,
+        table=selection.written,
     )
 
 

@@ -1,17 +1,21 @@
-"""Letters in, a plan's choice out. A pure fold: it holds what is chosen (without payloads) and counts of the rest."""
+"""Letters in, a plan's choice out: a fold that keeps counts, and what is chosen (without payloads) in a scratch file."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodoctl.formatting import many
 from kodoctl.protocol import properties
+from kodoctl.recall.candidate_store import CHOSEN, SETTLED, CandidateStore, StoredCandidate
+from kodoctl.recall.letter_table import LetterTableWriter, PlanRow
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import (
+    SEGMENT,
     ExclusionReason,
     LetterRef,
     PlannedLetter,
@@ -22,9 +26,12 @@ from kodoctl.recall.recall_plan import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kodoctl.documents.recall_document import LetterSample, RecallSummary
     from kodoctl.recall.destinations import RecallSource
     from kodoctl.recall.filter.condition import Condition
+    from kodoctl.recall.recall_plan import LetterTable
     from kodoctl.recall.stored_message import DeadLetter, Position
     from kodoctl.topology.names import Level
 
@@ -59,39 +66,35 @@ class SelectionRequest:
     done: Done | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A letter that may go, before lanes are numbered."""
+class _Labels(NamedTuple):
+    """What a plan counts its letters by."""
 
-    position: Position
-    published: int
-    recall_id: str
-    digest: str
-    lane: PlannedPartition | None
     reason: str
     cause: str
     tenant: str
     age: str
-    sample: LetterSample | None
 
 
 class LetterSelection:
-    """`offer` every letter that the holder still has, oldest first; `finish` once."""
+    """`offer` every letter that the holder still has, oldest first in each partition; `finish` once. What is chosen is in a
+    scratch file, the memory needed is that of the counts.
+    """
 
     def __init__(self, asked: SelectionRequest) -> None:
         self._asked = asked
         self.read = 0
         self.matched = 0
-        self._candidates: dict[tuple[str, str], _Candidate] = {}
-        self._repeats: dict[tuple[str, str], list[LetterRef]] = {}
+        self._store = CandidateStore()
+        self._lanes: dict[PlannedPartition, int] = {}
+        self._labels: dict[_Labels, int] = {}
+        self._samples: dict[int, LetterSample] = {}  # by number in the store
         self._left_out: Counter[ExclusionReason] = Counter()
         self._why_not: Counter[str] = Counter()
         self._not_landed: list[str] = []
-        self._settle: list[LetterRef] = []
-        self._seen_recalls: set[str] = set()
         self._batches: Counter[Position] = Counter()  # of a waiting lane: messages read of each batch
         self._asking: list[DeadLetter] = []
         self._asking_size = 0
+        self.written: LetterTable | None = None
 
     def offer(self, letter: DeadLetter) -> None:
         """Counts a dead letter, and chooses it where it is readable and fulfils the condition."""
@@ -111,17 +114,17 @@ class LetterSelection:
         id and are not in the ledger need not be added.
         """
         if mark := letter.properties.get(self._asked.family.mark):
-            self._seen_recalls.add(mark)
+            self._store.add_seen(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.ledger_key, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
-            self._settle.append(LetterRef(letter.position, letter.publish_time))
+            self._store.add_settled(LetterRef(letter.position, letter.publish_time))
         if not chosen:
             return
         self.matched += 1
         reason = self._left_out_for(letter, standing)
         if reason is not None:
             self._left_out[reason] += 1
-        elif self._asked.done is None or self._asked.again or len(self._candidates) >= self._asked.limit:
+        elif self._asked.done is None or self._asked.again or self._store.chosen >= self._asked.limit:
             self._take(letter)
         else:
             self._asking.append(letter)
@@ -170,97 +173,148 @@ class LetterSelection:
 
     def _take(self, letter: DeadLetter) -> None:
         """Copies of one message are one recall: a crash of a worker can leave two."""
-        name = (letter.identity, letter.digest)
-        if self._asked.action.sends and name in self._candidates:
-            self._repeats.setdefault(name, []).append(LetterRef(letter.position, letter.publish_time))
+        name = _name(letter) if self._asked.action.sends else None
+        first = None if name is None else self._store.first_of(name)
+        if first is not None:
+            self._store.add_copy(LetterRef(letter.position, letter.publish_time), first)
             self._left_out[ExclusionReason.REPEAT] += 1
-        elif len(self._candidates) >= self._asked.limit:
+        elif self._store.chosen >= self._asked.limit:
             self._left_out[ExclusionReason.BEYOND] += 1
         else:
-            unique = name if self._asked.action.sends else (str(letter.position), "")
-            self._candidates[unique] = self._candidate(letter)
+            self._choose(letter, name)
 
-    def _candidate(self, letter: DeadLetter) -> _Candidate:
+    def _choose(self, letter: DeadLetter, name: bytes | None) -> None:
         asked = self._asked
+        age = age_of(asked.condition.now - letter.publish_time)
+        labels = _Labels(letter.reason or "(none)", letter.cause or "(none)", letter.tenant, age)
+        lane = self._lanes.setdefault(_lane(asked, letter), len(self._lanes)) if asked.action.sends else 0
         salt = asked.run if asked.again else ""
-        return _Candidate(
-            position=letter.position,
-            published=letter.publish_time,
-            recall_id=recall_id(asked.family.ledger_key, letter.position, letter.publish_time, salt),
-            digest=letter.digest,
-            lane=_lane(asked, letter) if asked.action.sends else None,
-            reason=letter.reason or "(none)",
-            cause=letter.cause or "(none)",
-            tenant=letter.tenant,
-            age=age_of(asked.condition.now - letter.publish_time),
-            sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
+        seq = self._store.add(
+            LetterRef(letter.position, letter.publish_time),
+            recall_id(asked.family.ledger_key, letter.position, letter.publish_time, salt),
+            letter.digest,
+            lane,
+            self._labels.setdefault(labels, len(self._labels)),
+            name,
         )
+        if self._store.chosen <= SAMPLES:
+            self._samples[seq] = _sample(letter)
 
     def finish(
-        self,
+        self, table: Path | None = None
     ) -> tuple[tuple[PlannedPartition, ...], tuple[PlannedLetter, ...], tuple[LetterRef, ...], RecallSummary]:
-        """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
-        self._take_those_not_done()
-        kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
-        sent = [LetterRef(one.position, one.published) for name, one in self._candidates.items() if name not in kept]
-        if sent:
-            self._left_out[ExclusionReason.ALREADY] += len(sent)
-        self._leave_out_parts(kept, {*self._settle, *sent})
-        lanes: dict[PlannedPartition, int] = {}
-        numbers: Counter[int] = Counter()
-        letters = []
-        for name, one in sorted(kept.items(), key=lambda item: item[1].position):
-            repeats = tuple(sorted(self._repeats.get(name, ())))
-            chosen = PlannedLetter(one.position, one.published, one.recall_id, one.digest, repeats=repeats)
-            if one.lane is not None:
-                lane = lanes.setdefault(one.lane, len(lanes))
+        """Lanes, letters with their numbers, what is only to be acknowledged, and the summary. `table`: where the letters
+        are written if they are too many for memory; then `written` has them, and both sequences are empty.
+        """
+        with self._store:
+            self._take_those_not_done()
+            if not self._asked.again and (sent := self._store.settle_seen()):
+                self._left_out[ExclusionReason.ALREADY] += len(sent)
+                self._drop_samples(sent)
+            self._leave_out_parts()
+            lanes: dict[PlannedPartition, int] = {}
+            counts: Counter[int] = Counter()
+            if table is None or self._store.rows <= SEGMENT:
+                letters, settle = _in_memory(self._planned(lanes, counts))
+            else:
+                letters, settle = (), ()
+                share = max(1, SEGMENT // self._asked.family.dead_partitions)
+                with LetterTableWriter(table) as writer:
+                    for row in self._planned(lanes, counts, share):
+                        writer.add(row)
+                    self.written = writer.close()
+            return tuple(lanes), letters, settle, self._summary(counts)
+
+    def _planned(
+        self, lanes: dict[PlannedPartition, int], counts: Counter[int], share: int | None = None
+    ) -> Iterator[PlanRow]:
+        """Rows of the plan, in order. Fills the lanes in the order of their first letters, and the counts by label."""
+        known, numbers = list(self._lanes), Counter[int]()
+        for one in self._store.stored(share):
+            ref = LetterRef(one.position, one.published)
+            if one.kind != CHOSEN:
+                yield PlanRow(ref, first=None if one.first is None else _letter(one.first))
+                continue
+            counts[one.labels] += 1
+            chosen = _letter(one)
+            if known:
+                lane = lanes.setdefault(known[one.lane], len(lanes))
                 numbers[lane] += 1
                 chosen = replace(chosen, lane=lane, number=numbers[lane])
-            letters.append(chosen)
-        return tuple(lanes), tuple(letters), tuple(sorted({*self._settle, *sent})), self._summary(list(kept.values()))
+            yield PlanRow(ref, chosen)
 
-    def _leave_out_parts(self, kept: dict[tuple[str, str], _Candidate], settle: Collection[LetterRef]) -> None:
+    def _leave_out_parts(self) -> None:
         """Keeps of a batch in a waiting lane all messages or none: the broker forgets which messages of a batch were
         acknowledged when it unloads the partition, so what was sent elsewhere would come to a worker again.
         """
-        places = {name: self._places(name, one) for name, one in kept.items()}
-        planned = Counter(_batch_of(ref.position) for ref in settle)
+        if not self._batches:
+            return
+        places: dict[int, list[Position]] = {}
+        planned: Counter[Position] = Counter()
+        for one in self._store.stored():
+            if one.kind == SETTLED:
+                planned[_batch_of(one.position)] += 1
+            elif one.position.batch >= 0:
+                places.setdefault(one.first.seq if one.first else one.seq, []).append(_batch_of(one.position))
         planned.update(batch for batches in places.values() for batch in batches)
-        while parts := [
-            name for name, batches in places.items() if any(planned[b] < self._batches[b] for b in batches)
-        ]:
-            for name in parts:  # a copy of it elsewhere makes a part of that batch, too
-                planned.subtract(places.pop(name))
-                del kept[name]
-            self._left_out[ExclusionReason.PART] += len(parts)
+        gone: list[int] = []
+        while parts := [seq for seq, batches in places.items() if any(planned[b] < self._batches[b] for b in batches)]:
+            for seq in parts:  # a copy of it elsewhere makes a part of that batch, too
+                planned.subtract(places.pop(seq))
+            gone += parts
+        if gone:
+            self._store.remove(gone)
+            self._left_out[ExclusionReason.PART] += len(gone)
+            self._drop_samples(gone)
 
-    def _places(self, name: tuple[str, str], one: _Candidate) -> list[Position]:
-        """Batches of a candidate and of its copies."""
-        copies = (ref.position for ref in self._repeats.get(name, ()))
-        return [_batch_of(position) for position in (one.position, *copies) if position.batch >= 0]
+    def _drop_samples(self, numbers: Iterable[int]) -> None:
+        for seq in numbers:
+            self._samples.pop(seq, None)
 
-    def _proved_sent(self, one: _Candidate) -> bool:
-        """True if a letter was read that has the recall id of this one: it was sent, whatever the ledger has, and died
-        again.
-        """
-        return not self._asked.again and one.recall_id in self._seen_recalls
-
-    def _summary(self, kept: list[_Candidate]) -> RecallSummary:
+    def _summary(self, counts: Counter[int]) -> RecallSummary:
+        labels = list(self._labels)
         made: RecallSummary = {
             "read": self.read,
             "matched": self.matched,
-            "chosen": len(kept),
-            "by_reason": counted(one.reason for one in kept),
-            "by_cause": counted(one.cause for one in kept),
-            "by_tenant": counted(one.tenant for one in kept),
-            "by_age": _by_age(one.age for one in kept),
-            "samples": [one.sample for one in kept if one.sample],
+            "chosen": counts.total(),
+            "by_reason": _counted((labels[one].reason, number) for one, number in counts.items()),
+            "by_cause": _counted((labels[one].cause, number) for one, number in counts.items()),
+            "by_tenant": _counted((labels[one].tenant, number) for one, number in counts.items()),
+            "by_age": _by_age((labels[one].age, number) for one, number in counts.items()),
+            "samples": list(self._samples.values()),
             "left_out": {word.value: self._left_out[word] for word in ExclusionReason if self._left_out[word]},
             "not_editable": dict(self._why_not.most_common(SAMPLES)),
         }
         if self._not_landed:
             made["not_landed"] = self._not_landed
         return made
+
+
+def _name(letter: DeadLetter) -> bytes:
+    """The same of all copies of a message, and of nothing else."""
+    named = letter.identity.encode("utf-8", "surrogatepass")
+    return hashlib.sha256(letter.digest.encode() + named).digest()[:16]
+
+
+def _letter(one: StoredCandidate) -> PlannedLetter:
+    return PlannedLetter(one.position, one.published, one.recall_id, one.digest)
+
+
+def _in_memory(rows: Iterable[PlanRow]) -> tuple[tuple[PlannedLetter, ...], tuple[LetterRef, ...]]:
+    """Letters with their copies, and those that were settled before, each in order."""
+    letters: dict[Position, PlannedLetter] = {}
+    copies: dict[Position, list[LetterRef]] = {}
+    settle: list[LetterRef] = []
+    for row in rows:
+        if row.chosen is not None:
+            letters[row.ref.position] = row.chosen
+        elif row.first is not None:
+            copies.setdefault(row.first.position, []).append(row.ref)
+        else:
+            settle.append(row.ref)
+    for position, refs in copies.items():
+        letters[position] = replace(letters[position], repeats=tuple(refs))
+    return tuple(letters.values()), tuple(settle)
 
 
 def _batch_of(position: Position) -> Position:
@@ -299,14 +353,28 @@ def age_of(age: int) -> str:
     return next((label for label, below in _AGES if age < below), OLDEST)
 
 
-def _by_age(labels: Any) -> dict[str, int]:
-    found = Counter(labels)
+def _by_age(labels: Iterable[tuple[str, int]]) -> dict[str, int]:
+    found = _added(labels)
     return {label: found[label] for label in (*(label for label, _ in _AGES), OLDEST) if found[label]}
 
 
 def counted(values: Iterable[str]) -> dict[str, int]:
     """Values by number, the most frequent first; of many the rest as one."""
-    found = Counter(values)
+    return _most(Counter(values))
+
+
+def _counted(values: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return _most(_added(values))
+
+
+def _added(values: Iterable[tuple[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for value, number in values:
+        found[value] += number
+    return found
+
+
+def _most(found: Counter[str]) -> dict[str, int]:
     top = dict(sorted(found.most_common(MOST_SHOWN), key=lambda item: (-item[1], item[0])))
     rest = found.total() - sum(top.values())
     return {**top, **({f"({len(found) - len(top)} others)": rest} if rest else {})}

@@ -23,8 +23,9 @@ Exact for everybody who shares the ledger; kill -9 of this process is covered, a
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import RefusedError, error
@@ -34,15 +35,16 @@ from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions, MessageSource
 from kodoctl.recall.key_order import check_keys, overtaken
 from kodoctl.recall.ledger_entries import copy_entry
+from kodoctl.recall.letter_table import PlanSegment, segments
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
-from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport, UnsentCopy
+from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import ReadMessage
     from kodoctl.recall.payload_patch import Edit
-    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan, UnsentCopy
     from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # messages recorded together by default: a crash leaves twice as many in doubt
@@ -65,14 +67,13 @@ class RecallSender:
         """`source`: where the messages are, if it is not the dead-letter topic."""
         self._plan, self._cluster, self._options, self._helpers = plan, cluster, options, helpers
         self._sends = plan.action.sends
-        self._chosen = {one.position: one for one in plan.letters}
-        self._further = {one.position: UnsentCopy(one) for one in plan.settle}
-        self._further |= {copy.position: UnsentCopy(copy, one) for one in plan.letters for copy in one.repeats}
+        self._segment = PlanSegment((), ())
+        self._chosen: dict[Position, PlannedLetter] = {}
+        self._further: dict[Position, UnsentCopy] = {}
+        self._early: list[tuple[UnsentCopy, object]] = []  # copies that came before what they are copies of was sent
         self.report = SendReport()
-        self._ledger = PlanLedger(ledger, plan.ledger_key)
-        self._partitions: MessageSource = source or DeadLetterPartitions(
-            plan, cluster, options, (*self._chosen, *self._further)
-        )
+        self._ledger = PlanLedger(ledger, plan, options.booked)
+        self._partitions: MessageSource = source or DeadLetterPartitions(plan, cluster, options)
         self._batches = BatchSender(plan, cluster, self._ledger, edit, options, self.report)
         self._done = 0
         self._met: set[Position] = set()
@@ -80,26 +81,46 @@ class RecallSender:
     def run(self) -> SendReport:
         """Raises KodoctlError when it cannot begin or go on; whatever was done by then is in the ledger."""
         with ExitStack() as stack:
-            numbers = self._partitions.open(stack)
-            self._ledger.read()
-            own = [one for one in self._plan.letters if self._ledger.settled(one)]
-            self.report.already = sum(self._ledger.statuses[one.recall_id].run == self._plan.run for one in own)
-            if self._options.ordered and not self._has_begun():
-                check_keys(self._plan, self._cluster)
-            if self._helpers is not None and self._needed():
-                self._delegate(self._helpers)
-            if self._sends:
-                self._batches.open(self._needed(), stack)
-            for number in numbers:
-                self._partition(number)
+            for segment in segments(self._plan):
+                self._send_segment(segment, stack)
+                if self.report.interrupted:
+                    break
+            self._acknowledge_early()
             if self._options.ordered:
                 self.report.elsewhere += overtaken(self._plan, self._cluster)
         self.report.acknowledged = self._partitions.acknowledged
         if self._options.holds:
-            self.report.unacknowledged = self._partitions.count_unacknowledged()
-            if not self.report.interrupted:
-                self._count_unmet()
+            self.report.unacknowledged += self._partitions.count_unacknowledged()
         return self.report
+
+    def _send_segment(self, segment: PlanSegment, stack: ExitStack) -> None:
+        """One segment of the plan. `stack`: closes the source of the messages when the attempt is over."""
+        self._segment = segment
+        self._chosen = {one.position: one for one in segment.letters}
+        self._further = {one.letter.position: one for one in segment.unsent}
+        self._met.clear()
+        numbers = self._partitions.open(stack, (*self._chosen, *self._further))
+        self._ledger.select(segment)
+        own = [one for one in segment.letters if self._ledger.settled(one)]
+        self.report.already += sum(self._ledger.statuses[one.recall_id].run == self._plan.run for one in own)
+        if self._options.ordered and not self._has_begun():
+            check_keys(self._plan, self._cluster)
+        if self._helpers is not None and self._needed():
+            self._delegate(self._helpers)
+        with ExitStack() as lanes:
+            if self._sends:
+                self._batches.open(self._needed(), lanes)
+            for number in numbers:
+                self._partition(number)
+        if self._options.holds and not self.report.interrupted:
+            self._count_unmet()
+
+    def _acknowledge_early(self) -> None:
+        """Copies that came before the letters that were sent for them."""
+        if self._early:
+            copies, self._early = self._early, []
+            self._ledger.select(PlanSegment((), tuple(further for further, _ in copies)))
+            self._acknowledge_unsent(copies)
 
     def _has_begun(self) -> bool:
         """True if an attempt at the plan may have sent, or has discarded, anything."""
@@ -110,18 +131,20 @@ class RecallSender:
         """Others send while this process holds the subscription: what they recorded is only acknowledged here, what they
         left is sent here.
         """
-        unsettled = {one.position for one in self._plan.letters if not self._ledger.settled(one)}
+        letters = self._segment.letters
+        unsettled = {one.position for one in letters if not self._ledger.settled(one)}
         without = self._partitions.acknowledged_in_batches(unsettled)
         needed = self._needed(without)
         check_lanes(self._plan, self._cluster, needed)
-        before = sum(self._ledger.settled(one) for one in self._plan.letters)
-        found = helpers(needed, without) if needed else SendReport()
+        before = sum(self._ledger.settled(one) for one in letters)
+        part = replace(self._plan, letters=letters, table=None)
+        found = helpers(part, needed, without, self._ledger.highest_booked()) if needed else SendReport()
         self._ledger.read()
-        recorded = sum(self._ledger.settled(one) for one in self._plan.letters) - before
-        self.report.sent, self.report.had_already = (
-            (recorded, 0) if found.interrupted else (found.sent, found.had_already)
-        )
-        self.report.before -= self.report.sent + self.report.had_already  # they will be met as settled
+        recorded = sum(self._ledger.settled(one) for one in letters) - before
+        sent, had_already = (recorded, 0) if found.interrupted else (found.sent, found.had_already)
+        self.report.sent += sent
+        self.report.had_already += had_already
+        self.report.before -= sent + had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
         """Counts dead letters that the holder has no longer: those that a recall moved, by the ledger, and all others."""
@@ -138,7 +161,9 @@ class RecallSender:
         """Lanes of dead letters that are not settled, nor at positions `without`; none where nothing is sent."""
         if not self._sends:
             return set()
-        return {one.lane for one in self._plan.letters if not self._ledger.settled(one) and one.position not in without}
+        return {
+            one.lane for one in self._segment.letters if not self._ledger.settled(one) and one.position not in without
+        }
 
     # --- one partition of dead letters, in its order
 
@@ -185,7 +210,7 @@ class RecallSender:
             self.report.elsewhere.append(f"{letter.position}: it is not the letter that was planned")
         return found
 
-    def _acknowledge_unsent(self, copies: list[tuple[UnsentCopy, object]]) -> None:
+    def _acknowledge_unsent(self, copies: Iterable[tuple[UnsentCopy, object]]) -> None:
         """Records copies by their own positions before they are acknowledged: else an audit takes them for removed."""
         entries, recorded = [], []
         for further, token in copies:
@@ -201,6 +226,8 @@ class RecallSender:
                 recorded.append((position, token))
             elif sent is not None and sent.settled:
                 self.report.elsewhere.append(f"{position}: its first was discarded: plan again")
+            elif first is not None and first.position not in self._chosen:
+                self._early.append((further, token))  # its first may be in a later segment
         self._ledger.append(entries)
         for position, token in recorded:
             self._partitions.acknowledge(position, token)
@@ -250,4 +277,4 @@ class RecallSender:
 
     def _progress(self) -> None:
         self._done += 1
-        self._options.tell(self._done, len(self._chosen))
+        self._options.tell(self._done, self._plan.size)

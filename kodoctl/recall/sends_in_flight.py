@@ -5,9 +5,9 @@ are ms since the epoch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kodoctl.recall.stored_message import DeadLetter, Position
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.rate_limit import RateLimit
     from kodoctl.recall.recall_ledger import RecallEvent
-    from kodoctl.recall.recall_plan import LetterRef, PlannedLetter
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
 
 
 @dataclass
@@ -50,7 +50,7 @@ class SendOptions:
     """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
     `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
     usual; `holds` False: the dead letters are held by another process, which acknowledges them, too; `horizon`: ms that
-    a message may wait at most; `ordered`: the lane they are in keeps the order of keys.
+    a message may wait at most; `ordered`: the lane they are in keeps the order of keys; `booked`: see PlanLedger.
     """
 
     pace: RateLimit
@@ -63,15 +63,7 @@ class SendOptions:
     holds: bool = True
     horizon: int = 0
     ordered: bool = False
-
-
-class UnsentCopy(NamedTuple):
-    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
-    None: it was sent, or discarded, before this plan.
-    """
-
-    letter: LetterRef
-    first: PlannedLetter | None = None
+    booked: Mapping[str, int] | None = None
 
 
 @dataclass(slots=True)
@@ -111,7 +103,7 @@ class SendBatch:
         self.size += message.letter.size
 
 
-ParallelSend = Callable[[Collection[int], Container[Position]], SendReport]
-"""Sends the dead letters of some lanes, except those at some positions, and records them in the ledger. The caller sends
-what is left.
+ParallelSend = Callable[["RecallPlan", Collection[int], Container[Position], Mapping[str, int]], SendReport]
+"""Sends the dead letters of a plan, or of a segment of it, that go to some lanes, except those at some positions, and
+records them in the ledger; the numbers are those of PlanLedger.highest_booked. The caller sends what is left.
 """

@@ -4,6 +4,7 @@ escaped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,10 +89,14 @@ def recall_plan_lines(document: RecallPlanDocument, target: str) -> Iterator[Lin
 
 
 def _targets(document: RecallPlanDocument) -> dict[str, int]:
+    letters = document["letters"]
+    if isinstance(letters, dict):
+        counts = dict(enumerate(letters["by_lane"]))
+    else:
+        counts = Counter(letter["lane"] for letter in letters)
     found: dict[str, int] = {}
-    for letter in document["letters"] if document["lanes"] else ():
-        topic = document["lanes"][letter["lane"]]["topic"]
-        found[topic] = found.get(topic, 0) + 1
+    for lane, target in enumerate(document["lanes"]):
+        found[target["topic"]] = found.get(target["topic"], 0) + counts.get(lane, 0)
     return found
 
 
@@ -157,7 +162,9 @@ def _plan_verdict(document: RecallPlanDocument) -> Iterator[Line]:
     summary = document["summary"]
     noun = "message" if document.get("lane") else "letter"
     letters = many(summary["chosen"], noun)
-    settle = f", {many(len(document['settle']), noun)} to acknowledge" if document["settle"] else ""
+    stored = document["letters"]
+    settled = stored["settled"] if isinstance(stored, dict) else len(document["settle"])
+    settle = f", {many(settled, noun)} to acknowledge" if settled else ""
     chosen = f"Plan {document['seal'][:12]}: {letters} {_VERBS[document['action']]}{settle}"
     yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
 

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from kodoctl.recall import letter_table, selection
 from tests.broker.recalling import DLQ, RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.support import eventually
@@ -217,6 +218,25 @@ def test_discarding_needs_the_hash_and_is_booked(recalls: Recalls) -> None:
     assert recalls.held() == set(range(4))
     assert recalls.arrived() == Counter()
     assert recalls.plan(file="q.json")["summary"]["chosen"] == 4
+
+
+def test_a_plan_of_many_segments_goes_on_where_the_last_one_ended(
+    recalls: Recalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (letter_table, selection):
+        monkeypatch.setattr(module, "SEGMENT", 20)
+    recalls.die([*range(90), *range(5)], batch=7)
+    plan = recalls.plan("payload.n < 80")
+    assert (plan["letters"]["rows"], plan["letters"]["letters"], plan["settle"]) == (85, 80, [])
+    report = recalls.apply()
+    assert (report["sent"], report["acknowledged"], report["complete"]) == (80, 85, True)
+    assert recalls.arrived() == Counter(range(80))
+    assert recalls.held() == set(range(80, 90))
+    again = recalls.apply()
+    assert (again["sent"], again["already"], again["before"], again["complete"]) == (0, 80, 80, True)
+    table = recalls.workspace.folder / "p.json.letters"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert "K559" in recalls.recall("apply", "p.json", code=4).err
 
 
 def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Recalls) -> None:

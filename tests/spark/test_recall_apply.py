@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kodoctl.recall import letter_table, selection
+from kodoctl.recall.recall_plan import SEGMENT
 from tests.broker.recalling import DLQ, ONE_LANE, RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.spark.dying import DYING
@@ -107,18 +109,61 @@ def _kill_and_again(recalls: Recalls, step: str) -> None:
     assert Counter(recalls.booked().values()) == recalls.receipts(), "the audit looks for letters where they are booked"
 
 
+def _in_segments(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Plans that are made from now on have so many rows in a segment."""
+    for module in (letter_table, selection):
+        monkeypatch.setattr(module, "SEGMENT", rows)
+
+
+@pytest.mark.parametrize("rows", [SEGMENT, 30])
 def test_a_kill_in_the_middle_of_sending_and_again_each_letter_arrives_once(
-    spark: SparkSession, workspace: Workspace
+    rows: int, spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _in_segments(monkeypatch, rows)
     _kill_and_again(Recalls(workspace), BRIEF)
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("rows", [SEGMENT, 30])
 @pytest.mark.parametrize("step", LONG)
 def test_a_kill_at_any_step_and_again_each_letter_arrives_once(
-    step: str, spark: SparkSession, workspace: Workspace
+    step: str, rows: int, spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _in_segments(monkeypatch, rows)
     _kill_and_again(Recalls(workspace), step)
+
+
+def test_a_plan_of_many_segments_is_made_and_carried_out_by_spark(
+    spark: SparkSession, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _in_segments(monkeypatch, 20)
+    recalls = Recalls(workspace)
+    recalls.die([*range(90), *range(5)], batch=7)
+    named = [
+        "topologies",
+        "--topic",
+        "orders",
+        "--subscription",
+        "billing",
+        "--where",
+        "payload.n < 80",
+        "--out",
+        "p.json",
+    ]
+    made = workspace.run("pipeline", "recall", "plan", *named, "--format", "json")
+    plan = made.json()
+    assert (plan["letters"]["rows"], plan["letters"]["letters"], plan["settle"]) == (85, 80, [])
+    assert "Its letters are in p.json.letters, which belongs beside it." in made.err
+    report = _apply(recalls)
+    assert (report["sent"], report["before"], report["acknowledged"], report["complete"]) == (80, 0, 85, True)
+    assert report["said"].count("Sending 20 letters into 2 lanes, 2 at a time.") == 4, "the last has only copies"
+    assert recalls.arrived() == Counter(range(80))
+    assert recalls.held() == set(range(80, 90))
+    again = recalls.apply()
+    assert (again["sent"], again["already"], again["before"], again["complete"]) == (0, 80, 80, True)
+    table = workspace.folder / "p.json.letters"
+    table.write_bytes(table.read_bytes()[:-1])
+    assert "K559" in workspace.run("recall", "apply", "p.json", code=4).err
 
 
 BLIND = """

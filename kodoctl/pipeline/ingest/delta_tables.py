@@ -16,6 +16,7 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
 from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, way_in
+from kodoctl.pipeline.ingest.landing_dataset import dataset_of
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
 if TYPE_CHECKING:
@@ -236,18 +237,19 @@ class LandingTable:
                 found.append(f"{self.folder.uri}/{one.path} has {known.size:,} of {many(one.size, 'byte')}")
         return found
 
-    def rows_among(self, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Rows whose column has one of the values, and others the `same` ones, in any order."""
+    def rows_among(
+        self, files: Sequence[DataFile], column: str, values: Iterable[str], same: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        """Rows of these files whose column has one of the values, and others the `same` ones, in any order. A file counts
+        when a commit of the landing names it, also where it was not added to the table yet.
+        """
         import pyarrow.compute as pc
 
-        found = self.load()
-        if found is None:
-            return []
         wanted = pc.field(column).isin(list(values))
         for name, value in same.items():
             wanted &= pc.field(name) == value
         with self._reported():
-            return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
+            return list(dataset_of(self.folder, self.table, files).to_table(filter=wanted).to_pylist())
 
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None

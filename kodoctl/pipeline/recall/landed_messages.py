@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.tables import Table
     from kodoctl.protocol.signing import Signer
     from kodoctl.recall.cluster import RecallCluster
     from kodoctl.recall.recall_plan import RecallPlan
@@ -61,15 +62,19 @@ class LandedMessages:
     acknowledged = 0
 
     def __init__(self, plan: RecallPlan, cluster: RecallCluster, landing: Landing, signer: Signer | None) -> None:
+        """Messages are those of the landing's newest commit, even where a killed writer added it to no table yet."""
         self._plan, self._cluster, self._landing, self._signer = plan, cluster, landing, signer
-        copies = (ref.position for ref in plan.settle)
-        repeats = (ref.position for one in plan.letters for ref in one.repeats)
-        self._positions = sorted({*(one.position for one in plan.letters), *copies, *repeats})
+        self._files = landing.snapshot(EVENTS, TRANSITIONS).files
+        self._positions: list[Position] = []
+        self._locked = False
 
-    def open(self, stack: ExitStack) -> list[int]:
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         """Takes the lane's lock until `stack` closes. Raises LockedError while another attempt has it."""
-        lock = self._cluster.lane(f"{self._plan.dead_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
-        stack.callback(lock.close)
+        if not self._locked:
+            lock = self._cluster.lane(f"{self._plan.dead_topic}-partition-0", f"{LOCK}-{self._plan.subscription}")
+            stack.callback(lock.close)
+            self._locked = True
+        self._positions = sorted(set(positions))
         return sorted({position.partition for position in self._positions})
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
@@ -107,7 +112,7 @@ class LandedMessages:
             return {}
         ids = {str(position): position for position in positions}
         same = {"target_topic": self._plan.dead_topic, "subscription": self._plan.subscription}
-        moves = self._landing.table(TRANSITIONS).rows_among("target_id", ids, same)
+        moves = self._rows(TRANSITIONS, "target_id", ids, same)
         by_source = {(move["msg_topic"], move["id"]): move for move in moves}
         found: dict[Position, ReadMessage] = {}
         for topic in sorted({topic for topic, _ in by_source}):
@@ -127,10 +132,13 @@ class LandedMessages:
 
     def _events(self, topic: str, ids: Iterable[str]) -> list[dict[str, Any]]:
         same = {"topic": self._plan.topic, "msg_topic": topic}
-        rows = self._landing.table(EVENTS).rows_among("id", ids, same)
+        rows = self._rows(EVENTS, "id", ids, same)
         for row in rows:
             row["published"] = _ms(row["publish_ts"])
         return [row for row in rows if has_payload(row["payload"], row["size"], row["payload_state"])]
+
+    def _rows(self, table: Table, column: str, values: Iterable[str], same: Mapping[str, str]) -> list[dict[str, Any]]:
+        return self._landing.table(table).rows_among(self._files[table.name], column, values, same)
 
 
 def _ms(moment: Any) -> int:

@@ -3,8 +3,8 @@ Spark.
 
 The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
 (kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
-what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one
-bundle of letters.
+what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its part of one
+segment of the plan and one batch of letters.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,7 @@ _REPORTS: Final = "crew bigint, report string"
 @dataclass(frozen=True, slots=True)
 class SendTask:
     """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`:
-    see Cluster.
+    see RecallCluster; `booked`: see PlanLedger.
     """
 
     plan: RecallPlan
@@ -59,16 +60,18 @@ class SendTask:
     who: str
     keys: Secret | None
     largest: Mapping[str, int] = field(default_factory=dict)
+    booked: Mapping[str, int] | None = None
 
     def run(self) -> SendReport:
         """In a process of Spark's. Raises KodoctlError."""
         signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = RateLimit(self.per_second)
-        orders = SendOptions(pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False)
+        orders = SendOptions(
+            pace, self.who, _now, threading.Event(), _untold, signer, AT_ONCE, holds=False, booked=self.booked
+        )
         with Session(self.connection) as session:
-            return RecallSender(
-                self.plan, RecallCluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders
-            ).run()
+            cluster, ledger = RecallCluster(session, self.largest), DeltaLedger(self.ledger)
+            return RecallSender(self.plan, cluster, ledger, self.edit, orders).run()
 
 
 def _now() -> int:
@@ -81,12 +84,11 @@ def _untold(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class ParallelSender:
-    """Helpers of a RecallSender: called with the lanes that have dead letters left. `ledger`: where
-    every task reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks
-    to make theirs.
+    """Helpers of a RecallSender: called with the letters of a plan, or of a segment of it, and the lanes that have dead
+    letters left. `ledger`: where every task reaches it; `orders` are those of the attempt; `keys`: what the orders'
+    signer was made of, for tasks to make theirs. `stack`: ends the session of Spark when the attempt is over.
     """
 
-    plan: RecallPlan
     connection: Connection
     ledger: str
     edit: Edit | None
@@ -94,36 +96,46 @@ class ParallelSender:
     orders: SendOptions
     open_spark: Callable[[], AbstractContextManager[SparkSession]]
     told: Callable[[str], None]
+    stack: ExitStack
     keys: Secret | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
 
-    def __call__(self, lanes: Collection[int], without: Container[Position]) -> SendReport:
+    def __call__(
+        self, plan: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
+    ) -> SendReport:
         """Report on the dead letters of the lanes, except those in `without`, after sending them. Raises
         KodoctlError.
         """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        interrupted = signal.getsignal(signal.SIGINT)
         DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
-        with self.open_spark() as spark, _interrupts_to(interrupted):
-            plans = partition_plan(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
-            errands = self._errands(plans)
-            letters = sum(len(one.letters) for one in plans)
-            into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
-            self.told(f"Sending {many(letters, 'letter')} into {into}.")
-            with self._interruptible(spark):
-                try:
-                    return _total(_reports(spark, errands))
-                except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
-                    if self.orders.stop.is_set():
-                        return SendReport(interrupted=True)
-                    text = str(problem)
-                    detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
-                    otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
-                    raise spark_error(text, otherwise) from None
+        spark = self._spark
+        plans = partition_plan(plan, lanes, spark.sparkContext.defaultParallelism, without)
+        errands = self._errands(plans, booked)
+        letters = sum(len(one.letters) for one in plans)
+        into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
+        self.told(f"Sending {many(letters, 'letter')} into {into}.")
+        with self._interruptible(spark):
+            try:
+                return _total(_reports(spark, errands))
+            except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
+                if self.orders.stop.is_set():
+                    return SendReport(interrupted=True)
+                text = str(problem)
+                detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
+                otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
+                raise spark_error(text, otherwise) from None
 
-    def _errands(self, plans: list[RecallPlan]) -> list[SendTask]:
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """One session for all segments."""
+        interrupted = signal.getsignal(signal.SIGINT)
+        spark = self.stack.enter_context(self.open_spark())
+        self.stack.enter_context(_interrupts_to(interrupted))
+        return spark
+
+    def _errands(self, plans: list[RecallPlan], booked: Mapping[str, int]) -> list[SendTask]:
         ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
         letters = sum(len(one.letters) for one in plans)
         return [
@@ -136,6 +148,7 @@ class ParallelSender:
                 self.orders.who,
                 self.keys,
                 self.largest,
+                booked,
             )
             for plan in plans
         ]

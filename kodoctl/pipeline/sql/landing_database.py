@@ -7,23 +7,19 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
-from functools import reduce
-from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.ingest.landing_commits import read_at
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, RECORDED, TABLES
+from kodoctl.pipeline.ingest.landing_dataset import dataset_of
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_commits import LandingCommit
     from kodoctl.pipeline.ingest.landing_store import Landing
-    from kodoctl.pipeline.ingest.tables import Table
 
 _READ: Final = (*TABLES, *COUNTED, *RECORDED)
 NAMES: Final = tuple(table.name for table in (*_READ, COMMITS))
@@ -60,7 +56,8 @@ class LandingDatabase:
         self.number, self.read_at = snapshot.commits[-1].number, read_at(snapshot.commits)
         self._connection = connection
         for table in _READ:
-            connection.register(table.name, _dataset(landing, table, snapshot.files[table.name]))
+            folder = landing.root / table.name
+            connection.register(table.name, dataset_of(folder, table, snapshot.files[table.name]))
         connection.register(COMMITS.name, _commits(snapshot.commits))
 
     def answers(self, text: str) -> Iterator[QueryResult]:
@@ -127,31 +124,6 @@ def is_complete(text: str) -> bool:
     """True if the text ends with the semicolon of a statement, which is in no string and no comment."""
     rest = _PART.sub(lambda found: "" if found[0].startswith(("--", "/*")) else "x", text).rstrip()
     return rest.endswith(";") and not any(sign in rest for sign in ("'", '"', "/*", "$$"))
-
-
-def _dataset(landing: Landing, table: Table, files: Sequence[DataFile]) -> Any:
-    """Files as one Arrow dataset; those of a partition that a filter excludes are not opened."""
-    from pyarrow import dataset
-
-    system, folder = (landing.root / table.name).opened()
-    format_ = dataset.ParquetFileFormat()
-    fragments = [
-        format_.make_fragment(f"{folder}/{one.path}", filesystem=system, partition_expression=_expression(one))
-        for one in files
-    ]
-    return dataset.FileSystemDataset(fragments, table.delta(), format_, system)
-
-
-def _expression(file: DataFile) -> Any:
-    import pyarrow.compute as pc
-
-    known: list[Any] = [
-        pc.field(name).is_null()
-        if value is None
-        else pc.field(name) == (date.fromisoformat(value) if name == DATE else value)
-        for name, value in file.partition.items()
-    ]
-    return reduce(and_, known) if known else pc.scalar(value=True)
 
 
 def _commits(commits: Sequence[LandingCommit]) -> pa.Table:

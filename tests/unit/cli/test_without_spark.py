@@ -55,6 +55,13 @@ def test_a_command_of_the_pipeline_says_how_to_install_it(
     assert re.match(begun, found.err), "the first line does not wait for Spark"
 
 
+def test_a_lane_belongs_to_lost_messages() -> None:
+    named = ("--admin-url", "http://127.0.0.1:1", "--lane", "L1/ready")
+    found = run_main("pipeline", "recall", "plan", FILE, *NAMED, *named)
+    assert (found.code, "K825" in found.err) == (64, True), found.text
+    assert "--lost" in found.err
+
+
 def test_help_is_the_same_without_it_and_loads_nothing_of_it() -> None:
     loaded = (
         "import atexit, sys; atexit.register(lambda: print(sorted({'pyspark', 'pyarrow', 'pandas'} & {*sys.modules})))"

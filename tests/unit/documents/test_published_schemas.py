@@ -18,6 +18,7 @@ PLAN = json.loads((SCHEMAS / "plan.v1.json").read_text(encoding="utf-8"))
 FLEET = json.loads((SCHEMAS / "fleet-plan.v1.json").read_text(encoding="utf-8"))
 SIMULATION = json.loads((SCHEMAS / "simulation.v1.json").read_text(encoding="utf-8"))
 RECALL = json.loads((SCHEMAS / "recall-plan.v1.json").read_text(encoding="utf-8"))
+RECALL_TABLE = json.loads((SCHEMAS / "recall-plan.v2.json").read_text(encoding="utf-8"))
 DIFFERENCE = FLEET["properties"]["differences"]["items"]
 
 
@@ -41,6 +42,7 @@ DIFFERENCE = FLEET["properties"]["differences"]["items"]
         (recall.RecallPlanDocument, RECALL),
         (recall.RecallSummary, RECALL["properties"]["summary"]),
         (recall.RecallTarget, RECALL["properties"]["lanes"]["items"]),
+        (recall.LetterFile, RECALL_TABLE["properties"]["letters"]),
         (recall.PlannedLetterRow, RECALL["properties"]["letters"]["items"]),
         (simulation.SimulationDocument, SIMULATION),
         (simulation.SimulationTrial, SIMULATION["$defs"]["trial"]),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pulsar
+import pytest
+
 from kodoctl.pipeline.ingest.recording_workers import _is_unrecorded
-from kodoctl.pulsar.recall_transport import _locked
+from kodoctl.pulsar import recall_transport
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, _locked
 
 
 def test_it_says_that_it_records_what_it_acknowledges() -> None:
@@ -16,3 +20,45 @@ def test_it_says_that_it_records_what_it_acknowledges() -> None:
     _locked(client, "persistent://kodo/trade/orders-billing-RETRYING-partition-0", "billing")
     part = {"subscriptions": {"billing": {"consumers": [{"metadata": said["properties"]}]}}}
     assert not _is_unrecorded(part, "billing"), "an ingest beside `waiting apply` would begin every proof anew"
+
+
+class Stored:
+    """A message of the client's."""
+
+    def __init__(self, entry: int) -> None:
+        self.entry = entry
+
+    def message_id(self) -> int:
+        return self.entry
+
+
+def consumer(entries: int, monkeypatch: pytest.MonkeyPatch) -> DeadLetterConsumer:
+    """Holds so many entries."""
+    left = [Stored(entry) for entry in range(entries)]
+
+    def receive(_: int) -> Stored:
+        if not left:
+            raise pulsar.Timeout
+        return left.pop(0)
+
+    monkeypatch.setattr(recall_transport, "position_of", lambda token, number: (number, 1, token, -1))
+    monkeypatch.setattr(recall_transport, "copy_message", lambda _message, token, where: (token, where))
+    opened = SimpleNamespace(subscribe=lambda *_, **__: SimpleNamespace(receive=receive))
+    client: Any = SimpleNamespace(ask=lambda call, *_, **__: call(opened))
+    return DeadLetterConsumer(client, "persistent://kodo/trade/orders-billing-DLQ-partition-2", "kodo-hold")
+
+
+def test_letters_of_a_further_segment_go_on_behind_those_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = consumer(7, monkeypatch)
+    came: list[Any] = [[token for token, _ in found.letters((1, until), ())] for until in (2, 3, 5)]
+    assert came == [[0, 1, 2], [3], [4, 5]]
+    assert list(found.letters((1, 3), ())) == [], "what is behind stays for later"
+    assert [token for token, _ in found.letters((1, 6), ())] == [6]
+
+
+def test_what_is_held_of_a_further_segment_is_found_behind_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = consumer(6, monkeypatch)
+    assert set(found.held((1, 2), [(2, 1, 1, -1), (2, 1, 2, -1), (2, 1, 1, 7)])) == {(2, 1, 1, -1), (2, 1, 2, -1)}
+    found.forget()
+    assert [token for token, _ in found.letters((1, 3), ())] == [3], "not beside the subscription"
+    assert set(found.held((1, 5), [(2, 1, 3, -1), (2, 1, 5, -1)])) == {(2, 1, 5, -1)}

@@ -42,9 +42,9 @@ def unacknowledged(cluster: Cluster, kept: Position | None = None, plan: RecallP
     """All that comes is acknowledged, but for `kept`; then the partition may forget."""
     stop = threading.Event()
     options = SendOptions(RateLimit(1000), "me", lambda: NOW, stop, lambda *_: None)
-    made = DeadLetterPartitions(plan, cast("Any", cluster), options, STORED)
+    made = DeadLetterPartitions(plan, cast("Any", cluster), options)
     with ExitStack() as stack:
-        for number in made.open(stack):
+        for number in made.open(stack, STORED):
             for position, stored in made.messages(number):
                 if position != kept:
                     made.acknowledge(position, stored.token)

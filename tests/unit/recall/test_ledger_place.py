@@ -12,7 +12,7 @@ import pytest
 
 from kodoctl.errors import KodoctlError
 from kodoctl.recall.delta_ledger import DeltaLedger
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.recall_ledger import LedgerSlice, RecallEntry, RecallEvent
 
 ENTRY = RecallEntry("run", RecallEvent.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
 
@@ -56,3 +56,27 @@ def test_a_table_that_somebody_made_at_the_same_moment_is_the_ledger(
     with nullcontext() if made else pytest.raises(KodoctlError, match="K557"):
         ledger.create()
     assert ledger.exists() is made
+
+
+def test_a_part_of_the_letters_can_be_asked_for_and_the_highest_number_of_a_lane(tmp_path: Path) -> None:
+    ledger = DeltaLedger(str(tmp_path / "book"))
+    dead = ENTRY.dead_topic
+    assert ledger.highest_numbers(dead, "run") == {}
+    of = [ENTRY._replace(recall_id=f"{number:032x}", published=number, number=number) for number in range(1, 7)]
+    sent = [one._replace(event=RecallEvent.SENT) for one in of[:3]]
+    sent.append(sent[0]._replace(event=RecallEvent.DISCARDED, lane="other", number=9))
+    ledger.append(of)
+    ledger.append(
+        [*sent, sent[2]._replace(run="another", number=99), sent[2]._replace(dead_topic="another", number=98)]
+    )
+    ledger.append([of[5]._replace(event=RecallEvent.SENT, lane="", number=97)])
+    assert ledger.highest_numbers(dead, "run") == {"lane": 3, "other": 9}
+    asked = LedgerSlice(frozenset(one.recall_id for one in of[1:3]), 2, 3)
+    found = ledger.entries(dead, asked)
+    assert sorted((one.number, one.event, one.run) for one in found) == [
+        (2, RecallEvent.INTENT, "run"), (2, RecallEvent.SENT, "run"),
+        (3, RecallEvent.INTENT, "run"), (3, RecallEvent.SENT, "run"), (99, RecallEvent.SENT, "another"),
+    ]  # fmt: skip
+    assert ledger.entries(dead, LedgerSlice(frozenset(), 0, 0)) == []
+    ledger.append([of[1]._replace(published=0, number=5), of[4]._replace(published=0)])
+    assert sorted(one.number for one in ledger.entries(dead, asked)) == [2, 2, 3, 3, 5, 99], "also without its time"

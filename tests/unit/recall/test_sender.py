@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,8 +17,10 @@ from kodoctl.protocol import properties as headers
 from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
+from kodoctl.recall import letter_table
+from kodoctl.recall.letter_table import LetterTableWriter, PlanRow
 from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
+from kodoctl.recall.recall_ledger import LedgerSlice, RecallEntry, RecallEvent, highest_booked, latest_status
 from kodoctl.recall.recall_plan import (
     LetterRef,
     PlannedLetter,
@@ -66,9 +70,14 @@ class World:
     def append(self, entries: Sequence[RecallEntry]) -> None:
         self.step(lambda: self.ledger.extend(entries))
 
-    def entries(self, dead_topic: str) -> list[RecallEntry]:
+    def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
         assert dead_topic in (DEAD, lost_key(DEAD, HOLDER))
-        return list(self.ledger)
+        assert among is not None, "no attempt needs all that the ledger has of a topic"
+        assert among.since <= NOW <= among.until
+        return [one for one in self.ledger if one.recall_id in among.recall_ids]
+
+    def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
+        return highest_booked(latest_status(self.ledger), run)
 
     def facts(self, part: str) -> PartitionFacts:
         done = tuple(((1, entry), (1, entry)) for entry in sorted(self.acknowledged))
@@ -121,7 +130,7 @@ class Landed:
     def __init__(self, world: World, erased: Collection[int] = ()) -> None:
         self.world, self.erased = world, erased
 
-    def open(self, stack: ExitStack) -> list[int]:
+    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
         return [0]
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
@@ -195,17 +204,35 @@ def _plan(action: RecallAction) -> RecallPlan:
     )  # fmt: skip
 
 
-def _attempt(world: World, action: RecallAction, fatal: int = -1) -> SendReport:
+def _attempt(world: World, plan: RecallPlan, fatal: int = -1) -> SendReport:
     world.steps, world.fatal = 0, fatal
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
-    source = Landed(world) if action is RecallAction.RESEND else None
-    return RecallSender(_plan(action), world, world, None, options, source=source).run()
+    source = Landed(world) if plan.action is RecallAction.RESEND else None
+    return RecallSender(plan, world, world, None, options, source=source).run()
 
 
+def _with_table(plan: RecallPlan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> RecallPlan:
+    """The same plan in segments of three rows."""
+    monkeypatch.setattr(letter_table, "SEGMENT", 3)
+    rows = [PlanRow(LetterRef(one.position, one.published), one) for one in plan.letters]
+    rows += [PlanRow(copy, first=one) for one in plan.letters for copy in one.repeats]
+    rows += map(PlanRow, plan.settle)
+    with LetterTableWriter(folder / "letters") as writer:
+        for row in sorted(rows, key=lambda row: row.ref):
+            writer.add(row)
+        table = writer.close()
+    assert (table.rows, table.letters, table.settled) == (len(rows), len(plan.letters), 1)
+    return replace(plan, letters=(), settle=(), table=table)
+
+
+@pytest.mark.parametrize("segmented", [False, True])
 @pytest.mark.parametrize("action", list(RecallAction))
-def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: RecallAction) -> None:
+def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
+    action: RecallAction, segmented: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     undisturbed = World()
-    report = _attempt(undisturbed, action)
+    plan = _with_table(_plan(action), tmp_path, monkeypatch) if segmented else _plan(action)
+    report = _attempt(undisturbed, plan)
     sends = action.sends
     assert (report.sent, report.discarded) == ((ENTRIES, 0) if sends else (0, ENTRIES))
     kept = action is not RecallAction.RESEND  # of a landing nothing is acknowledged
@@ -214,9 +241,9 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: Rec
     for fatal in range(1, undisturbed.steps + 1):
         world = World()
         with pytest.raises(KilledError):
-            _attempt(world, action, fatal)
-        _attempt(world, action)
-        again = _attempt(world, action)
+            _attempt(world, plan, fatal)
+        _attempt(world, plan)
+        again = _attempt(world, plan)
         assert world.arrived() == undisturbed.arrived() == Counter(map(_payload, range(ENTRIES if sends else 0)))
         assert world.acknowledged == undisturbed.acknowledged, fatal
         assert (again.sent, again.before, again.complete) == (0, ENTRIES, True)
@@ -226,7 +253,7 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(action: Rec
 
 def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
     world = World()
-    _attempt(world, RecallAction.SEND)
+    _attempt(world, _plan(RecallAction.SEND))
     for number in range(2):
         stored = world.stored[f"{READY}-partition-{number}"]
         assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
@@ -247,10 +274,10 @@ def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:
     world = World()
     world.unread, world.deduplicates = {f"{READY}-partition-1"}, False
     with pytest.raises(RefusedError) as refused:
-        _attempt(world, RecallAction.SEND)
+        _attempt(world, _plan(RecallAction.SEND))
     assert [one.code for one in refused.value.diagnostics] == ["K565", "K711"], "all findings at once"
     assert f"{READY} has no subscription {HOLDER}" in refused.value.diagnostics[1].detail
     assert "`kodoctl apply` creates it" in refused.value.diagnostics[1].detail
     assert (world.stored, world.acknowledged, world.ledger) == ({}, set(), [])
-    _attempt(world, RecallAction.DISCARD)
+    _attempt(world, _plan(RecallAction.DISCARD))
     assert len(world.acknowledged) == ENTRIES + 1, "nothing is sent"

@@ -30,6 +30,14 @@ def test_a_table_whose_log_is_gone_is_told(landing: Landing) -> None:
         Landing(str(landing.root.local.parents[1]), "trade", None).snapshot(EVENTS, COVERAGE)  # type: ignore[union-attr]
 
 
+def test_a_file_that_is_gone_is_told_where_a_row_is_looked_for(landing: Landing) -> None:
+    landing.commit(batch(landing, 0))
+    files = landing.snapshot(EVENTS).files["events"]
+    Path(landing.root.uri, "events", files[0].path).unlink()
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)events: .*No such file"):
+        landing.table(EVENTS).rows_among(files, "id", ["7:1:0:-1"], {})
+
+
 def test_a_log_that_is_gone_is_not_made_anew_from_the_newest_commits(landing: Landing) -> None:
     for number in range(20):
         landing.commit(batch(landing, number, rows=1))

@@ -67,6 +67,10 @@ def test_a_writer_killed_between_two_tables_leaves_a_batch_that_counts_in_all(
         "coverage": 2,
     }
     assert len(stored(landing, "coverage")) == 1, "who reads one table alone sees the commit when it is there"
+    events, files = after.table(EVENTS), snapshot.files["events"]
+    rows = events.rows_among(files, "id", ["7:1:0:-1"], {"topic": "orders"})
+    assert [row["properties"] for row in rows] == [[("n", "1")]] * 2, "as of the commit, whatever the tables have"
+    assert events.rows_among(files, "id", ["7:1:0:-1"], {"topic": "others"}) == []
     after.recover()
     assert (len(stored(landing)), len(stored(landing, "coverage"))) == (4, 2)
     after.recover()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 from kodoctl.pipeline.ingest.tables import EVENTS
@@ -31,15 +32,19 @@ class Landing:
     def __init__(self, events: list[dict[str, Any]], moves: list[dict[str, Any]] = []) -> None:  # noqa: B006
         self.events, self.moves = events, moves
 
+    def snapshot(self, *tables: Any) -> Any:
+        return SimpleNamespace(files={table.name: [f"a file of {table.name}"] for table in tables})
+
     def table(self, table: Any) -> Rows:
-        return Rows(self.events if table is EVENTS else self.moves)
+        return Rows(table.name, self.events if table is EVENTS else self.moves)
 
 
 class Rows:
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self.rows = rows
+    def __init__(self, name: str, rows: list[dict[str, Any]]) -> None:
+        self.name, self.rows = name, rows
 
-    def rows_among(self, column: str, values: Any, same: Any) -> list[dict[str, Any]]:
+    def rows_among(self, files: Any, column: str, values: Any, same: Any) -> list[dict[str, Any]]:
+        assert files == [f"a file of {self.name}"], "those of the snapshot"
         kept = [row for row in self.rows if row[column] in set(values)]
         return [dict(row) for row in kept if all(row.get(name, value) == value for name, value in same.items())]
 
@@ -69,15 +74,18 @@ def plan(topic: str, *positions: Position) -> RecallPlan:
     )  # fmt: skip
 
 
-def source(made: RecallPlan, landing: Landing, signer: Signer | None = None) -> tuple[LandedMessages, Cluster]:
-    cluster = Cluster()
-    return LandedMessages(made, cast("Any", cluster), cast("Any", landing), signer), cluster
+def source(made: RecallPlan, landing: Landing, signer: Signer | None = None) -> LandedMessages:
+    found = LandedMessages(made, cast("Any", Cluster()), cast("Any", landing), signer)
+    found.open(ExitStack(), [one.position for one in made.letters])
+    return found
 
 
 def test_one_attempt_at_a_lane_at_a_time_and_nothing_to_acknowledge() -> None:
-    found, cluster = source(plan(READY, Position(0, 1, 0)), Landing([]))
+    cluster = Cluster()
+    found = LandedMessages(plan(READY, Position(0, 1, 0)), cast("Any", cluster), cast("Any", Landing([])), None)
     with ExitStack() as stack:
-        assert found.open(stack) == [0, 3], "partitions of letters and of their copies"
+        assert found.open(stack, [Position(3, 1, 1), Position(0, 1, 0)]) == [0, 3]
+        assert found.open(stack, [Position(3, 1, 2)]) == [3], "another segment"
         assert cluster.locked == [(f"{READY}-partition-0", "kodo-recall-lost-billing")]
         assert not cluster.closed
     assert cluster.closed
@@ -91,7 +99,7 @@ def test_messages_come_in_the_order_of_the_plan_and_what_was_erased_does_not() -
     events += [event(f"{READY}-L2", places[0]), event(READY, Position(0, 1, 9))]
     events[0] |= {"payload": None}  # entry 2: masked
     events[1] |= {"payload": None, "size": 0, "event_ts": AT, "key": "k"}  # entry 3: a tombstone
-    found, _ = source(plan(READY, *places), Landing(events))
+    found = source(plan(READY, *places), Landing(events))
     came = list(found.messages(0))
     assert [place.entry for place, _ in came] == [1, 3, 5]
     assert [one.payload for _, one in came] == [b"1", None, b"5"]
@@ -108,7 +116,7 @@ def test_what_was_lost_on_its_way_is_made_of_where_it_came_from() -> None:
         "reason": "boom", "error": None, "event": "moved",
     }  # fmt: skip
     landing = Landing([event(READY, origin)], [move, {**move, "subscription": "shipping", "id": "9:9:0:-1"}])
-    found, _ = source(plan(RETRYING, nowhere), landing)
+    found = source(plan(RETRYING, nowhere), landing)
     ((place, one),) = found.messages(0)
     assert (place, one.ledger, one.entry, one.payload) == (nowhere, 7, 7, b"7")
     assert dict(one.properties) == {
@@ -116,11 +124,11 @@ def test_what_was_lost_on_its_way_is_made_of_where_it_came_from() -> None:
         control.HOP: "1", control.REASON: "boom",
     }  # fmt: skip
     signer = Signer(["k" * 16])
-    stranger, _ = source(plan(RETRYING, nowhere), landing, signer)
+    stranger = source(plan(RETRYING, nowhere), landing, signer)
     assert control.SIGNATURE not in next(stranger.messages(0))[1].properties, "nobody signed what it had"
     signed = signer.signed(READY, b"7", {"uid": "u", control.ID: "order-1"})
     landing.events[0]["properties"] = list(signed.items())
-    own, _ = source(plan(RETRYING, nowhere), landing, signer)
+    own = source(plan(RETRYING, nowhere), landing, signer)
     properties = next(own.messages(0))[1].properties
     assert signer.genuine(RETRYING, b"7", properties)
     assert properties[control.ID] == "order-1"

@@ -1,0 +1,41 @@
+"""Files of a table of the landing as one Arrow dataset, read without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.pipeline.ingest.tables import DATE
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.file_store import Storage
+    from kodoctl.pipeline.ingest.tables import Table
+
+
+def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
+    """The files, which are below `folder`; those of a partition that a filter excludes are not opened."""
+    from pyarrow import dataset
+
+    system, base = folder.opened()
+    format_ = dataset.ParquetFileFormat()
+    fragments = [
+        format_.make_fragment(f"{base}/{one.path}", filesystem=system, partition_expression=_expression(one))
+        for one in files
+    ]
+    return dataset.FileSystemDataset(fragments, table.delta(), format_, system)
+
+
+def _expression(file: DataFile) -> Any:
+    import pyarrow.compute as pc
+
+    known: list[Any] = [
+        pc.field(name).is_null()
+        if value is None
+        else pc.field(name) == (date.fromisoformat(value) if name == DATE else value)
+        for name, value in file.partition.items()
+    ]
+    return reduce(and_, known) if known else pc.scalar(value=True)
