@@ -25,7 +25,7 @@ TESTS: Final = (
     "tests/contract/test_broker_port.py", "tests/unit/consumer/adapters/pulsar/test_native_messages.py",
     "tests/unit/consumer/adapters/pulsar/test_native_border.py", "tests/broker/test_native_messages_real.py",
     "tests/broker/test_consumer_unreadable.py", "tests/unit/pipeline/source/test_native_batches.py",
-    "tests/broker/test_source_batches.py",
+    "tests/broker/test_source_batches.py", "tests/broker/test_message_border_real.py",
 )  # fmt: skip
 NAME: Final = "sanitized"
 
