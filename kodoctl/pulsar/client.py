@@ -163,9 +163,9 @@ class BoundedReader:
                 self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came within so many seconds, None at the end of what is
-        stored. The client says that there are more also where it gives out nothing of them. Raises as
-        BrokerClient.ask.
+        """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came
+        within so many seconds, None at the end of what is stored. The client says that there are more also where it
+        gives out nothing of them. Raises as BrokerClient.ask.
         """
         what = f"messages of {self._what}"
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
