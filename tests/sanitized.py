@@ -26,7 +26,8 @@ TESTS: Final = (
     "tests/contract/test_broker_port.py", "tests/unit/consumer/adapters/pulsar/test_native_messages.py",
     "tests/unit/consumer/adapters/pulsar/test_native_border.py", "tests/broker/test_native_messages_real.py",
     "tests/broker/test_consumer_unreadable.py", "tests/unit/pipeline/source/test_native_batches.py",
-    "tests/broker/test_source_batches.py", "-k", "not test_memory and not test_nothing_is_left and not test_an_allocation",
+    "tests/broker/test_source_batches.py", "tests/broker/test_message_border_real.py", "-k",
+    "not test_memory and not test_nothing_is_left and not test_an_allocation",
 )  # fmt: skip
 NAME: Final = "sanitized"
 

@@ -2,7 +2,8 @@
 
     python benchmarks/pipeline/carrier.py [--letters 20000] [--size 1024] [--rounds 2] [--out benchmarks/pipeline/carrier.jsonl]
 
-Needs a broker, as recall.py does, whose parts it uses. Microseconds of the processor a letter: of the whole process with the
+Needs a broker, as recall.py does, whose parts it uses. Arms, in random order in each round: `native` (the task by the native
+border), `binding` (the task without it), each with the loop of its round beside it. Microseconds of the processor a letter: of the whole process with the
 client's threads, and of the thread that reads, books and sends. They hold where others use the machine; rates do not.
 """
 
@@ -11,20 +12,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import secrets
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import requests
 from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
-from kodoctl.pipeline.recall.send_job import AT_ONCE, SendTask
+from kodoctl.pipeline.recall.send_job import SendTask
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_plan_file import loads
+
+WAYS = ("native", "binding")
 
 
 def measured(letters: int, work: Callable[[], Any]) -> dict[str, float]:
@@ -39,7 +44,7 @@ def measured(letters: int, work: Callable[[], Any]) -> dict[str, float]:
     }
 
 
-def arms(folder: Path, letters: int, size: int) -> dict[str, dict[str, float]]:
+def arms(folder: Path, letters: int, size: int, way: str) -> dict[str, dict[str, float]]:
     """One lane of a tenant of its own, then the loop."""
     tenant = f"bench{secrets.token_hex(3)}"
     place, body = f"persistent://{tenant}/ns", json.dumps({"text": "x" * (size - 12)}).encode()
@@ -56,7 +61,7 @@ def arms(folder: Path, letters: int, size: int) -> dict[str, dict[str, float]]:
         ledger = DeltaLedger(str(folder / f"ledger-{tenant}"))
         ledger.create()
         ledger.entries(plan.dead_topic)  # what is imported once is no letter's cost
-        errand = SendTask(plan, CLUSTER, ledger.path, None, 1e6, "bench", None, AT_ONCE)
+        errand = SendTask(plan, replace(CLUSTER, native=way == "native"), ledger.path, None, 1e6, "bench", None)
         task = measured(letters, errand.run)
         loop = measured(
             letters,
@@ -74,13 +79,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", default=str(Path(__file__).parent / "carrier.jsonl"))
     asked = parser.parse_args()
-    for _ in range(asked.rounds):
+    for way in (way for _ in range(asked.rounds) for way in random.sample(WAYS, len(WAYS))):
         load = os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as temporary:
-            found = arms(Path(temporary), asked.letters, asked.size)
+            found = arms(Path(temporary), asked.letters, asked.size, way)
         at = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
         line = json.dumps(
-            {"at": at, "letters": asked.letters, "size": asked.size, "load_before": round(load, 1), **found}
+            {"at": at, "arm": way, "letters": asked.letters, "size": asked.size, "load_before": round(load, 1), **found}
         )
         print(line)
         with Path(asked.out).open("a", encoding="utf-8") as file:

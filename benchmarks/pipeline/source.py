@@ -1,6 +1,6 @@
 """How fast Spark reads Pulsar through our source, beside plain Reader loops in as many processes, and whether it is exact.
 
-    python benchmarks/pipeline/source.py [--messages 1000000] [--partitions 4] [--size 1024] [--rounds 3]
+    python benchmarks/pipeline/source.py [--messages 1000000] [--partitions 4] [--size 1024] [--rounds 3] [--arms reader native-1 …]
 
 Needs a broker (kodoctl dev up --use). Arms, in random order in each round, one warm session for all of Spark's: `reader`
 (Reader loops that take every field and keep nothing), `native-N` (our source by the native border, with N splits a partition, to
@@ -33,6 +33,7 @@ from kodoctl.pulsar.client import BrokerClient
 
 SPLITS = (1, 2, 8)
 WAYS = ("native", "binding")
+ARMS = ("reader", *(f"core-{way}" for way in WAYS), *(f"{way}-{splits}" for way in WAYS for splits in SPLITS))
 
 
 def main() -> None:
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     asked = parser.parse_args()
     where, about = cluster(), machine()
     space = namespace(where)
@@ -80,9 +82,8 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
             assert read == asked.messages, f"{read} messages read"
             return took
 
-        arms = ["reader", *(f"core-{way}" for way in WAYS), *(f"{way}-{splits}" for way in WAYS for splits in SPLITS)]
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
-            for name in random.sample(arms, len(arms)):
+            for name in random.sample(asked.arms, len(asked.arms)):
                 with Memory() as memory:
                     took = arm(name)
                 spent = {program: round(seconds * 1e6 / asked.messages, 1) for program, seconds in memory.spent.items()}
@@ -96,6 +97,8 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
                     }
                     runs.append({**run, "cpu_us": spent})
         for way, splits in product(WAYS, SPLITS):
+            if f"{way}-{splits}" not in asked.arms:
+                continue
             found = frame(way, splits).selectExpr(
                 "count(*) AS rows", "count(DISTINCT partition, ledger, entry, batch_index) AS places",
                 "count(DISTINCT properties['n']) AS numbers",
@@ -131,7 +134,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
         name: [run["rate"] for run in runs if run["arm"] == name]
         for name in dict.fromkeys(run["arm"] for run in runs if "rate" in run)
     }
-    base = statistics.median(rates["reader"])
+    base = statistics.median(rates.get("reader") or [float("nan")])
     lines = ["| arm | messages/s | of the plain readers |", "|---|---|---|"]
     return lines + [
         f"| {name} | {cell(found)} | {statistics.median(found) / base:.0%} |" for name, found in sorted(rates.items())

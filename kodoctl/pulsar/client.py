@@ -14,17 +14,22 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, create_client, knock
 from kodoctl.pulsar.deadlines import Patience
+from kodoctl.pulsar.message_border import NativeMessage, choose_message_border, result_of
 from kodoctl.pulsar.message_decoding import as_they_are
 from kodoctl.pulsar.peer import PortError
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
 
 if TYPE_CHECKING:
+    from kodo_fast import MessageBorder
+
     from kodoctl.pulsar.connection import Connection
 
 T = TypeVar("T")
 CALL_S: Final = OPERATION_TIMEOUT_S + 5.0  # of a call that has the client library's own time-out
 CLOSE_S: Final = 5.0
 _CHUNK: Final = 64  # messages taken at once
+_BUNDLE: Final = 500  # by the native border
+_BUNDLE_BYTES: Final = 8 * 1024 * 1024
 
 
 class BrokerClient:
@@ -51,6 +56,11 @@ class BrokerClient:
     def available(self) -> bool:
         """True if an address of the binary port is known."""
         return self._connection.broker_url is not None
+
+    @property
+    def border(self) -> MessageBorder | None:
+        """The native border, where this process uses it."""
+        return choose_message_border(native=self._connection.native).border
 
     def get(self) -> Any:
         """The `pulsar.Client`. Raises ClusterError without an address, PortError where that leads to no broker."""
@@ -92,9 +102,11 @@ class BrokerClient:
 
     @contextlib.contextmanager
     def reader(
-        self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, **options: Any
+        self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, bulk: bool = False, **options: Any
     ) -> Iterator[BoundedReader]:
-        """A reader from a message id on. `what`: is read, for who waits. `limit`: as `ask`. Raises as `ask`."""
+        """A reader from a message id on. `what`: is read, for who waits. `limit`: as `ask`. `bulk`: messages may come as
+        NativeMessage, too. Raises as `ask`.
+        """
         options = {"receiver_queue_size": 1000, **as_they_are(), **options}
         opened = self.ask(
             lambda client: client.create_reader(topic, start, **options),
@@ -103,7 +115,7 @@ class BrokerClient:
             late=_close,
         )
         try:
-            yield BoundedReader(opened, self.patience, what, limit)
+            yield BoundedReader(opened, self.patience, what, limit, self.border if bulk else None)
         finally:
             with contextlib.suppress(Exception):
                 self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
@@ -136,21 +148,30 @@ class BrokerClient:
 
 
 class BoundedReader:
-    """A reader of the client library whose waits have limits."""
+    """A reader of the client library whose waits have limits. `border`: takes its messages in bundles; None: the binding
+    does, one by one.
+    """
 
-    def __init__(self, reader: Any, patience: Patience, what: str, limit: float) -> None:
+    def __init__(
+        self, reader: Any, patience: Patience, what: str, limit: float, border: MessageBorder | None = None
+    ) -> None:
         self._reader, self._patience, self._what, self._limit = reader, patience, what, limit
+        self._take = partial(_take, reader)
+        if border is not None:
+            with contextlib.suppress(RuntimeError, TypeError, AttributeError):  # it does not know this object
+                native = border.reader(reader._reader, NativeMessage)  # noqa: SLF001  # named nowhere else
+                self._take = partial(_take_bundle, reader, native)
 
     def take(self, seconds: float) -> list[Any] | None:
-        """The next messages, some at once; none where none came within so many seconds, None at the end of what is
-        stored. The client says that there are more also where it gives out nothing of them. Raises as
-        BrokerClient.ask.
+        """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came
+        within so many seconds, None at the end of what is stored. The client says that there are more also where it
+        gives out nothing of them. Raises as BrokerClient.ask.
         """
         what = f"messages of {self._what}"
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
             while True:
                 try:
-                    return self._patience.call(partial(_take, self._reader, seconds), what, CALL_S + seconds)
+                    return self._patience.call(partial(self._take, seconds), what, CALL_S + seconds)
                 except _transient() as problem:
                     if not self._limit or not wait.again(f"{what}: {problem}"):
                         raise
@@ -175,6 +196,23 @@ def _take(reader: Any, seconds: float) -> list[Any] | None:
         found.append(reader.read_next(int(seconds * 1000)))
         while len(found) < _CHUNK and reader.has_message_available():
             found.append(reader.read_next(1))
+    return found
+
+
+def _take_bundle(reader: Any, native: Any, seconds: float) -> list[Any] | None:
+    """The same by the native border. Messages that only the binding can read come as its objects."""
+    import pulsar
+
+    if not reader.has_message_available():
+        return None
+    found: list[Any]
+    found, others, result = native.read(_BUNDLE, _BUNDLE_BYTES, int(seconds * 1000))
+    if result and not found:
+        name = result_of(result).name
+        raise getattr(pulsar, name, pulsar.PulsarException)(f"Pulsar error: {name}")
+    for index, raw in others:
+        found[index] = message = pulsar.Message()
+        message._message = raw  # noqa: SLF001  # as the client library's own `read_next` wraps it
     return found
 
 

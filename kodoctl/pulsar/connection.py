@@ -31,6 +31,7 @@ from kodoctl.pulsar.credentials import (
     tls_of,
     token_of,
 )
+from kodoctl.pulsar.message_border import native_setting
 from kodoctl.pulsar.secret import Secret, checked_secret
 
 CONFIG_FILE: Final = "kodoctl.toml"
@@ -75,6 +76,7 @@ class Connection:
     oauth2: OAuth2 | None = None
     broker_from: str = "--broker-url"  # where broker_url was said, for whoever has to change it
     withheld: str = ""  # credentials of the environment that are there and not used, and why
+    native: bool = True  # the native border reads and sends, where it can be used
 
     @property
     def admin_urls(self) -> tuple[str, ...]:
@@ -277,6 +279,7 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         shown.oauth2,
         _broker_from(flags, env, context),
         _withheld(context) if context is not None and (told.token or told.oauth2) else "",
+        native_setting(environ),
     )
 
 

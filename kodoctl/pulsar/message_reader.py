@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
+from kodoctl.pulsar.message_border import NativeMessage
 from kodoctl.pulsar.message_decoding import content
 from kodoctl.pulsar.undeliverable_entries import (
     QUIET_MS,
@@ -236,11 +237,10 @@ def _read(
     number = number_of(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        with client.reader(part, start, part) as reader:
+        with client.reader(part, start, part, bulk=True) as reader:
             if since is not None:
                 reader.seek(since)
-            for message, token in _messages(reader, part, until, watch):
-                place = position_of(token, number)
+            for message, place in _messages(reader, part, until, watch):
                 if only is None or place in only:
                     yield copy_message(
                         message, None, place
@@ -251,9 +251,9 @@ def _read(
 
 def _messages(
     reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
-) -> Iterator[tuple[Any, Any]]:
-    """With their ids. The client says that there are more also where it gives out nothing of them."""
-    reached, quiet = False, False
+) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
+    """With their positions. The client says that there are more also where it gives out nothing of them."""
+    reached, quiet, number, at = False, False, number_of(part), (-1, -1)
     while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
         if not found:
             if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
@@ -265,14 +265,21 @@ def _messages(
             continue
         quiet = False
         for message in found:
-            token = message.message_id()
-            place = token.ledger_id(), token.entry_id()
-            if watch:
-                watch[1].met(place, message)
-            if place > until:
+            where = _position(message, number)
+            if watch and where[1:3] != at:  # of the other messages of an entry there is nothing to learn
+                watch[1].met(where[1:3], message)
+            at = where[1:3]
+            if at > until:
                 return
-            reached = place == until
-            yield message, token
+            reached = at == until
+            yield message, where
+
+
+def _position(message: Any, partition: int) -> tuple[int, int, int, int]:
+    if isinstance(message, NativeMessage):
+        ledger, entry, _ = message.entry
+        return partition, ledger, entry, message.batch_index
+    return position_of(message.message_id(), partition)
 
 
 def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
@@ -282,5 +289,8 @@ def position_of(token: Any, partition: int) -> tuple[int, int, int, int]:
 
 def copy_message(message: Any, token: Any, place: tuple[int, int, int, int]) -> ReadMessage:
     """Everything needed, so that the client's object can go."""
+    if isinstance(message, NativeMessage):
+        _, _, payload, properties, key, ordering_key, happened, published, _, broken, _ = message
+        return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)
     payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
     return ReadMessage(token, *place, payload, properties, key, ordering_key, happened, published, broken)

@@ -200,7 +200,7 @@ class DedupProducer:
         return int(self._producer.last_sequence_id())
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError."""
+        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises RejectedError. See `flush`."""
         import pulsar
 
         self._check_size(message)
@@ -208,7 +208,7 @@ class DedupProducer:
         try:
             self._producer.send_async(
                 message.payload,
-                partial(_received, on_receipt, bytes_),
+                partial(received, on_receipt, bytes_),
                 properties=dict(message.properties),
                 partition_key=message.key or None,
                 ordering_key=message.ordering_key or None,
@@ -223,6 +223,17 @@ class DedupProducer:
             raise RejectedError(str(problem)) from None
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+
+    @property
+    def full(self) -> bool:
+        """True if so much waits for `flush` that nothing more should wait."""
+        return False
+
+    def flush(self) -> bool:
+        """Sends what may have waited for others; False: it stopped behind a message that was refused, whose receipt is
+        there, and is to be called again.
+        """
+        return True
 
     def _check_size(self, message: RecalledMessage) -> None:
         if not self._largest:
@@ -266,7 +277,7 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
             raise ClusterError(error("K564", "letters cannot be sent", detail)) from None
 
 
-def _received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
+def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
     """On the client's thread: an exception that escaped would end the process."""
     import pulsar
 

@@ -102,12 +102,32 @@ class BatchSender:
             self._patch(message)
         ready = [message for message in batch.messages if message.outcome is None]
         self._ledger.append([self._entry(message, RecallEvent.INTENT) for message in ready])
+        pace, stop = self._options.pace, self._options.stop
+        waiting: list[InFlightMessage] = []
         for message in ready:
-            if not self._options.pace.wait(self._options.stop):
+            if not pace.free:
+                self._flush(waiting)
+            if not pace.wait(stop):
                 break
             self._send(message, batch)
             if message.outcome is RecallEvent.REFUSED:  # before a higher number goes, else its own looks stored
                 self._ledger.append([self._entry(message, RecallEvent.REFUSED)])
+                continue
+            waiting.append(message)
+            if self._lanes[message.chosen.lane].full:
+                self._flush(waiting)
+        self._flush(waiting)
+
+    def _flush(self, waiting: list[InFlightMessage]) -> None:
+        """Has the lanes send what waits in them, which is among these; those that they refuse are recorded before a higher
+        number goes.
+        """
+        for lane in self._lanes.values():
+            while not lane.flush():
+                refused = [message for message in waiting if message.outcome is RecallEvent.REFUSED]
+                self._ledger.append([self._entry(message, RecallEvent.REFUSED) for message in refused])
+                waiting[:] = [message for message in waiting if message.outcome is not RecallEvent.REFUSED]
+        waiting.clear()
 
     def _patch(self, message: InFlightMessage) -> None:
         if self._edit is None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kodoctl.errors import KodoctlError
+from kodoctl.pulsar.bundled_producer import dedup_producer
 from kodoctl.pulsar.control_namespace import read_control_namespace
 from kodoctl.pulsar.message_limit import largest_message
 from kodoctl.pulsar.message_reader import (
@@ -18,12 +19,13 @@ from kodoctl.pulsar.message_reader import (
     read_facts,
     read_stored,
 )
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.recall_transport import DedupProducer
     from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
@@ -126,7 +128,7 @@ class RecallCluster:
         if topic not in self._largest:
             limits = (self._declared.get(topic), largest_message(self._session.admin, topic))
             self._largest[topic] = min(filter(None, limits), default=0)
-        return DedupProducer(self._session.client, part, name, self._largest[topic])
+        return dedup_producer(self._session.client, part, name, self._largest[topic])
 
 
 def letter_of(stored: ReadMessage, topic: str, fair_by: str | None) -> DeadLetter:

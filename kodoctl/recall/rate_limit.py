@@ -18,6 +18,11 @@ class RateLimit:
         self.a_second = max(1, int(per_second))
         self._next = 0.0
 
+    @property
+    def free(self) -> bool:
+        """True if the next may go now, without a pause."""
+        return self._next - self._clock() <= _TOO_SHORT
+
     def wait(self, stop: threading.Event) -> bool:
         """Until the next may go; False: stopped meanwhile."""
         now = self._clock()

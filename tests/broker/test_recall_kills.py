@@ -21,6 +21,7 @@ APP = """
 import os, signal, sys
 from itertools import count
 
+from kodoctl.pulsar.bundled_producer import BundledProducer
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall import batch_sender, dead_letter_partitions, sender
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -49,6 +50,8 @@ around(DeltaLedger, "append", "first intent", 2)  # the first call books the dou
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(DedupProducer, "send", "first sent.", 1)
 around(DedupProducer, "send", "sent.", 33)
+around(BundledProducer, "_publish", "first sent.", 1)  # the same by the native border: a bundle of some messages
+around(BundledProducer, "_publish", "sent.", 3)
 around(batch_sender.BatchSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(DeadLetterConsumer, "acknowledge", "acknowledged.", 25)

@@ -19,6 +19,7 @@ __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1_800)]
 KILLING = f"""
 {DYING}
+from kodoctl.pulsar.bundled_producer import BundledProducer
 from kodoctl.pulsar.recall_transport import DedupProducer
 from kodoctl.recall import batch_sender
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -26,6 +27,7 @@ from kodoctl.recall.delta_ledger import DeltaLedger
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(DedupProducer, "send", "sent.", 2)
+around(BundledProducer, "_publish", "sent.", 1)  # the same by the native border: a bundle
 around(batch_sender.BatchSender, "_count", "stored", 1)
 """
 STEPS = ("first intent", "first intent booked.", "sent.", "stored")

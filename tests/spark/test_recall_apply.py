@@ -28,6 +28,7 @@ LETTERS = 120
 KILLING = f"""
 {DYING}
 from kodoctl.pipeline.recall import send_job as sending
+from kodoctl.pulsar.bundled_producer import BundledProducer
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, DedupProducer
 from kodoctl.recall import batch_sender, dead_letter_partitions
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -37,6 +38,8 @@ around(DeltaLedger, "append", "first intent", 2)  # the first call books the dou
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(DedupProducer, "send", "first sent.", 1)
 around(DedupProducer, "send", "sent.", 13)
+around(BundledProducer, "_publish", "first sent.", 1)  # the same by the native border: a bundle of some messages
+around(BundledProducer, "_publish", "sent.", 2)
 around(batch_sender.BatchSender, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
 around(DeltaLedger, "append", "booked.", 4)  # the first bundle, while the second is on its way
 around(sending, "_total", "all sent", 1)

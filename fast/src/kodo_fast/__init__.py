@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from kodo_fast._native import BatchReader, Buffer, ConnectionWatch, Producer, Reader, Sender
+    from kodo_fast._native import BatchReader, Buffer, ConnectionWatch, MessageReader, Producer, Reader, Sender
 
 __version__ = "1.0.0"
 INTERFACE: Final = 2
@@ -40,6 +40,9 @@ _CASES: Final[tuple[_Case, ...]] = (
     (None, {"x" * 15: "y" * 16}, "key", "", 1 << 53),
 )
 """Messages of the self-tests: payload, properties, key, ordering key, event time."""
+
+
+_UNFIT: Final = f"kodo-fast {__version__} and kodoctl do not fit each other: install the same release of both"
 
 
 class RefusalError(Exception):
@@ -91,6 +94,34 @@ class BatchBorder(NamedTuple):
     client_version: str
 
 
+class MessageBorder(NamedTuple):
+    """The types of the loaded module, for whoever reads stored messages one by one, or sends numbered ones."""
+
+    reader: type[MessageReader]
+    producer: type[Producer]
+    sender: type[Sender]
+    client_version: str
+
+
+def load_messages(delivery: type[Any]) -> MessageBorder:
+    """Loads the module for stored messages as tuples of the type `delivery`. Raises RefusalError."""
+    found = _client_version()
+    if tuple(getattr(delivery, "_fields", ())) != DELIVERY:
+        raise RefusalError(_UNFIT)
+    try:
+        import _pulsar
+
+        from kodo_fast import _native
+
+        _native.load(str(_library(Path(_pulsar.__file__))), None, _pulsar.Message, int(_pulsar.Result.Timeout))
+        _test(lambda message: _native.delivery(message, delivery), _native.position, _pulsar)
+        _native.Sender.publish_numbered  # noqa: B018  # a module of an earlier release has none
+        border = MessageBorder(_native.MessageReader, _native.Producer, _native.Sender, found)
+    except (ImportError, AttributeError, TypeError, ValueError) as problem:
+        raise RefusalError(f"pulsar-client {found} is not as expected: {problem}") from None
+    return border
+
+
 def load_batches() -> BatchBorder:
     """Loads the module for columns. Raises RefusalError."""
     found = _client_version()
@@ -110,9 +141,7 @@ def load(delivery: type[Any], outgoing: Sequence[str]) -> NativeBorder:
     """Loads the module for tuples of the type `delivery`; `outgoing`: the fields of messages to publish. Raises RefusalError."""
     found = _client_version()
     if tuple(getattr(delivery, "_fields", ())) != DELIVERY or tuple(outgoing) != OUTGOING:
-        raise RefusalError(
-            f"kodo-fast {__version__} and kodoctl do not fit each other: install the same release of both"
-        )
+        raise RefusalError(_UNFIT)
     try:
         import _pulsar
 

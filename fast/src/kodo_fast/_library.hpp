@@ -68,6 +68,7 @@ using OnSent = void (*)(int, void*, void*);
     F(set_ordering_key, "pulsar_message_set_ordering_key", void (*)(void*, const char*))                               \
     F(set_event_time, "pulsar_message_set_event_timestamp", void (*)(void*, uint64_t))                                 \
     F(set_deliver_at, "pulsar_message_set_deliver_at", void (*)(void*, uint64_t))                                      \
+    F(set_sequence_id, "pulsar_message_set_sequence_id", void (*)(void*, int64_t))                                     \
     F(disable_replication, "pulsar_message_disable_replication", void (*)(void*, int))                                 \
     F(data, "pulsar_message_get_data", const void* (*)(void*))                                                         \
     F(length, "pulsar_message_get_length", uint32_t (*)(void*))                                                        \
@@ -231,8 +232,9 @@ struct Received {
         if (message) lib.message_free(message);
     }
 
-   private:
     Received(void* taken, std::nullptr_t) : message(taken) {}  // whole from here on: what is thrown afterwards frees it
+
+   private:
     Received(const Received&) = default;
 };
 

@@ -40,6 +40,11 @@ PyObject* token_ledger(PyObject* self, PyObject*) { return PyLong_FromLongLong(l
 PyObject* token_entry(PyObject* self, PyObject*) { return PyLong_FromLongLong(lib.id_entry(id_of(self))); }
 PyObject* token_partition(PyObject* self, PyObject*) { return PyLong_FromLong(lib.id_partition(id_of(self))); }
 PyObject* token_batch(PyObject* self, PyObject*) { return PyLong_FromLong(lib.id_batch(id_of(self))); }
+PyObject* token_serialize(PyObject* self, PyObject*) {
+    std::string found;
+    lib.id_serialize(id_of(self), &found);
+    return PyBytes_FromStringAndSize(found.data(), static_cast<Py_ssize_t>(found.size()));
+}
 PyObject* token_str(PyObject* self) {
     const void* id = id_of(self);
     return PyUnicode_FromFormat("(%lld,%lld,%d,%d)", static_cast<long long>(lib.id_ledger(id)),
@@ -106,10 +111,11 @@ PyObject* entry_of(const Received& one) {
                          static_cast<int>(one.partition));
 }
 
-// A Delivery, whose token has the id then; nullptr with an exception set, UnicodeDecodeError for what is no text.
-PyObject* delivery_of(Received& one, PyObject* entry) {
-    if (!delivery_type) return PyErr_Format(PyExc_RuntimeError, "kodo_fast is not loaded for deliveries");
-    PyObject* made = delivery_type->tp_alloc(delivery_type, 11);
+// A tuple of a delivery's fields, whose token has the id then; nullptr with an exception set, UnicodeDecodeError for what is
+// no text.
+PyObject* delivery_of(Received& one, PyObject* entry, PyTypeObject* type) {
+    if (!type) return PyErr_Format(PyExc_RuntimeError, "kodo_fast is not loaded for deliveries");
+    PyObject* made = type->tp_alloc(type, 11);
     if (!made) return nullptr;
 #if PY_VERSION_HEX >= 0x030E0000
     reinterpret_cast<PyTupleObject*>(made)->ob_hash = -1;  // not known yet
@@ -140,7 +146,7 @@ PyObject* delivery_of(Received& one, PyObject* entry) {
 }
 
 // ([Delivery or None], [(index, _pulsar.Message)] of those that are None, result)
-PyObject* deliveries_of(std::vector<Received>& received, int result) {
+PyObject* deliveries_of(std::vector<Received>& received, int result, PyTypeObject* type) {
     PyObject* list = PyList_New(static_cast<Py_ssize_t>(received.size()));
     PyObject* odd = list ? PyList_New(0) : nullptr;
     PyObject* entry = nullptr;
@@ -154,7 +160,7 @@ PyObject* deliveries_of(std::vector<Received>& received, int result) {
             entry = entry_of(one), of_entry = &one;
             if (!(fine = entry)) break;
         }
-        PyObject* made = one.encrypted ? nullptr : delivery_of(one, entry);
+        PyObject* made = one.encrypted ? nullptr : delivery_of(one, entry, type);
         if (!made) {
             if (!one.encrypted && !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) fine = false;
             if (!fine) break;
@@ -234,7 +240,7 @@ PyObject* reader_read(PyObject* self, PyObject* const* args, Py_ssize_t count) {
             bytes += lib.length(message);
         }
     }));
-    return deliveries_of(received, result == result_timeout ? 0 : result);
+    return deliveries_of(received, result == result_timeout ? 0 : result, delivery_type);
 }
 
 void acknowledged(int result, void* context) {
@@ -273,14 +279,79 @@ PyObject* reader_failures(PyObject* self, PyObject*) {
     return PyLong_FromLong(reinterpret_cast<Reader*>(self)->failures->count.exchange(0));
 }
 
-// delivery(message) -> Delivery, or None for one that pulsar-client has to read, which is as it was. For the self-test.
-PyObject* module_delivery(PyObject*, PyObject* source) {
-    if (!usable()) return nullptr;
+// ---- MessageReader: one reader of stored messages, whose tuples have a type of its own
+
+struct MessageReader {
+    PyObject_HEAD PyObject* owner;  // keeps the reader
+    void* reader;
+    PyTypeObject* type;
+};
+
+// Whether objects of the type are tuples and nothing else.
+bool plain_tuple(PyTypeObject* type) {
+    return PyType_IsSubtype(type, &PyTuple_Type) && type->tp_basicsize == PyTuple_Type.tp_basicsize;
+}
+
+// MessageReader(of pulsar-client's, type of the tuples)
+PyObject* message_reader_new(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject *owner, *made;
+    if (!usable() || !PyArg_ParseTuple(args, "OO!", &owner, &PyType_Type, &made)) return nullptr;
+    PyTypeObject* tuple = reinterpret_cast<PyTypeObject*>(made);
+    if (!plain_tuple(tuple)) return PyErr_Format(PyExc_TypeError, "%s is no plain tuple", tuple->tp_name);
+    void* found = pointer_of<pulsar::Reader>(owner);
+    if (!found || !same_object(owner, {{"topic", lib.reader_topic(found)}})) return nullptr;
+    MessageReader* reader = reinterpret_cast<MessageReader*>(type->tp_alloc(type, 0));
+    if (!reader) return nullptr;
+    reader->owner = Py_NewRef(owner), reader->reader = found;
+    reader->type = reinterpret_cast<PyTypeObject*>(Py_NewRef(made));
+    return reinterpret_cast<PyObject*>(reader);
+}
+
+void message_reader_dealloc(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    MessageReader* reader = reinterpret_cast<MessageReader*>(self);
+    Py_XDECREF(reader->owner);
+    Py_XDECREF(reinterpret_cast<PyObject*>(reader->type));
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+// read(most, most_bytes, wait_ms) -> ([tuple | None], [(index, _pulsar.Message)], result)
+PyObject* message_reader_read(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    long long limits[3];
+    if (!usable() || !arguments(count, 3) || !numbers(args, 0, 3, limits)) return nullptr;
+    auto [most, most_bytes, wait] = limits;
+    if (most < 1 || most > kMost || wait < 0 || wait > 60000)
+        return PyErr_Format(PyExc_ValueError, "1 to %zd messages, 0 to 60000 ms", kMost);
+    MessageReader* reader = reinterpret_cast<MessageReader*>(self);
+    std::vector<Received> received;
+    received.reserve(static_cast<size_t>(most));
+    int result = 0;
+    rethrow(released([&, most = most, most_bytes = most_bytes, wait = wait] {
+        long long bytes = 0;
+        while (static_cast<long long>(received.size()) < most && bytes < most_bytes) {
+            Received next(lib.message_create(), nullptr);  // frees it where nothing was read
+            result = lib.read_next(reader->reader, cpp_message(next.message), received.empty() ? static_cast<int>(wait) : 0);
+            if (result) break;
+            received.emplace_back(std::exchange(next.message, nullptr));
+            bytes += lib.length(received.back().message);
+        }
+    }));
+    return deliveries_of(received, result == result_timeout ? 0 : result, reader->type);
+}
+
+// delivery(message[, type]) -> Delivery, or a tuple of the type; None for one that pulsar-client has to read, which is as it was.
+// For the self-test.
+PyObject* module_delivery(PyObject*, PyObject* args) {
+    PyObject *source, *given = nullptr;
+    if (!usable() || !PyArg_ParseTuple(args, "O|O!", &source, &PyType_Type, &given)) return nullptr;
+    PyTypeObject* type = given ? reinterpret_cast<PyTypeObject*>(given) : delivery_type;
+    if (type && !plain_tuple(type)) return PyErr_Format(PyExc_TypeError, "%s is no plain tuple", type->tp_name);
     std::vector<Received> received;
     received.reserve(1);
     if (!take_message(source, received)) return nullptr;
     PyObject* entry = entry_of(received[0]);
-    PyObject* made = entry ? delivery_of(received[0], entry) : nullptr;
+    PyObject* made = entry ? delivery_of(received[0], entry, type) : nullptr;
     Py_XDECREF(entry);
     if (made || !PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) return made;
     PyErr_Clear();
@@ -375,11 +446,18 @@ void sender_dealloc(PyObject* self) {
     Py_DECREF(type);
 }
 
+// The message that this thread is sending, and why it was refused before anything of it was sent.
+thread_local Sent* sending = nullptr;
+thread_local int refusal = 0;
+
 void sent(int result, void* id, void* context) {
     Sent* one = static_cast<Sent*>(context);
     Results* results = one->results;
     one->result = result, one->id = id;
-    {
+    if (one == sending && result) {
+        refusal = result;
+        delete one;
+    } else {
         std::lock_guard<std::mutex> locked(results->lock);
         bool is_first = !results->waiting.first;
         results->waiting.add(one);
@@ -434,14 +512,14 @@ bool is_time(PyObject* value, long long& time) {
     return time >= 0;
 }
 
-// Whether the fields of an Outgoing (topic, payload, properties, key, ordering key, event time, due time) can be set.
-bool set_fields(void* message, PyObject* outgoing, bool local) {
-    if (!PyTuple_Check(outgoing) || PyTuple_GET_SIZE(outgoing) < 7) return false;
-    PyObject *payload = PyTuple_GET_ITEM(outgoing, 1), *properties = PyTuple_GET_ITEM(outgoing, 2);
-    PyObject *due = PyTuple_GET_ITEM(outgoing, 6);
-    const char *key = whole_text(PyTuple_GET_ITEM(outgoing, 3)), *ordering = whole_text(PyTuple_GET_ITEM(outgoing, 4));
+// Whether the fields of a message (from `first` on: payload, properties, key, ordering key, event time, due time) can be set.
+bool set_fields(void* message, PyObject* outgoing, Py_ssize_t first, bool local) {
+    if (!PyTuple_Check(outgoing) || PyTuple_GET_SIZE(outgoing) < first + 6) return false;
+    auto field = [&](Py_ssize_t at) { return PyTuple_GET_ITEM(outgoing, first + at); };
+    PyObject *payload = field(0), *properties = field(1), *due = field(5);
+    const char *key = whole_text(field(2)), *ordering = whole_text(field(3));
     long long event_time = 0, due_time = 0;
-    if (!key || !ordering || !PyDict_CheckExact(properties) || !is_time(PyTuple_GET_ITEM(outgoing, 5), event_time) ||
+    if (!key || !ordering || !PyDict_CheckExact(properties) || !is_time(field(4), event_time) ||
         (due != Py_None && !is_time(due, due_time)) || (payload != Py_None && !PyBytes_CheckExact(payload)) ||
         !set_properties(message, properties))
         return false;
@@ -455,34 +533,68 @@ bool set_fields(void* message, PyObject* outgoing, bool local) {
     return true;
 }
 
-// publish(producer, [(ticket, Outgoing), ...], local) -> how many were sent: the next one is for pulsar-client
-PyObject* sender_publish(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-    if (!usable() || !arguments(count, 3)) return nullptr;
-    if (Py_TYPE(args[0]) != producer_type || !PyList_CheckExact(args[1]))
-        return PyErr_Format(PyExc_TypeError, "a producer and a list of messages are needed");
+// Prepares the messages of a list of (ticket, message) up to the first one that is for pulsar-client; nullptr with an exception
+// set. `numbered`: tickets are sequence ids, and messages begin with their payload, not with a topic.
+Producer* prepare(PyObject* self, PyObject* const* args, bool numbered, std::vector<Ready>& ready) {
+    if (Py_TYPE(args[0]) != producer_type || !PyList_CheckExact(args[1])) {
+        PyErr_Format(PyExc_TypeError, "a producer and a list of messages are needed");
+        return nullptr;
+    }
     Producer* producer = reinterpret_cast<Producer*>(args[0]);
     Results* results = reinterpret_cast<Sender*>(self)->results;
     bool local = args[2] == Py_True;
-    std::vector<Ready> ready;
     ready.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); i++) {
         PyObject* pair = PyList_GET_ITEM(args[1], i);
         long long ticket = -1;
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !is_time(PyTuple_GET_ITEM(pair, 0), ticket)) break;
         ready.emplace_back(lib.message_create(), results, producer->number, ticket);
-        if (!set_fields(ready.back().message, PyTuple_GET_ITEM(pair, 1), local)) {
+        if (!set_fields(ready.back().message, PyTuple_GET_ITEM(pair, 1), numbered ? 0 : 1, local)) {
             ready.pop_back();
             break;
         }
+        if (numbered) lib.set_sequence_id(ready.back().message, ticket);
     }
     PyErr_Clear();  // of texts without UTF-8, of numbers that are too large
-    PyObject* owner = Py_NewRef(args[0]);
+    return producer;
+}
+
+// publish(producer, [(ticket, Outgoing), ...], local) -> how many were sent: the next one is for pulsar-client
+PyObject* sender_publish(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    if (!usable() || !arguments(count, 3)) return nullptr;
+    std::vector<Ready> ready;
+    Producer* producer = prepare(self, args, false, ready);
+    if (!producer) return nullptr;
+    Py_INCREF(producer);
     std::exception_ptr problem = released([&] {
         for (Ready& one : ready) one.send(producer->producer);
     });
-    Py_DECREF(owner);
+    Py_DECREF(producer);
     rethrow(problem);
     return PyLong_FromSize_t(ready.size());
+}
+
+// publish_numbered(producer, [(sequence id, message), ...], local) -> (how many were tried, result of the last one)
+// Stops behind a message that the library refuses at once, whose result comes here alone; 0: there was none.
+PyObject* sender_publish_numbered(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+    if (!usable() || !arguments(count, 3)) return nullptr;
+    std::vector<Ready> ready;
+    Producer* producer = prepare(self, args, true, ready);
+    if (!producer) return nullptr;
+    Py_ssize_t tried = 0;
+    int refused = 0;
+    Py_INCREF(producer);
+    std::exception_ptr problem = released([&] {
+        for (size_t i = 0; i < ready.size() && !refused; i++, tried++) {
+            sending = ready[i].context, refusal = 0;
+            ready[i].send(producer->producer);
+            sending = nullptr, refused = refusal;
+        }
+    });
+    sending = nullptr;
+    Py_DECREF(producer);
+    rethrow(problem);
+    return Py_BuildValue("ni", tried, refused);
 }
 
 // receipts(wait_ms, gather_ms) -> [(number of the producer, ticket, result, token or None)]
@@ -608,7 +720,7 @@ PyObject* module_load(PyObject*, PyObject* args) {
     if (!PyArg_ParseTuple(args, "sOOi", &path, &delivery, &message, &timeout)) return nullptr;
     PyTypeObject* type = PyType_Check(delivery) ? reinterpret_cast<PyTypeObject*>(delivery) : nullptr;
     if (delivery != Py_None && !type) return PyErr_Format(PyExc_ImportError, "a type is needed");
-    if (type && (!PyType_IsSubtype(type, &PyTuple_Type) || type->tp_basicsize != PyTuple_Type.tp_basicsize))
+    if (type && !plain_tuple(type))
         return PyErr_Format(PyExc_ImportError, "%s is no plain tuple", type->tp_name);
     void* handle = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
     if (!handle) return PyErr_Format(PyExc_ImportError, "%s is not loaded", path);
@@ -640,12 +752,16 @@ PyMethodDef token_methods[] = {{"ledger_id", token_ledger, METH_NOARGS, nullptr}
                                {"entry_id", token_entry, METH_NOARGS, nullptr},
                                {"partition", token_partition, METH_NOARGS, nullptr},
                                {"batch_index", token_batch, METH_NOARGS, nullptr},
+                               {"serialize", method<token_serialize>(), METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 PyMethodDef reader_methods[] = {{"read", method<reader_read>(), METH_FASTCALL, nullptr},
                                 {"acknowledge", method<reader_acknowledge>(), METH_O, nullptr},
                                 {"failures", reader_failures, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
+PyMethodDef message_reader_methods[] = {{"read", method<message_reader_read>(), METH_FASTCALL, nullptr},
+                                        {nullptr, nullptr, 0, nullptr}};
 PyMethodDef sender_methods[] = {{"publish", method<sender_publish>(), METH_FASTCALL, nullptr},
+                                {"publish_numbered", method<sender_publish_numbered>(), METH_FASTCALL, nullptr},
                                 {"receipts", method<sender_receipts>(), METH_FASTCALL, nullptr},
                                 {"wake", sender_wake, METH_NOARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
@@ -653,7 +769,7 @@ PyMethodDef watch_methods[] = {{"wait", method<watch_wait>(), METH_FASTCALL, nul
                                {"wake", watch_wake, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 PyMethodDef module_methods[] = {{"load", method<module_load>(), METH_VARARGS, nullptr},
-                                {"delivery", method<module_delivery>(), METH_O, nullptr},
+                                {"delivery", method<module_delivery>(), METH_VARARGS, nullptr},
                                 {"position", module_position, METH_O, nullptr},
                                 {"columns", method<module_columns>(), METH_VARARGS, nullptr},
                                 {nullptr, nullptr, 0, nullptr}};
@@ -686,6 +802,10 @@ static PyObject* make_module() {
     reader_type = add_type(module, "kodo_fast._native.Reader", sizeof(Reader),
                            {{Py_tp_new, slot(Guarded<reader_new>::call)}, {Py_tp_dealloc, slot(reader_dealloc)},
                             {Py_tp_methods, reader_methods}}, 0);
+    PyTypeObject* messages = add_type(module, "kodo_fast._native.MessageReader", sizeof(MessageReader),
+                                      {{Py_tp_new, slot(Guarded<message_reader_new>::call)},
+                                       {Py_tp_dealloc, slot(message_reader_dealloc)},
+                                       {Py_tp_methods, message_reader_methods}}, 0);
     producer_type = add_type(module, "kodo_fast._native.Producer", sizeof(Producer),
                              {{Py_tp_new, slot(Guarded<producer_new>::call)}, {Py_tp_dealloc, slot(producer_dealloc)}}, 0);
     PyTypeObject* sender = add_type(module, "kodo_fast._native.Sender", sizeof(Sender),
@@ -701,7 +821,7 @@ static PyObject* make_module() {
                                    {{Py_tp_new, slot(Guarded<watch_new>::call)}, {Py_tp_dealloc, slot(watch_dealloc)},
                                     {Py_tp_methods, watch_methods}}, 0);
     empty_text = PyUnicode_InternFromString("");
-    if (!buffer_type || !batches || !token_type || !reader_type || !producer_type || !sender || !watch || !empty_text ||
+    if (!buffer_type || !batches || !token_type || !reader_type || !messages || !producer_type || !sender || !watch || !empty_text ||
         pthread_atfork(nullptr, nullptr, [] { forked = true; })) {
         Py_DECREF(module);
         return nullptr;

@@ -19,7 +19,8 @@ from kodoctl.pipeline.ingest.table_writer import PartitionDays
 from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
 from kodoctl.pipeline.source.data_source import PulsarStream
-from kodoctl.pipeline.source.options import NATIVE_VARIABLE, Options, read_options
+from kodoctl.pipeline.source.options import Options, read_options
+from kodoctl.pulsar.message_border import NATIVE_VARIABLE
 from kodoctl.pulsar.secret import text_of_variable
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.source import offsets
-from kodoctl.pipeline.source.options import NATIVE_VARIABLE, Options, read_options
+from kodoctl.pipeline.source.options import Options, read_options
 from kodoctl.pipeline.source.partition_stats import Part, PartitionMetadata, histories, read_stored, seek_by_time
 from kodoctl.pipeline.source.predicates import Pruning
 from kodoctl.pipeline.source.split_reader import read_split
@@ -43,6 +43,7 @@ from kodoctl.pipeline.source.splits import (
 )
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.message_border import NATIVE_VARIABLE
 from kodoctl.pulsar.secret import text_of_variable
 from kodoctl.topology.names import whole_topic
 

@@ -11,11 +11,11 @@ from kodoctl.errors import Diagnostic, UsageError, error
 from kodoctl.pulsar.addresses import checked
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import oauth2_of, tls_of, token_of
+from kodoctl.pulsar.message_border import NATIVE_VARIABLE
 from kodoctl.pulsar.secret import Secret, checked_secret, secret_of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024
-NATIVE_VARIABLE: Final = "KODO_CONSUMER_NATIVE"  # as for consumers
 _ACCESS: Final = {
     "token_file": "tokenFile",
     "tls_cert": "tlsCert",

@@ -236,7 +236,9 @@ def test_the_pace_is_never_above_the_rate_and_does_not_catch_up() -> None:
         assert pace.wait(stop)
         starts.append(clock.now)
     assert starts[-1] - starts[0] == pytest.approx(1.9)
+    assert not pace.free
     clock.now += 60
+    assert pace.free
     later = [pace.wait(stop) and clock.now for _ in range(3)]
     assert later[2] - later[0] == pytest.approx(0.2)
     assert RateLimit(0.5).a_second == 1

@@ -50,7 +50,9 @@ class World:
     one behind it; at the `fatal` moment the attempt ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, bundled: bool = False, refused: Collection[int] = ()) -> None:
+        """`bundled`: messages wait in lanes for others; `refused`: entries that the client library does not take."""
+        self.bundled, self.refused = bundled, [_payload(entry) for entry in refused]
         self.steps, self.fatal = 0, -1
         self.ledger: list[RecallEntry] = []
         self.acknowledged: set[int] = set()
@@ -98,7 +100,7 @@ class World:
         return DeadLetters(self)
 
     def lane(self, part: str, name: str) -> Lane:
-        return Lane(self, part, name)
+        return BundledLane(self, part, name) if self.bundled else Lane(self, part, name)
 
     def arrived(self) -> Counter[bytes | None]:
         return Counter(one.payload for messages in self.stored.values() for one in messages)
@@ -158,6 +160,13 @@ class Lane:
         self.world, self.part, self.key = world, part, (part, name)
 
     @property
+    def full(self) -> bool:
+        return False
+
+    def flush(self) -> bool:
+        return True
+
+    @property
     def last_number(self) -> int:
         return self.world.watermarks.get(self.key, -1)
 
@@ -165,6 +174,9 @@ class Lane:
         self.world.step(lambda: self._store(number, message, on_receipt))
 
     def _store(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        if message.payload in self.world.refused:
+            on_receipt(Receipt("", "too large", never=True))
+            return
         if number <= self.last_number:
             on_receipt(Receipt(""))
             return
@@ -175,6 +187,29 @@ class Lane:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class BundledLane(Lane):
+    """The same, whose messages wait for `flush`, two at most."""
+
+    def __init__(self, world: World, part: str, name: str) -> None:
+        super().__init__(world, part, name)
+        self.waiting: list[tuple[int, RecalledMessage, Callable[[Receipt], None]]] = []
+
+    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        self.waiting.append((number, message, on_receipt))
+
+    @property
+    def full(self) -> bool:
+        return len(self.waiting) == 2
+
+    def flush(self) -> bool:
+        while self.waiting:
+            number, message, on_receipt = self.waiting.pop(0)
+            super().send(number, message, on_receipt)
+            if message.payload in self.world.refused:
+                return False
+        return True
 
 
 def _payload(entry: int) -> bytes:
@@ -225,12 +260,13 @@ def _with_table(plan: RecallPlan, folder: Path, monkeypatch: pytest.MonkeyPatch)
     return replace(plan, letters=(), settle=(), table=table)
 
 
+@pytest.mark.parametrize("bundled", [False, True])
 @pytest.mark.parametrize("segmented", [False, True])
 @pytest.mark.parametrize("action", list(RecallAction))
 def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
-    action: RecallAction, segmented: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    action: RecallAction, segmented: bool, bundled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed = World()
+    undisturbed = World(bundled=bundled)
     plan = _with_table(_plan(action), tmp_path, monkeypatch) if segmented else _plan(action)
     report = _attempt(undisturbed, plan)
     sends = action.sends
@@ -239,7 +275,7 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
     acknowledged = (ENTRIES + (2 if sends else 1)) * kept
     assert (report.acknowledged, report.unacknowledged, report.complete) == (acknowledged, 0, True)
     for fatal in range(1, undisturbed.steps + 1):
-        world = World()
+        world = World(bundled=bundled)
         with pytest.raises(KilledError):
             _attempt(world, plan, fatal)
         _attempt(world, plan)
@@ -249,6 +285,46 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
         assert (again.sent, again.before, again.complete) == (0, ENTRIES, True)
         events = {one.event for one in latest_status(world.ledger).values()}
         assert events <= ({RecallEvent.SENT} if sends else {RecallEvent.DISCARDED, RecallEvent.SENT})
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_what_the_client_refuses_is_never_taken_for_stored(*, bundled: bool) -> None:
+    """Its number is below that of what goes behind it: recorded first, or the broker would say that it has it already."""
+    undisturbed = World(bundled=bundled, refused={2, 3})
+    _attempt(undisturbed, RecallAction.SEND)
+    for fatal in range(1, undisturbed.steps + 1):
+        world = World(bundled=bundled, refused={2, 3})
+        with pytest.raises(KilledError):
+            _attempt(world, RecallAction.SEND, fatal)
+        for _ in range(2):
+            report = _attempt(world, RecallAction.SEND)
+        assert [line.rpartition(": ")[2] for line in report.refused] == ["too large"] * 2, fatal
+        assert world.arrived() == Counter(_payload(entry) for entry in range(ENTRIES) if entry not in (2, 3))
+        assert not world.acknowledged & {2, 3}, fatal
+
+
+def test_nothing_waits_for_others_while_the_rate_makes_a_pause() -> None:
+    world, waiting = World(bundled=True), list[int]()
+    lanes = list[BundledLane]()
+    opened = world.lane
+
+    def lane(part: str, name: str) -> Lane:
+        lanes.append(found := cast("BundledLane", opened(part, name)))
+        return found
+
+    now = [0.0]
+
+    class Watched(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout == pytest.approx(0.1):
+                waiting.append(sum(len(one.waiting) for one in lanes))
+            now[0] += timeout or 0
+            return self.is_set()
+
+    world.lane = lane  # type: ignore[method-assign]
+    options = SendOptions(RateLimit(10, lambda: now[0]), "me", lambda: NOW, Watched(), lambda *_: None)
+    assert RecallSender(_plan(RecallAction.SEND), cast("Any", world), world, None, options).run().sent == ENTRIES
+    assert waiting == [0] * (ENTRIES - 1)
 
 
 def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:

@@ -1,0 +1,112 @@
+"""Native border of kodoctl: the optional package kodo-fast, through which stored messages are read, and numbered ones
+sent, in bundles.
+
+Nothing depends on it: where it is switched off, not installed, or refuses the client library it finds, pulsar-client's
+own binding does the same work.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_fast import MessageBorder
+
+log = logging.getLogger("kodoctl.pulsar")
+NATIVE_VARIABLE: Final = "KODO_CONSUMER_NATIVE"  # as for consumers
+_UNKNOWN: Final = -1  # no number of a result
+_OFF: Final = "native border: off"
+
+
+class NativeMessage(NamedTuple):
+    """A stored message, as the border makes it: the fields of kodo_fast.DELIVERY. Times are ms since the epoch, 0 = none;
+    `entry`: (ledger, entry, partition).
+    """
+
+    entry: tuple[int, int, int]
+    token: Any
+    payload: bytes | None
+    properties: dict[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+    publish_time: int
+    batch_index: int
+    broken: str
+    schema: str
+
+    def message_id(self) -> Any:
+        """Answers as the client library's message id does."""
+        return self.token
+
+
+class MessageBorderChoice(NamedTuple):
+    """The border, None where it is not used, and one line that says why."""
+
+    border: MessageBorder | None
+    status: str
+
+
+def native_setting(environ: Mapping[str, str]) -> bool:
+    """Whether the environment leaves the border on. Raises UsageError for what is neither true nor false."""
+    text = environ.get(NATIVE_VARIABLE, "").strip().lower() or "true"
+    if text not in ("true", "false"):
+        raise UsageError(
+            error("K502", "cannot read configuration", f"{NATIVE_VARIABLE} = {text!r}: write true or false")
+        )
+    return text == "true"
+
+
+def choose_message_border(*, native: bool = True) -> MessageBorderChoice:
+    """The choice of this process; `native` is the setting of that name. A fork of a process that has loaded the border must
+    not use it. Never raises.
+    """
+    if not native:
+        return MessageBorderChoice(None, f"{_OFF} (switched off by {NATIVE_VARIABLE})")
+    process, found = _loaded()
+    if found.border is not None and process != os.getpid():
+        return MessageBorderChoice(None, f"{_OFF} (this process is a fork of one that has loaded it)")
+    return found
+
+
+@cache
+def _loaded() -> tuple[int, MessageBorderChoice]:
+    """Once a process, and for the forks of it, named by its number. The log has the reason once."""
+    found = _load()
+    log.debug("%s", found.status)
+    return os.getpid(), found
+
+
+def _load() -> MessageBorderChoice:
+    try:
+        import kodo_fast
+    except ImportError as problem:
+        missing = isinstance(problem, ModuleNotFoundError) and problem.name == "kodo_fast"
+        return MessageBorderChoice(None, f"{_OFF} ({'kodo-fast is not installed' if missing else problem})")
+    try:
+        border = kodo_fast.load_messages(NativeMessage)
+    except AttributeError:
+        return MessageBorderChoice(None, f"{_OFF} (kodo-fast is of an earlier release)")
+    except kodo_fast.RefusalError as problem:
+        return MessageBorderChoice(None, f"{_OFF} ({problem})")
+    return MessageBorderChoice(
+        border, f"native border: on (kodo-fast {kodo_fast.__version__} with pulsar-client {border.client_version})"
+    )
+
+
+def result_of(number: int) -> Any:
+    """The client library's result of a number that the border gives."""
+    return _results().get(number) or _results()[_UNKNOWN]
+
+
+@cache
+def _results() -> dict[int, Any]:
+    import pulsar
+
+    return {int(one): one for one in pulsar.Result.__members__.values()} | {_UNKNOWN: pulsar.Result.UnknownError}
