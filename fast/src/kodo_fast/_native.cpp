@@ -386,42 +386,73 @@ const char* whole_text(PyObject* text) {
     return found && static_cast<Py_ssize_t>(std::strlen(found)) == size ? found : nullptr;
 }
 
-bool set_properties(void* message, PyObject* properties) {
-    PyObject *name, *value;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(properties, &at, &name, &value)) {
-        const char *name_text = whole_text(name), *text = name_text ? whole_text(value) : nullptr;
-        if (!text) return false;
-        lib.set_property(message, name_text, text);
-    }
-    return true;
-}
-
 bool is_time(PyObject* value, long long& time) {
     if (!PyLong_CheckExact(value)) return false;
     time = PyLong_AsLongLong(value);
     return time >= 0;
 }
 
-// Whether the fields of an Outgoing (topic, payload, properties, key, ordering key, event time, due time) can be set.
-bool set_fields(void* message, PyObject* outgoing, bool local) {
+// A message to publish, as far as Python has to say: the rest is done without the interpreter. Texts and payload are those of
+// Python's objects, which a Batch keeps.
+struct Outgoing {
+    const char *payload = nullptr, *key = nullptr, *ordering = nullptr;  // no payload: none at all
+    size_t size = 0, first = 0, last = 0;  // bytes of the payload; its properties among those of the batch
+    long long event_time = 0, due_time = 0;
+    Sent* context = nullptr;
+};
+struct Batch {
+    std::vector<PyObject*> kept;
+    std::vector<std::pair<const char*, const char*>> properties;
+    std::vector<Outgoing> messages;
+    void keep(PyObject* object) { kept.push_back(Py_NewRef(object)); }
+    void release() {
+        for (PyObject* object : kept) Py_DECREF(object);
+    }
+};
+
+bool read_properties(PyObject* properties, Batch& batch) {
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(properties, &at, &name, &value)) {
+        const char *name_text = whole_text(name), *text = name_text ? whole_text(value) : nullptr;
+        if (!text) return false;
+        batch.keep(name), batch.keep(value);  // the dictionary may lose them meanwhile
+        batch.properties.emplace_back(name_text, text);
+    }
+    return true;
+}
+
+// Reads the fields of an Outgoing (topic, payload, properties, key, ordering key, event time, due time); false: they cannot be set.
+bool read_fields(PyObject* outgoing, Batch& batch, Outgoing& found) {
     if (!PyTuple_Check(outgoing) || PyTuple_GET_SIZE(outgoing) < 7) return false;
     PyObject *payload = PyTuple_GET_ITEM(outgoing, 1), *properties = PyTuple_GET_ITEM(outgoing, 2);
-    PyObject *due = PyTuple_GET_ITEM(outgoing, 6);
-    const char *key = whole_text(PyTuple_GET_ITEM(outgoing, 3)), *ordering = whole_text(PyTuple_GET_ITEM(outgoing, 4));
-    long long event_time = 0, due_time = 0;
-    if (!key || !ordering || !PyDict_CheckExact(properties) || !is_time(PyTuple_GET_ITEM(outgoing, 5), event_time) ||
-        (due != Py_None && !is_time(due, due_time)) || (payload != Py_None && !PyBytes_CheckExact(payload)) ||
-        !set_properties(message, properties))
+    PyObject* due = PyTuple_GET_ITEM(outgoing, 6);
+    found.key = whole_text(PyTuple_GET_ITEM(outgoing, 3)), found.ordering = whole_text(PyTuple_GET_ITEM(outgoing, 4));
+    found.first = batch.properties.size();
+    if (!found.key || !found.ordering || !PyDict_CheckExact(properties) ||
+        !is_time(PyTuple_GET_ITEM(outgoing, 5), found.event_time) || (due != Py_None && !is_time(due, found.due_time)) ||
+        (payload != Py_None && !PyBytes_CheckExact(payload)) || !read_properties(properties, batch))
         return false;
-    if (payload == Py_None) lib.set_null(message);
-    else lib.set_content(message, PyBytes_AS_STRING(payload), static_cast<size_t>(PyBytes_GET_SIZE(payload)));
-    if (*key) lib.set_key(message, key);
-    if (*ordering) lib.set_ordering_key(message, ordering);
-    if (event_time) lib.set_event_time(message, static_cast<uint64_t>(event_time));
-    if (due_time) lib.set_deliver_at(message, static_cast<uint64_t>(due_time));
-    if (local) lib.disable_replication(message, 1);
+    found.last = batch.properties.size();
+    if (payload != Py_None)
+        found.payload = PyBytes_AS_STRING(payload), found.size = static_cast<size_t>(PyBytes_GET_SIZE(payload));
+    batch.keep(outgoing);
     return true;
+}
+
+void send(void* producer, const Batch& batch, const Outgoing& one, bool local) {
+    void* message = lib.message_create();
+    for (size_t at = one.first; at < one.last; at++)
+        lib.set_property(message, batch.properties[at].first, batch.properties[at].second);
+    if (one.payload) lib.set_content(message, one.payload, one.size);
+    else lib.set_null(message);
+    if (*one.key) lib.set_key(message, one.key);
+    if (*one.ordering) lib.set_ordering_key(message, one.ordering);
+    if (one.event_time) lib.set_event_time(message, static_cast<uint64_t>(one.event_time));
+    if (one.due_time) lib.set_deliver_at(message, static_cast<uint64_t>(one.due_time));
+    if (local) lib.disable_replication(message, 1);
+    lib.send(producer, message, sent, one.context);
+    lib.message_free(message);
 }
 
 // publish(producer, [(ticket, Outgoing), ...], local) -> how many were sent: the next one is for pulsar-client
@@ -429,37 +460,52 @@ PyObject* sender_publish(PyObject* self, PyObject* const* args, Py_ssize_t count
     if (!usable() || !arguments(count, 3)) return nullptr;
     if (Py_TYPE(args[0]) != producer_type || !PyList_CheckExact(args[1]))
         return PyErr_Format(PyExc_TypeError, "a producer and a list of messages are needed");
-    PyObject* owner = Py_NewRef(args[0]);
-    Producer* producer = reinterpret_cast<Producer*>(owner);
+    Producer* producer = reinterpret_cast<Producer*>(args[0]);
     Results* results = reinterpret_cast<Sender*>(self)->results;
     bool local = args[2] == Py_True;
-    std::vector<std::pair<void*, Sent*>> ready;
-    ready.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
+    Batch batch;
+    batch.keep(args[0]);
+    batch.messages.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); i++) {
         PyObject* pair = PyList_GET_ITEM(args[1], i);
         long long ticket = -1;
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !is_time(PyTuple_GET_ITEM(pair, 0), ticket)) break;
-        void* message = lib.message_create();
-        if (!set_fields(message, PyTuple_GET_ITEM(pair, 1), local)) {
-            lib.message_free(message);
-            break;
-        }
+        Outgoing one;
+        if (!read_fields(PyTuple_GET_ITEM(pair, 1), batch, one)) break;
         results->users++;
-        ready.emplace_back(message, new Sent{results, producer->number, ticket});
+        one.context = new Sent{results, producer->number, ticket};
+        batch.messages.push_back(one);
     }
     PyErr_Clear();  // of texts without UTF-8, of numbers that are too large
-    Py_ssize_t taken = static_cast<Py_ssize_t>(ready.size());
     Py_BEGIN_ALLOW_THREADS
-    for (auto& [message, context] : ready) {
-        lib.send(producer->producer, message, sent, context);
-        lib.message_free(message);
-    }
+    for (const Outgoing& one : batch.messages) send(producer->producer, batch, one, local);
     Py_END_ALLOW_THREADS
-    Py_DECREF(owner);
-    return PyLong_FromSsize_t(taken);
+    batch.release();
+    return PyLong_FromSize_t(batch.messages.size());
 }
 
-// receipts(wait_ms, gather_ms) -> [(number of the producer, ticket, result, token or None)]
+// What became of the messages of one producer.
+struct Ended {
+    long long number;
+    PyObject *stored, *others;
+};
+
+// Adds a result to those of its producer, with a token of the id, if there is one.
+bool add_result(std::vector<Ended>& ended, Result& one) {
+    auto of = std::find_if(ended.begin(), ended.end(), [&](const Ended& each) { return each.number == one.number; });
+    if (of == ended.end()) of = ended.insert(ended.end(), {one.number, PyList_New(0), PyList_New(0)});
+    if (!of->stored || !of->others) return false;
+    bool stored = !one.result && one.id && lib.id_ledger(one.id) >= 0;
+    PyObject* token = !one.result && one.id ? new_token(std::exchange(one.id, nullptr)) : Py_NewRef(Py_None);
+    if (!token) return false;
+    PyObject* item = stored ? Py_BuildValue("LN", one.ticket, token) : Py_BuildValue("LiN", one.ticket, one.result, token);
+    bool fine = item && !PyList_Append(stored ? of->stored : of->others, item);
+    Py_XDECREF(item);
+    return fine;
+}
+
+// receipts(wait_ms, gather_ms) -> [(number of a producer, [(ticket, token)] of what is stored, [(ticket, result, token or None)]
+// of all else)]
 PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     long long times[2];
     if (!usable() || !arguments(count, 2) || !numbers(args, 0, 2, times)) return nullptr;
@@ -482,15 +528,19 @@ PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t coun
     }
     Py_END_ALLOW_THREADS
     Py_DECREF(self);
-    PyObject* list = PyList_New(static_cast<Py_ssize_t>(found.size()));
-    for (size_t i = 0; i < found.size(); i++) {
-        Result& one = found[i];
-        PyObject* token = list && !one.result && one.id ? new_token(std::exchange(one.id, nullptr)) : Py_NewRef(Py_None);
+    std::vector<Ended> ended;
+    bool fine = true;
+    for (Result& one : found) {
+        fine = fine && add_result(ended, one);
         if (one.id) lib.id_free(one.id);
-        PyObject* item = list && token ? Py_BuildValue("LLiO", one.number, one.ticket, one.result, token) : nullptr;
-        Py_XDECREF(token);
-        if (item) PyList_SET_ITEM(list, static_cast<Py_ssize_t>(i), item);
-        else Py_CLEAR(list);
+    }
+    PyObject* list = fine ? PyList_New(0) : nullptr;
+    for (Ended& one : ended) {
+        PyObject* item = list ? Py_BuildValue("LOO", one.number, one.stored, one.others) : nullptr;
+        if (!item || PyList_Append(list, item)) Py_CLEAR(list);
+        Py_XDECREF(item);
+        Py_XDECREF(one.stored);
+        Py_XDECREF(one.others);
     }
     return list;
 }

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.core.broker import BorderStatus
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
+
+_INTERFACE: Final = 2  # of kodo-fast that this adapter was written for
 
 
 class BorderChoice(NamedTuple):
@@ -48,6 +50,10 @@ def _load() -> BorderChoice:
     except ImportError as problem:
         missing = isinstance(problem, ModuleNotFoundError) and problem.name == "kodo_fast"
         return _off("kodo-fast is not installed" if missing else f"kodo-fast cannot be imported: {problem}")
+    if kodo_fast.INTERFACE != _INTERFACE:
+        return _off(
+            f"kodo-fast {kodo_fast.__version__} and kodoctl do not fit each other: install the same release of both"
+        )
     try:
         border = kodo_fast.load(Delivery, Outgoing._fields)
     except kodo_fast.RefusalError as problem:

@@ -90,6 +90,12 @@ def test_another_release_of_kodoctl_is_refused() -> None:
         kodo_fast.load(Delivery, Outgoing._fields[1:])
 
 
+def test_another_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kodo_fast, "INTERFACE", 1)
+    fits = "do not fit each other: install the same release of both"
+    assert _off() == f"kodo-fast {kodo_fast.__version__} and kodoctl {fits}"
+
+
 def test_another_build_of_the_client_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(ImportError, match=r"0 libraries named libpulsar beside _pulsar\.so"):
         kodo_fast._library(tmp_path / "_pulsar.so")
