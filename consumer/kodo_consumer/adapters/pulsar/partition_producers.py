@@ -281,10 +281,7 @@ class Producers:
             tickets = [ticket for ticket, _ in stored]
             self._pending.stored(tickets, key)
             self._queue.forget(tickets)
-            new, topic = tuple.__new__, key.topic  # half the time of calls by names
-            self._on_receipts(
-                [(ticket, new(Confirmed, (new(ReceiptPosition, (topic, position)),))) for ticket, position in stored]
-            )
+            self._on_receipts([(ticket, _confirmed(key.topic, position)) for ticket, position in stored])
         except BaseException:
             log.exception("receipts lost")
         if self._over and not self._pending:
@@ -309,6 +306,11 @@ class Producers:
             log.info("%s: the broker calls a message a duplicate: it is sent again", key.topic)
         self._queue.again(ticket, message)
         self._some.set()
+
+
+def _confirmed(topic: str, position: Any) -> Confirmed:
+    new = tuple.__new__  # half the time of calls by names
+    return new(Confirmed, (new(ReceiptPosition, (topic, position)),))
 
 
 def _soonest(*times: float | None) -> float | None:
