@@ -28,10 +28,10 @@ from kodo_fast.compiled_core import LIBRARY, digest
 HOT: Final = (
     "audit_recorder", "cause_counts", "counters", "due_times", "effects", "engine", "engine_context", "envelope",
     "handler_runs", "in_flight", "local_delays", "lookahead", "message_flow", "outcome_validation",
-    "publishing", "receive_checks", "state_machine", "timers",
+    "pending_actions", "publishing", "receive_checks", "state_machine", "timers",
     "limits.limiter_set", "limits.limiter_values",
     "scheduling.adaptive_concurrency", "scheduling.bulkheads", "scheduling.circuit_breaker",
-    "scheduling.concurrency_control", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
+    "scheduling.concurrency_control", "scheduling.fairness", "scheduling.newcomers", "scheduling.quick_load", "scheduling.scheduler",
     "scheduling.slot_reservation", "scheduling.slow_breakers", "scheduling.slow_calls", "scheduling.tenant_isolation",
     "scheduling.tenant_queue", "scheduling.tenant_ring", "scheduling.turn_queues",
 )  # fmt: skip

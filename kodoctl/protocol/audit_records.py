@@ -103,37 +103,34 @@ class BrokenAuditError(ValueError):
 def encode(records: Sequence[Record]) -> Encoded:
     """Records of one run with consecutive numbers, at least one, as one message. Long texts are cut."""
     first = records[0]
-    topics: dict[str, int] = {}
-    rows = [
-        (
-            record.at - first.at,
-            topics.setdefault(record.topic, len(topics)),
-            record.id,
-            record.identity[:MAX_TEXT] if record.identity != record.id else None,
-            record.hop,
-            record.event,
-            record.rule,
-            topics.setdefault(record.target, len(topics)) if record.target else -1,
-            record.target_id or None,
-            record.reason[:MAX_TEXT] or None,
-            record.tenant[:MAX_TEXT],
-            record.age,
-        )
-        for record in records
-    ]
-    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
-    if any(record.error for record in records):
-        columns["error"] = tuple(record.error or None for record in records)
-    if any(record.slot_time for record in records):
-        columns[SLOT_TIME] = tuple(record.slot_time for record in records)
-    head = {
+    of: dict[str, Sequence[Any]] = dict(zip(Record._fields, zip(*records, strict=True), strict=True))
+    ids, targets = of["id"], of["target"]
+    topics = {topic: number for number, topic in enumerate(dict.fromkeys([*of["topic"], *filter(None, targets)]))}
+    columns: dict[str, Any] = {  # one after the other, which takes half the time of one record after the other
         "format": FORMAT,
         "run": first.run,
         "subscription": first.subscription,
         "first": first.number,
         "at": first.at,
+        "topics": list(topics),
+        "after": [at - first.at for at in of["at"]],
+        "topic": [topics[topic] for topic in of["topic"]],
+        "id": ids,
+        "identity": [None if one == at else one[:MAX_TEXT] for one, at in zip(of["identity"], ids, strict=True)],
+        "hop": of["hop"],
+        "event": of["event"],
+        "rule": of["rule"],
+        "target": [topics[target] if target else -1 for target in targets],
+        "target_id": [text or None for text in of["target_id"]],
+        "reason": [text[:MAX_TEXT] or None for text in of["reason"]],
+        "tenant": [text[:MAX_TEXT] for text in of["tenant"]],
+        "age": of["age"],
     }
-    text = json.dumps(head | {"topics": list(topics)} | columns, separators=(",", ":"), ensure_ascii=False)
+    if any(of["error"]):
+        columns["error"] = [text or None for text in of["error"]]
+    if any(of[SLOT_TIME]):
+        columns[SLOT_TIME] = of[SLOT_TIME]
+    text = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
     properties = {
         FORMAT_PROPERTY: str(FORMAT),
         RUN_PROPERTY: first.run,

@@ -57,4 +57,6 @@ def identity(given: str | None, origin: str | None, position: str) -> str:
     `kodo-origin-id`, else its position, as `ledger:entry:partition:batch index`. A value that is empty or longer than
     MAX_ID identifies nothing.
     """
-    return next((name for name in (given, origin) if name and len(name) <= MAX_ID), position)
+    if given and len(given) <= MAX_ID:
+        return given
+    return origin if origin and len(origin) <= MAX_ID else position

@@ -94,8 +94,11 @@ class BundledProducer(DedupProducer):
     def _receive(self) -> None:
         while True:
             over = self._over
-            for _, number, result, position in self._sender.receipts(_WAIT_MS, _GATHER_MS):
-                self._answer(number, result, position)
+            for _, stored, others in self._sender.receipts(_WAIT_MS, _GATHER_MS):
+                for number, position in stored:
+                    self._answer(number, 0, position)
+                for number, result, no_position in others:
+                    self._answer(number, result, no_position)
             if over:
                 return
 

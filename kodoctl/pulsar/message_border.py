@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodoctl.pulsar")
 NATIVE_VARIABLE: Final = "KODO_CONSUMER_NATIVE"  # as for consumers
+NATIVE_INTERFACE: Final = 3  # of kodo_fast, that the adapters here and of the consumer are written for
 _UNKNOWN: Final = -1  # no number of a result
 _OFF: Final = "native border: off"
 
@@ -89,10 +90,10 @@ def _load() -> MessageBorderChoice:
     except ImportError as problem:
         missing = isinstance(problem, ModuleNotFoundError) and problem.name == "kodo_fast"
         return MessageBorderChoice(None, f"{_OFF} ({'kodo-fast is not installed' if missing else problem})")
+    if kodo_fast.INTERFACE != NATIVE_INTERFACE:
+        return MessageBorderChoice(None, f"{_OFF} (kodo-fast {kodo_fast.__version__} is of another release)")
     try:
         border = kodo_fast.load_messages(NativeMessage)
-    except AttributeError:
-        return MessageBorderChoice(None, f"{_OFF} (kodo-fast is of an earlier release)")
     except kodo_fast.RefusalError as problem:
         return MessageBorderChoice(None, f"{_OFF} ({problem})")
     return MessageBorderChoice(

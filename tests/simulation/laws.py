@@ -152,7 +152,8 @@ class _Move:
         early = (
             self._number(self.new, names.RESERVED) > self._number(self.new, names.DUE) - _JITTER
         )  # comes back to ask anew
-        if hop != before + 1 and not (early and hop == max(1, before)):
+        at_limit = hop == before == most and self.new.get(names.REASON) == PUT_BACK_REASON  # a full lane is no death
+        if hop != before + 1 and not (early and hop == max(1, before)) and not at_limit:
             return "I4: its hop is not one more"
         if hop > most and not self.dies:
             return f"I4: more than {most} hops"

@@ -357,17 +357,16 @@ def transfer_message(  # what it is made of
     from and an identity, the same whenever this subscription (named in full) transfers this message there: after a
     crash between receipt and acknowledgement it does so once more.
     """
-    kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
-    source = "\0".join((message_identity(delivery, headers), subscription, to)).encode(errors="surrogatepass")
-    marks = {names.PARENT: headers.origin_id or delivery.position, names.ID: f"t-{sha256(source).hexdigest()[:32]}"}
-    return Outgoing(
-        topic=to,
-        payload=payload,
-        properties=kept | dict(changes) | marks,
-        key=delivery.key if key is None else key,
-        ordering_key=delivery.ordering_key if key is None else "",
-        event_time=delivery.event_time,
-    )
+    before, stored_at = delivery.properties, delivery.position
+    identity = names.identity(before.get(names.ID), headers.origin_id, stored_at)
+    source = f"{identity}\0{subscription}\0{to}".encode(errors="surrogatepass")
+    properties = {name: value for name, value in before.items() if not name.startswith(names.PREFIX)}
+    properties.update(changes)
+    properties[names.PARENT] = headers.origin_id or stored_at
+    properties[names.ID] = "t-" + sha256(source).hexdigest()[:32]
+    if key is None:
+        return Outgoing(to, payload, properties, delivery.key, delivery.ordering_key, delivery.event_time)
+    return Outgoing(to, payload, properties, key, "", delivery.event_time)
 
 
 def message_identity(delivery: Delivery, headers: Headers) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final, get_args
 
 from kodo_consumer.core.envelope import Duration, Level, State
 from kodo_consumer.core.outcomes import (
@@ -25,6 +26,8 @@ from kodo_consumer.core.outcomes import (
     reason_text,
 )
 
+_KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than to compare with each
+
 
 class HandlerSignal(Exception):  # noqa: N818  # not an error: a request of a handler
     """Base of what a handler may raise; anything else it raises counts as failed."""
@@ -39,9 +42,10 @@ def outcome_of(verdict: HandlerSignal) -> Outcome:
     """Outcome that a verdict asks for.
     Raises whatever a verdict from the user raises; TypeError where it is no outcome.
     """
-    found: object = verdict.outcome
-    if isinstance(found, Outcome):
-        return found
+    found: Any = verdict.outcome
+    if type(found) in _KINDS or isinstance(found, Outcome):
+        outcome: Outcome = found
+        return outcome
     raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
 
 
@@ -74,7 +78,7 @@ class Retry(HandlerSignal):
     @property
     def outcome(self) -> Outcome:
         """Failed, without in-place waits."""
-        return RetryAsked(self.after, self.why or "asked to retry", self.code)
+        return _retry_asked(self.after, self.why or "asked to retry", self.code)
 
 
 class Pending(HandlerSignal):
@@ -159,10 +163,10 @@ class Transfer(HandlerSignal):
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        properties = dict(properties or {})
-        _check_transfer(topic, payload, key, properties)
+        changes = dict(properties) if properties else {}
+        _check_transfer(topic, payload, key, changes)
         super().__init__(topic)
-        self.asked = TransferAsked(topic, payload, properties, key)
+        self.asked = TransferAsked(topic, payload, changes, key)
 
     @property
     def outcome(self) -> Outcome:
@@ -176,7 +180,7 @@ def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, An
         raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
     if not (payload is None or isinstance(payload, bytes)):
         raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
-    if wrong := [part for item in properties.items() for part in item if not isinstance(part, str)]:
+    if properties and (wrong := [one for item in properties.items() for one in item if not isinstance(one, str)]):
         raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
 
 
@@ -223,6 +227,12 @@ def exception_for(outcome: Outcome) -> HandlerSignal:
 def error_behind(outcome: Outcome) -> HandlerFailedError | None:
     """What led to the exception of a handler in another process, with the details of its error; None without any."""
     return None if error_of(outcome) is None else HandlerFailedError(type(outcome).__name__, outcome)
+
+
+@lru_cache(maxsize=256)
+def _retry_asked(after: int | None, why: str, code: str) -> RetryAsked:
+    """One for all that ask for the same: to make a frozen value costs more than to find it."""
+    return RetryAsked(after, why, code)
 
 
 def _milliseconds(span: timedelta | str | None) -> int | None:

@@ -23,7 +23,7 @@ class OutcomeValidator:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._forms: dict[str, MessageValidator] = {}
+        self._forms: dict[str, MessageValidator | None] = {}
 
     def validate(self, held: InFlight, asked: Outcome) -> Outcome:
         """As asked, or failed."""
@@ -57,8 +57,9 @@ class OutcomeValidator:
         return ""
 
     def _form(self, to: str) -> MessageValidator | None:
-        """Rules for messages to a topic; None: nothing is known of it."""
-        outlet = self._policy.outlets.get(to)
-        if outlet is not None and to not in self._forms:
-            self._forms[to] = MessageValidator(check_of(outlet), outlet.properties)
-        return self._forms.get(to)
+        """Rules for messages to a topic; None: it takes any."""
+        if to not in self._forms:
+            outlet = self._policy.outlets.get(to)
+            declares = outlet is not None and (outlet.schema is not None or "required" in outlet.properties.values())
+            self._forms[to] = MessageValidator(check_of(outlet), outlet.properties) if outlet and declares else None
+        return self._forms[to]

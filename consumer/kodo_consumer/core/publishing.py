@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
+from kodo_consumer.core.broker import Confirmed, Receipt, Rejected
 from kodo_consumer.core.envelope import State, reroute_message, signed, transfer_message, without_error
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT
@@ -120,24 +120,25 @@ class PendingPublishes:
         return message if signer is None else signed(message, signer)
 
     def _publication(self, held: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
-        no_dead_letter = self._context.policy.dead_letter is None
-        match decision:
-            case Reroute(target, headers, why, note, lane_waits):
-                due = jittered(headers.due, self._clock.wall(), self._rng)
-                lane = held.lane.lane
-                message = reroute_message(held.delivery, headers, lane.topic, target.topic, due, lane_waits=lane_waits)
-                last_resort = no_dead_letter or target.state is State.DEAD
-                reason = note or headers.reason or ""
-                return PendingReroute(self._signed(message), held, why, reason, error, last_resort=last_resort)
-            case TransferOut(topic, asked):
-                payload = held.delivery.payload if asked.payload is None else asked.payload
-                delivery = held.delivery if self._context.policy.compat is None else without(held.delivery)
-                origin = held.lane.lane.subscription
-                message = transfer_message(delivery, held.headers, origin, topic, payload, asked.changes, asked.key)
-                why = Rule.TRANSFERRED
-                return PendingReroute(self._signed(message), held, why, "", error, last_resort=no_dead_letter)
-            case _:
-                assert_never(decision)
+        policy, delivery = self._context.policy, held.delivery
+        last_resort, reason = policy.dead_letter is None, ""
+        if isinstance(decision, TransferOut):
+            why, asked = Rule.TRANSFERRED, decision.asked
+            payload = delivery.payload if asked.payload is None else asked.payload
+            if policy.compat is not None:
+                delivery = without(delivery)
+            origin, to = held.lane.lane.subscription, decision.topic
+            message = transfer_message(delivery, held.headers, origin, to, payload, asked.changes, asked.key)
+        else:
+            why, headers, target = decision.why, decision.headers, decision.target
+            due = jittered(headers.due, self._clock.wall(), self._rng)
+            received_from, waits = held.lane.lane.topic, decision.lane_waits
+            message = reroute_message(delivery, headers, received_from, target.topic, due, lane_waits=waits)
+            last_resort = last_resort or target.state is State.DEAD
+            reason = decision.note or headers.reason or ""
+        if policy.signer is not None:
+            message = signed(message, policy.signer)
+        return PendingReroute(message, held, why, reason, error, last_resort=last_resort)
 
     def send(self, sending: PendingPublish, now: float) -> None:
         """One try."""
@@ -152,25 +153,23 @@ class PendingPublishes:
         sending = self._out.pop(ticket, None)
         if sending is None:
             return None
-        match receipt:
-            case Confirmed(token):
-                self._patience = HANGS
-                self._count(sending, -1)
-                return Published(sending, token)
-            case Rejected(reason) if isinstance(sending, PendingReroute):
-                if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
-                    sending.message = self._signed(smaller)
-                    self.send(sending, now)
-                    return None
-                self._count(sending, -1)
-                text = f"{sending.message.topic} will not take a message: {reason}"
-                self._context.effects.alarm("refused", text)
-                return Refused(sending, reason)
-            case Unconfirmed(reason) | Rejected(reason):  # records are never given up
-                self._again_later(sending, reason, now)
-                return None
-            case _:
-                assert_never(receipt)
+        if isinstance(receipt, Confirmed):
+            self._patience = HANGS
+            self._count(sending, -1)
+            return Published(sending, receipt.position)
+        if isinstance(receipt, Rejected) and isinstance(sending, PendingReroute):  # records are never given up
+            return self._refused(sending, receipt.reason, now)
+        self._again_later(sending, receipt.reason, now)
+        return None
+
+    def _refused(self, sending: PendingReroute, reason: str, now: float) -> Refused | None:
+        if (smaller := without_error(sending.message)) is not None:  # the broker takes no more bytes, it may be
+            sending.message = self._signed(smaller)
+            self.send(sending, now)
+            return None
+        self._count(sending, -1)
+        self._context.effects.alarm("refused", f"{sending.message.topic} will not take a message: {reason}")
+        return Refused(sending, reason)
 
     @property
     def stalled_at(self) -> float:

@@ -128,7 +128,16 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
     """Decision about a message. `now`: ms since the epoch. Due times come without jitter."""
     if ended_run(outcome):
         envelope = _with_error(envelope, error_of(outcome))
-    match outcome:
+    match outcome:  # those first of which there may be many
+        case RetryAsked(after, reason, code):
+            if after is None and code:
+                used = envelope.headers.backup if envelope.level.is_backup else envelope.headers.retrying
+                after = policy.delay_of(code, used + 1)
+            return _failed(envelope, reason, policy, now, in_place=False, after=after)
+        case TransferAsked(topic=topic):
+            if topic not in policy.produces:
+                return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
+            return TransferOut(policy.produces[topic], outcome)
         case Done():
             return Acknowledge(Rule.DONE)
         case Discarded(reason):
@@ -139,11 +148,6 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return Acknowledge(Rule.REPEATED)
         case Failed(reason):
             return _failed(envelope, reason, policy, now)
-        case RetryAsked(after, reason, code):
-            if after is None and code:
-                used = envelope.headers.backup if envelope.level.is_backup else envelope.headers.retrying
-                after = policy.delay_of(code, used + 1)
-            return _failed(envelope, reason, policy, now, in_place=False, after=after)
         case StateAsked(state, reason):
             return _state_asked(envelope, state, reason, policy, now)
         case OverRate(slot):
@@ -158,10 +162,6 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _routed(envelope, level, route, policy, now)
         case MoveAsked(level):
             return _to_level(envelope, level, Rule.MOVED, policy, now)
-        case TransferAsked(topic=topic):
-            if topic not in policy.produces:
-                return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
-            return TransferOut(policy.produces[topic], outcome)
         case DependencyUnavailable():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
             return Delay(delay, Rule.UNAVAILABLE, envelope.headers)
@@ -171,8 +171,9 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return Delay(max(0, min(due - now, policy.horizon)), Rule.EARLY, envelope.headers)
         case TakenOverFromSoften(due):
             return _wait_in_broker(envelope, due, policy, now, Rule.ADOPTED, envelope.headers.reason)
-        case LaneFull(due):
-            return _wait_in_broker(envelope, due, policy, now, Rule.PUT_BACK, PUT_BACK_REASON)
+        case LaneFull(due):  # once for each time it is moved aside, so that a full lane need not be its death
+            headers = envelope.headers.replace(hop=min(envelope.headers.hop, policy.max_hops - 1))
+            return _wait_in_broker(envelope.with_headers(headers), due, policy, now, Rule.PUT_BACK, PUT_BACK_REASON)
         case _:
             assert_never(outcome)
 

@@ -15,9 +15,9 @@ from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.observer import Observers
 from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
+from kodo_consumer.core.pending_actions import Actions, PendingActions
 from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.alarm_log import AlarmLog
-from kodo_consumer.runtime.pending_actions import Actions, PendingActions
 from kodo_consumer.runtime.worker_connections import WorkerConnections
 
 if TYPE_CHECKING:

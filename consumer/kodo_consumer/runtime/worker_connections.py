@@ -11,8 +11,8 @@ from kodo_consumer.runtime.threads import leave
 
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import Broker, LaneReader, LaneSink, OnReceipts, Publisher
+    from kodo_consumer.core.pending_actions import Actions
     from kodo_consumer.core.policy import Policy
-    from kodo_consumer.runtime.pending_actions import Actions
 
 log = logging.getLogger("kodo.consumer")
 _SETTLE: Final = (

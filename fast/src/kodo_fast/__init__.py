@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kodo_fast._native import BatchReader, Buffer, ConnectionWatch, MessageReader, Producer, Reader, Sender
 
 __version__ = "1.0.0"
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """What the consumer has to expect: raised whenever a function or a field of a type means something else."""
 PROVEN: Final = ("3.13.0",)
 """Versions of pulsar-client that all tests passed with."""

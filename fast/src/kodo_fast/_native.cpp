@@ -466,44 +466,11 @@ void sent(int result, void* id, void* context) {
     results->leave();
 }
 
-struct Ready {  // a message to be sent, and its place among the results
-    void* message;
-    Sent* context = nullptr;
-    Ready(void* made, Results* results, long long number, long long ticket) : Ready(made) {
-        context = new Sent{results, number, ticket};
-        results->users++;
-    }
-    Ready(Ready&& other) : message(std::exchange(other.message, nullptr)), context(std::exchange(other.context, nullptr)) {}
-    Ready& operator=(const Ready&) = delete;
-    ~Ready() {
-        if (context) context->results->leave(), delete context;
-        if (message) lib.message_free(message);
-    }
-    void send(void* producer) {
-        lib.send(producer, message, sent, std::exchange(context, nullptr));
-        lib.message_free(std::exchange(message, nullptr));
-    }
-
-   private:
-    explicit Ready(void* made) : message(made) {}  // whole from here on
-};
-
 // The text as C wants it; nullptr for what C would cut, for what has no UTF-8 and for what is no text.
 const char* whole_text(PyObject* text) {
     Py_ssize_t size;
     const char* found = PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, &size) : nullptr;
     return found && static_cast<Py_ssize_t>(std::strlen(found)) == size ? found : nullptr;
-}
-
-bool set_properties(void* message, PyObject* properties) {
-    PyObject *name, *value;
-    Py_ssize_t at = 0;
-    while (PyDict_Next(properties, &at, &name, &value)) {
-        const char *name_text = whole_text(name), *text = name_text ? whole_text(value) : nullptr;
-        if (!text) return false;
-        lib.set_property(message, name_text, text);
-    }
-    return true;
 }
 
 bool is_time(PyObject* value, long long& time) {
@@ -512,92 +479,192 @@ bool is_time(PyObject* value, long long& time) {
     return time >= 0;
 }
 
-// Whether the fields of a message (from `first` on: payload, properties, key, ordering key, event time, due time) can be set.
-bool set_fields(void* message, PyObject* outgoing, Py_ssize_t first, bool local) {
-    if (!PyTuple_Check(outgoing) || PyTuple_GET_SIZE(outgoing) < first + 6) return false;
-    auto field = [&](Py_ssize_t at) { return PyTuple_GET_ITEM(outgoing, first + at); };
-    PyObject *payload = field(0), *properties = field(1), *due = field(5);
-    const char *key = whole_text(field(2)), *ordering = whole_text(field(3));
-    long long event_time = 0, due_time = 0;
-    if (!key || !ordering || !PyDict_CheckExact(properties) || !is_time(field(4), event_time) ||
-        (due != Py_None && !is_time(due, due_time)) || (payload != Py_None && !PyBytes_CheckExact(payload)) ||
-        !set_properties(message, properties))
-        return false;
-    if (payload == Py_None) lib.set_null(message);
-    else lib.set_content(message, PyBytes_AS_STRING(payload), static_cast<size_t>(PyBytes_GET_SIZE(payload)));
-    if (*key) lib.set_key(message, key);
-    if (*ordering) lib.set_ordering_key(message, ordering);
-    if (event_time) lib.set_event_time(message, static_cast<uint64_t>(event_time));
-    if (due_time) lib.set_deliver_at(message, static_cast<uint64_t>(due_time));
-    if (local) lib.disable_replication(message, 1);
+// A message to be sent, as far as Python has to say, and its place among the results: the rest is done without the interpreter.
+// Texts and payload are those of Python's objects, which a Batch keeps.
+struct Ready {
+    const char *payload = nullptr, *key = nullptr, *ordering = nullptr;  // no payload: none at all
+    size_t size = 0, first = 0, last = 0;  // bytes of the payload; its properties among those of the batch
+    long long event_time = 0, due_time = 0, sequence = -1;
+    Sent* context = nullptr;
+    Ready() = default;
+    Ready(Ready&& other) { *this = other, other.context = nullptr; }
+    ~Ready() {
+        if (context) context->results->leave(), delete context;
+    }
+
+   private:
+    Ready& operator=(const Ready&) = default;
+};
+struct Batch {  // made and ended with the interpreter
+    std::vector<PyObject*> kept;
+    std::vector<std::pair<const char*, const char*>> properties;
+    std::vector<Ready> messages;
+    Batch() = default;
+    Batch(const Batch&) = delete;
+    void keep(PyObject* object) {
+        kept.push_back(object);
+        Py_INCREF(object);
+    }
+    void release() {
+        for (PyObject* object : std::exchange(kept, {})) Py_DECREF(object);
+    }
+};
+
+bool read_properties(PyObject* properties, Batch& batch) {
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    while (PyDict_Next(properties, &at, &name, &value)) {
+        const char *name_text = whole_text(name), *text = name_text ? whole_text(value) : nullptr;
+        if (!text) return false;
+        batch.keep(name), batch.keep(value);  // the dictionary may lose them meanwhile
+        batch.properties.emplace_back(name_text, text);
+    }
     return true;
 }
 
-// Prepares the messages of a list of (ticket, message) up to the first one that is for pulsar-client; nullptr with an exception
-// set. `numbered`: tickets are sequence ids, and messages begin with their payload, not with a topic.
-Producer* prepare(PyObject* self, PyObject* const* args, bool numbered, std::vector<Ready>& ready) {
+// Reads the fields of a message (from `first` on: payload, properties, key, ordering key, event time, due time); false: they cannot
+// be set.
+bool read_fields(PyObject* outgoing, Py_ssize_t first, Batch& batch, Ready& found) {
+    if (!PyTuple_Check(outgoing) || PyTuple_GET_SIZE(outgoing) < first + 6) return false;
+    auto field = [&](Py_ssize_t at) { return PyTuple_GET_ITEM(outgoing, first + at); };
+    PyObject *payload = field(0), *properties = field(1), *due = field(5);
+    found.key = whole_text(field(2)), found.ordering = whole_text(field(3));
+    found.first = batch.properties.size();
+    if (!found.key || !found.ordering || !PyDict_CheckExact(properties) || !is_time(field(4), found.event_time) ||
+        (due != Py_None && !is_time(due, found.due_time)) || (payload != Py_None && !PyBytes_CheckExact(payload)) ||
+        !read_properties(properties, batch))
+        return false;
+    found.last = batch.properties.size();
+    if (payload != Py_None)
+        found.payload = PyBytes_AS_STRING(payload), found.size = static_cast<size_t>(PyBytes_GET_SIZE(payload));
+    batch.keep(outgoing);
+    return true;
+}
+
+struct Built {  // a message of the library
+    void* message = lib.message_create();
+    Built() = default;
+    Built(const Built&) = delete;
+    ~Built() { lib.message_free(message); }
+};
+
+// Without the interpreter.
+void send(void* producer, const Batch& batch, Ready& one, bool local) {
+    Built built;
+    for (size_t at = one.first; at < one.last; at++)
+        lib.set_property(built.message, batch.properties[at].first, batch.properties[at].second);
+    if (one.payload) lib.set_content(built.message, one.payload, one.size);
+    else lib.set_null(built.message);
+    if (*one.key) lib.set_key(built.message, one.key);
+    if (*one.ordering) lib.set_ordering_key(built.message, one.ordering);
+    if (one.event_time) lib.set_event_time(built.message, static_cast<uint64_t>(one.event_time));
+    if (one.due_time) lib.set_deliver_at(built.message, static_cast<uint64_t>(one.due_time));
+    if (one.sequence >= 0) lib.set_sequence_id(built.message, one.sequence);
+    if (local) lib.disable_replication(built.message, 1);
+    lib.send(producer, built.message, sent, std::exchange(one.context, nullptr));
+}
+
+// Reads the messages of a list of (ticket, message) up to the first one that is for pulsar-client, and keeps what they are made
+// of; nullptr with an exception set. `numbered`: tickets are sequence ids, and messages begin with their payload, not with a topic.
+Producer* read_messages(PyObject* self, PyObject* const* args, bool numbered, Batch& batch) {
     if (Py_TYPE(args[0]) != producer_type || !PyList_CheckExact(args[1])) {
         PyErr_Format(PyExc_TypeError, "a producer and a list of messages are needed");
         return nullptr;
     }
     Producer* producer = reinterpret_cast<Producer*>(args[0]);
     Results* results = reinterpret_cast<Sender*>(self)->results;
-    bool local = args[2] == Py_True;
-    ready.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
+    batch.keep(args[0]);
+    batch.messages.reserve(static_cast<size_t>(PyList_GET_SIZE(args[1])));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); i++) {
         PyObject* pair = PyList_GET_ITEM(args[1], i);
         long long ticket = -1;
         if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2 || !is_time(PyTuple_GET_ITEM(pair, 0), ticket)) break;
-        ready.emplace_back(lib.message_create(), results, producer->number, ticket);
-        if (!set_fields(ready.back().message, PyTuple_GET_ITEM(pair, 1), numbered ? 0 : 1, local)) {
-            ready.pop_back();
-            break;
-        }
-        if (numbered) lib.set_sequence_id(ready.back().message, ticket);
+        Ready one;
+        if (!read_fields(PyTuple_GET_ITEM(pair, 1), numbered ? 0 : 1, batch, one)) break;
+        if (numbered) one.sequence = ticket;
+        one.context = new Sent{results, producer->number, ticket};
+        results->users++;
+        batch.messages.push_back(std::move(one));
     }
     PyErr_Clear();  // of texts without UTF-8, of numbers that are too large
     return producer;
 }
 
+// Runs `work` with a batch of messages and their producer, and gives back what the batch keeps, whatever is thrown.
+template <typename Work>
+bool with_messages(PyObject* self, PyObject* const* args, bool numbered, Work work) {
+    Batch batch;
+    std::exception_ptr problem;
+    bool fine = false;
+    try {
+        if (Producer* producer = read_messages(self, args, numbered, batch)) {
+            fine = true;
+            problem = released([&] { work(producer->producer, batch, args[2] == Py_True); });
+        }
+    } catch (const std::exception&) {
+        problem = std::current_exception();
+    }
+    batch.release();
+    rethrow(problem);
+    return fine;
+}
+
 // publish(producer, [(ticket, Outgoing), ...], local) -> how many were sent: the next one is for pulsar-client
 PyObject* sender_publish(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     if (!usable() || !arguments(count, 3)) return nullptr;
-    std::vector<Ready> ready;
-    Producer* producer = prepare(self, args, false, ready);
-    if (!producer) return nullptr;
-    Py_INCREF(producer);
-    std::exception_ptr problem = released([&] {
-        for (Ready& one : ready) one.send(producer->producer);
+    size_t taken = 0;
+    bool fine = with_messages(self, args, false, [&](void* producer, Batch& batch, bool local) {
+        for (Ready& one : batch.messages) send(producer, batch, one, local), taken++;
     });
-    Py_DECREF(producer);
-    rethrow(problem);
-    return PyLong_FromSize_t(ready.size());
+    return fine ? PyLong_FromSize_t(taken) : nullptr;
 }
 
 // publish_numbered(producer, [(sequence id, message), ...], local) -> (how many were tried, result of the last one)
 // Stops behind a message that the library refuses at once, whose result comes here alone; 0: there was none.
 PyObject* sender_publish_numbered(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     if (!usable() || !arguments(count, 3)) return nullptr;
-    std::vector<Ready> ready;
-    Producer* producer = prepare(self, args, true, ready);
-    if (!producer) return nullptr;
     Py_ssize_t tried = 0;
     int refused = 0;
-    Py_INCREF(producer);
-    std::exception_ptr problem = released([&] {
-        for (size_t i = 0; i < ready.size() && !refused; i++, tried++) {
-            sending = ready[i].context, refusal = 0;
-            ready[i].send(producer->producer);
+    bool fine = with_messages(self, args, true, [&](void* producer, Batch& batch, bool local) {
+        for (size_t i = 0; i < batch.messages.size() && !refused; i++, tried++) {
+            sending = batch.messages[i].context, refusal = 0;
+            try {
+                send(producer, batch, batch.messages[i], local);
+            } catch (const std::exception&) {
+                sending = nullptr;
+                throw;
+            }
             sending = nullptr, refused = refusal;
         }
     });
-    sending = nullptr;
-    Py_DECREF(producer);
-    rethrow(problem);
-    return Py_BuildValue("ni", tried, refused);
+    return fine ? Py_BuildValue("ni", tried, refused) : nullptr;
 }
 
-// receipts(wait_ms, gather_ms) -> [(number of the producer, ticket, result, token or None)]
+// What became of the messages of one producer.
+struct Ended {
+    long long number;
+    PyObject *stored, *others;
+};
+
+// Adds a result to those of its producer, with a token of the id, if there is one.
+bool add_result(std::vector<Ended>& ended, Sent& one) {
+    auto of = std::find_if(ended.begin(), ended.end(), [&](const Ended& each) { return each.number == one.number; });
+    if (of == ended.end()) {
+        of = ended.insert(ended.end(), {one.number, nullptr, nullptr});
+        of->stored = PyList_New(0), of->others = PyList_New(0);
+    }
+    if (!of->stored || !of->others) return false;
+    bool stored = !one.result && one.id && lib.id_ledger(one.id) >= 0;
+    PyObject* token = !one.result && one.id ? new_token(std::exchange(one.id, nullptr)) : Py_NewRef(Py_None);
+    if (!token) return false;
+    PyObject* item = stored ? Py_BuildValue("LN", one.ticket, token) : Py_BuildValue("LiN", one.ticket, one.result, token);
+    bool fine = item && !PyList_Append(stored ? of->stored : of->others, item);
+    Py_XDECREF(item);
+    return fine;
+}
+
+// receipts(wait_ms, gather_ms) -> [(number of a producer, [(ticket, token)] of what is stored, [(ticket, result, token or None)]
+// of all else)]
 PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     long long times[2];
     if (!usable() || !arguments(count, 2) || !numbers(args, 0, 2, times)) return nullptr;
@@ -616,12 +683,20 @@ PyObject* sender_receipts(PyObject* self, PyObject* const* args, Py_ssize_t coun
         results->woken = false;
         found.swap(results->waiting);
     }));
-    PyObject* list = PyList_New(0);
-    for (Sent* one = found.first; list && one; one = one->next) {
-        PyObject* token = !one->result && one->id ? new_token(std::exchange(one->id, nullptr)) : Py_NewRef(Py_None);
-        PyObject* item = token ? Py_BuildValue("LLiN", one->number, one->ticket, one->result, token) : nullptr;
+    std::vector<Ended> ended;
+    bool fine = true;
+    try {
+        for (Sent* one = found.first; fine && one; one = one->next) fine = add_result(ended, *one);
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory(), fine = false;
+    }
+    PyObject* list = fine ? PyList_New(0) : nullptr;
+    for (Ended& one : ended) {
+        PyObject* item = list ? Py_BuildValue("LOO", one.number, one.stored, one.others) : nullptr;
         if (!item || PyList_Append(list, item)) Py_CLEAR(list);
         Py_XDECREF(item);
+        Py_XDECREF(one.stored);
+        Py_XDECREF(one.others);
     }
     return list;
 }

@@ -14,7 +14,7 @@ from kodoctl.pulsar.bundled_producer import BundledProducer, dedup_producer
 from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
 
 PART = "persistent://kodo/trade/orders-partition-0"
-OK, TOO_BIG = int(pulsar.Result.Ok), int(pulsar.Result.MessageTooBig)
+TOO_BIG = int(pulsar.Result.MessageTooBig)
 
 
 def _position(ledger: int, entry: int) -> Any:
@@ -26,7 +26,7 @@ class Sender:
 
     def __init__(self, order: list[tuple[str, bytes]], odd: bytes = b"odd", refused: bytes = b"large") -> None:
         self.order, self.odd, self.refused = order, odd, refused
-        self.results: list[tuple[int, int, int, Any]] = []
+        self.stored: list[tuple[int, Any]] = []
         self.some = threading.Event()
 
     def publish_numbered(self, _: Any, messages: list[tuple[int, RecalledMessage]], local: bool) -> tuple[int, int]:
@@ -37,14 +37,14 @@ class Sender:
             if message.payload == self.refused:
                 return tried + 1, TOO_BIG
             self.order.append(("border", message.payload or b""))
-            self.results.append((0, number, OK, _position(7, number)))
+            self.stored.append((number, _position(7, number)))
         return len(messages), 0
 
-    def receipts(self, wait_ms: int, gather_ms: int) -> list[tuple[int, int, int, Any]]:
+    def receipts(self, wait_ms: int, gather_ms: int) -> list[tuple[int, list[Any], list[Any]]]:
         assert (wait_ms, gather_ms) == (500, 3)
         self.some.wait(0.01)
-        found, self.results = self.results, []
-        return found
+        stored, self.stored = self.stored, []
+        return [(0, stored, [])] if stored else []
 
     def wake(self) -> None:
         self.some.set()

@@ -56,8 +56,8 @@ def test_without_the_package_the_binding_serves(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_earlier_release_of_the_package_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kodo_fast", SimpleNamespace(RefusalError=ValueError))
-    assert _off() == "kodo-fast is of an earlier release"
+    monkeypatch.setitem(sys.modules, "kodo_fast", SimpleNamespace(INTERFACE=1, __version__="0.9"))
+    assert _off() == "kodo-fast 0.9 is of another release"
 
 
 def test_what_the_package_refuses_it_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -291,13 +291,13 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
 def test_what_the_client_refuses_is_never_taken_for_stored(*, bundled: bool) -> None:
     """Its number is below that of what goes behind it: recorded first, or the broker would say that it has it already."""
     undisturbed = World(bundled=bundled, refused={2, 3})
-    _attempt(undisturbed, RecallAction.SEND)
+    _attempt(undisturbed, _plan(RecallAction.SEND))
     for fatal in range(1, undisturbed.steps + 1):
         world = World(bundled=bundled, refused={2, 3})
         with pytest.raises(KilledError):
-            _attempt(world, RecallAction.SEND, fatal)
+            _attempt(world, _plan(RecallAction.SEND), fatal)
         for _ in range(2):
-            report = _attempt(world, RecallAction.SEND)
+            report = _attempt(world, _plan(RecallAction.SEND))
         assert [line.rpartition(": ")[2] for line in report.refused] == ["too large"] * 2, fatal
         assert world.arrived() == Counter(_payload(entry) for entry in range(ENTRIES) if entry not in (2, 3))
         assert not world.acknowledged & {2, 3}, fatal

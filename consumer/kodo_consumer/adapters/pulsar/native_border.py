@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kodo_consumer.core.broker import BorderStatus
 from kodo_consumer.core.envelope import Delivery, Outgoing
+from kodoctl.pulsar.message_border import NATIVE_INTERFACE
 
 if TYPE_CHECKING:
     from kodo_fast import NativeBorder
-
-
-_INTERFACE: Final = 2  # of kodo_fast, that the adapters are written for
 
 
 class BorderChoice(NamedTuple):
@@ -51,7 +49,7 @@ def _load() -> BorderChoice:
     except ImportError as problem:
         missing = isinstance(problem, ModuleNotFoundError) and problem.name == "kodo_fast"
         return _off("kodo-fast is not installed" if missing else f"kodo-fast cannot be imported: {problem}")
-    if kodo_fast.INTERFACE != _INTERFACE:
+    if kodo_fast.INTERFACE != NATIVE_INTERFACE:
         return _off(
             f"kodo-fast {kodo_fast.__version__} and kodoctl do not fit each other: install the same release of both"
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds that receipts are waited for at the end; who needs more waits before
 _RESENDS: Final = 2  # times that a message is sent again at once because the broker called it a duplicate
-_BUNDLE: Final = 256  # messages that are looked at together
+_BUNDLE: Final = 1_024  # messages that are looked at together
 _ANY_SIZE: Final = 1 << 62
 _NOT_OPENED: Final = Unconfirmed("its producer could not be opened")
 
@@ -102,7 +102,8 @@ class Producers:
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Queues messages with their tickets for the publishing thread. Thread-safe, never waits, never raises."""
         self._queue.extend(messages)
-        self._some.set()
+        if not self._some.is_set():
+            self._some.set()
 
     def close(self) -> None:
         """Sends what is queued, waits a while for receipts, and closes the client. What has none by then is given up."""
@@ -184,7 +185,7 @@ class Producers:
         now = time.monotonic()
         by_key, others = self._routes.keys(messages, now)
         for key, its_own in by_key.items():
-            producer = self._producers.usable(key) if self._openings.idle and self._pending.is_calm(key) else None
+            producer = self._producers.usable(key) if key not in self._openings and self._pending.is_calm(key) else None
             if producer is None:
                 self._send_each(its_own, key)
             elif not self._is_dropped:
@@ -280,9 +281,7 @@ class Producers:
             tickets = [ticket for ticket, _ in stored]
             self._pending.stored(tickets, key)
             self._queue.forget(tickets)
-            self._on_receipts(
-                [(ticket, Confirmed(ReceiptPosition(key.topic, position))) for ticket, position in stored]
-            )
+            self._on_receipts([(ticket, _confirmed(key.topic, position)) for ticket, position in stored])
         except BaseException:
             log.exception("receipts lost")
         if self._over and not self._pending:
@@ -307,6 +306,11 @@ class Producers:
             log.info("%s: the broker calls a message a duplicate: it is sent again", key.topic)
         self._queue.again(ticket, message)
         self._some.set()
+
+
+def _confirmed(topic: str, position: Any) -> Confirmed:
+    new = tuple.__new__  # half the time of calls by names
+    return new(Confirmed, (new(ReceiptPosition, (topic, position)),))
 
 
 def _soonest(*times: float | None) -> float | None:

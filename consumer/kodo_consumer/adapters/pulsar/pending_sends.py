@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
@@ -52,7 +53,9 @@ class PendingSends:
     ) -> None:
         self._producers, self._close, self._send, self._answer = producers, close, send, answer
         self._wake, self._cautious = wake, cautious
-        self._sent: dict[int, _Sent] = {}  # in the order in which the client got them
+        self._sent: defaultdict[Key, dict[int, _Sent]] = defaultdict(
+            dict
+        )  # each in the order in which the client got them
         self._lost: deque[tuple[int, _Sent, str]] = deque()
         self._stored: deque[Key] = deque()  # where there was doubt
         self._breakers: dict[Key, SendBreaker] = {}
@@ -60,12 +63,12 @@ class PendingSends:
         self._look_at = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self._sent)
+        return any(list(self._sent.values()))
 
     @property
     def next_look(self) -> float | None:
         """Seconds until `look` ought to be called; None: no need."""
-        return _LOOK_EVERY if self._sent or any(one.is_open for one in self._breakers.values()) else None
+        return _LOOK_EVERY if self or any(one.is_open for one in self._breakers.values()) else None
 
     def admits(self, ticket: int, message: Outgoing, key: Key) -> bool:
         """True if a message may be sent now; else it waits here."""
@@ -85,7 +88,7 @@ class PendingSends:
     def add(self, ticket: int, message: Outgoing, key: Key) -> None:
         """The client is about to get a message."""
         since, tries = self._history(ticket)
-        self._sent[ticket] = _Sent(message, key, since, time.monotonic(), tries)
+        self._sent[key][ticket] = _Sent(message, key, since, time.monotonic(), tries)
 
     def is_calm(self, key: Key) -> bool:
         """True if any message may be sent there now, for the first time."""
@@ -94,21 +97,22 @@ class PendingSends:
 
     def add_all(self, messages: Sequence[tuple[int, Outgoing]], key: Key, now: float) -> None:
         """The client is about to get messages that it never had."""
-        sent = self._sent
+        sent = self._sent[key]
         for ticket, message in messages:
             sent[ticket] = tuple.__new__(_Sent, (message, key, now, now, 0))  # half the time of a call by names
 
     def forget(self, ticket: int) -> Outgoing | None:
         """The message has its receipt, or is sent in another way. Returns it, if the client had it."""
-        sent = self._sent.pop(ticket, None)
+        sent = self._take(ticket)
         if self._again:
             self._again.pop(ticket, None)
         return sent and sent.message
 
     def stored(self, tickets: Sequence[int], key: Key) -> None:
         """The messages are stored."""
+        sent = self._sent[key]
         for ticket in tickets:
-            self._sent.pop(ticket, None)
+            sent.pop(ticket, None)
         if self._again:
             for ticket in tickets:
                 self._again.pop(ticket, None)
@@ -119,7 +123,7 @@ class PendingSends:
 
     def lost(self, ticket: int, reason: str) -> None:
         """The client gives a message up."""
-        sent = self._sent.pop(ticket, None)
+        sent = self._take(ticket)
         if sent is None:
             self._answer(ticket, Unconfirmed(reason))
         else:
@@ -151,11 +155,9 @@ class PendingSends:
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_EVERY
-        oldest: dict[Key, float] = {}
-        for sent in self._sent.copy().values():  # at once: the client's threads take from it
-            oldest.setdefault(sent.key, sent.at)
-        for key, since in oldest.items():
-            if (producer := self._producers.get(key)) is not None:
+        for key, waiting in list(self._sent.items()):
+            since = _oldest(waiting)
+            if since is not None and (producer := self._producers.get(key)) is not None:
                 breaker = self._breakers.setdefault(key, SendBreaker())
                 if breaker.look(connected=producer.is_connected(), oldest=since, now=now):
                     self._open(key, breaker, now)
@@ -167,7 +169,7 @@ class PendingSends:
     def _wait_on(self, key: Key, breaker: SendBreaker, now: float) -> None:
         for ticket in breaker.expired(now, SEND_TIMEOUT):
             self._answer(ticket, Unconfirmed(f"nothing was stored there for {SEND_TIMEOUT:.0f} s"))
-        trial = None if breaker.trial is None else self._sent.get(breaker.trial)
+        trial = None if breaker.trial is None else self._sent[key].get(breaker.trial)
         if trial is not None and now - trial.since >= SEND_TIMEOUT and key in self._producers:
             self._open(key, breaker, now)
             self._close(key)
@@ -206,5 +208,18 @@ class PendingSends:
             self._again[ticket] = waiting.since, waiting.tries
             self._send(ticket, waiting.message, key)
 
+    def _take(self, ticket: int) -> _Sent | None:
+        """Takes out a message, whatever producer has it."""
+        found = (waiting.pop(ticket, None) for waiting in list(self._sent.values()))
+        return next((sent for sent in found if sent is not None), None)
+
     def _history(self, ticket: int) -> tuple[float, int]:
         return self._again.pop(ticket, None) or (time.monotonic(), 0)
+
+
+def _oldest(waiting: Mapping[int, _Sent]) -> float | None:
+    """When the client got the first of these messages; None: there is none. The client's threads take from them meanwhile."""
+    while True:
+        with suppress(RuntimeError):  # one was taken between two steps
+            first = next(iter(waiting.values()), None)
+            return None if first is None else first.at

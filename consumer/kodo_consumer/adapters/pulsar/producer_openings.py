@@ -81,11 +81,6 @@ class Openings(Generic[K]):
         return self._not_before.get(key, 0.0) > now
 
     @property
-    def idle(self) -> bool:
-        """True if nothing is being opened, has been, or could not be lately."""
-        return not (self._awaited or self._results or self._not_before)
-
-    @property
     def any_result(self) -> bool:
         """True if `ended` would return a result at once."""
         return bool(self._results)

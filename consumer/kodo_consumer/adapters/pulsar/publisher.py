@@ -43,7 +43,7 @@ class PulsarPublisher:
     ) -> None:
         self._options = options or ProducerOptions()
         self._connect, self._on_receipts, self._on_broken = connect, on_receipts, on_broken
-        self._receipts: deque[tuple[int, Receipt]] = deque()
+        self._receipts: deque[Sequence[tuple[int, Receipt]]] = deque()
         self._some = threading.Event()
         self._over = False
         self._results = NativeResults(border) if border is not None else None
@@ -81,7 +81,7 @@ class PulsarPublisher:
         return Producers(factory, self._take_receipts, self._on_broken, before, self._results)
 
     def _take_receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
-        self._receipts.extend(receipts)
+        self._receipts.append(receipts)
         if not self._some.is_set():
             self._wake()
 
@@ -97,9 +97,11 @@ class PulsarPublisher:
         while not self._over:
             self._await()
             self._some.clear()
-            count = len(self._receipts)
-            if count:
-                self._on_receipts([self._receipts.popleft() for _ in range(count)])
+            found: list[tuple[int, Receipt]] = []
+            for _ in range(len(self._receipts)):
+                found += self._receipts.popleft()
+            if found:
+                self._on_receipts(found)
 
     def _await(self) -> None:
         """Waits for receipts, and a moment for others."""

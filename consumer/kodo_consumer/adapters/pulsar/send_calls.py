@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 OnResult = Callable[[int, "Key", Any, Any, Any], None]
 """Called with a ticket, the key and the producer it was sent by, the client's result and the position of the message."""
 OnStored = Callable[["Key", Sequence[tuple[int, Any]]], None]
-"""Called with the key of a producer and the tickets of messages that are stored, each with its position."""
+"""Called with the key of a producer and what is stored: see Stored."""
 OnFailure = Callable[[int, "Receipt"], None]
 """Called with the ticket of a message that could not be given to the client, and its receipt, which says why."""
-NativeResult = tuple[int, int, int, Any]
-"""Number of the producer, ticket, the client's result as a number, position."""
-OnNativeResults = Callable[[Sequence[NativeResult]], None]
-_MOST: Final = 256  # messages that wait for others
-_OK: Final = int(pulsar.Result.Ok)
+Stored = Sequence[tuple[int, Any]]
+"""Tickets of messages that are stored, each with its position."""
+NotStored = Sequence[tuple[int, int, Any]]
+"""Tickets of others, each with the client's result as a number and the position that came with it, if any did."""
+NativeResult = tuple[int, Stored, NotStored]
+"""Number of a producer, and what became of its messages."""
+OnNativeResults = Callable[[Stored, NotStored], None]
+_MOST: Final = (
+    1_024  # messages that wait for others: each call is one turn of the interpreter, of 5 ms where it is busy
+)
 _RESULTS: Final = {int(result): result for result in pulsar.Result.__members__.values()}
 
 
@@ -106,22 +111,19 @@ class NativeResults:
             self._retired.add(number)
             self._forget(number)
 
-    def wait(self, seconds: float, gather: float) -> list[NativeResult]:
+    def wait(self, seconds: float, gather: float) -> Sequence[NativeResult]:
         """Results, at most so many seconds later; the first one waits `gather` seconds for others. Empty: none came, or
         somebody called `wake`.
         """
         return self.sender.receipts(round(seconds * 1000), round(gather * 1000))
 
-    def take(self, results: list[NativeResult]) -> None:
+    def take(self, results: Sequence[NativeResult]) -> None:
         """Passes results on. Never raises."""
-        found: dict[int, list[NativeResult]] = {}
-        for one in results:
-            found.setdefault(one[0], []).append(one)
-        for number, its_own in found.items():
-            self._routes[number](its_own)
+        for number, stored, others in results:
+            self._routes[number](stored, others)
         with self._lock:
-            for number, its_own in found.items():
-                self._outstanding[number] -= len(its_own)
+            for number, stored, others in results:
+                self._outstanding[number] -= len(stored) + len(others)
                 self._forget(number)
 
     def wake(self) -> None:
@@ -208,17 +210,11 @@ class NativeSendCalls(SendCalls):
             self._native[key] = known
         return known[1], known[2]
 
-    def _answered(self, key: Key, producer: Any, results: Sequence[NativeResult]) -> None:
-        stored = [
-            (one[1], one[3]) for one in results if one[2] == _OK and one[3] is not None and one[3].ledger_id() >= 0
-        ]
+    def _answered(self, key: Key, producer: Any, stored: Stored, others: NotStored) -> None:
         if stored:
             self._on_stored(key, stored)
-        if len(stored) < len(results):
-            known = {ticket for ticket, _ in stored}
-            for _, ticket, result, position in results:
-                if ticket not in known:
-                    self._on_result(ticket, key, producer, _RESULTS.get(result, pulsar.Result.UnknownError), position)
+        for ticket, result, position in others:
+            self._on_result(ticket, key, producer, _RESULTS.get(result, pulsar.Result.UnknownError), position)
 
 
 def send_calls(

@@ -32,8 +32,10 @@ class SendQueue:
         """The next messages, at most so many; empty: there is none."""
         found: list[tuple[int, Outgoing]] = []
         with suppress(IndexError):  # perhaps dropped this moment
-            while len(found) < most:
-                found.append((self._again or self._waiting).popleft())
+            while self._again and len(found) < most:
+                found.append(self._again.popleft())
+            waiting = self._waiting
+            found += [waiting.popleft() for _ in range(min(most - len(found), len(waiting)))]
         return found
 
     def forget(self, tickets: Iterable[int]) -> None:

@@ -67,21 +67,22 @@ class TopicRoutes:
         found: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}
         others: list[tuple[int, Outgoing]] = []
         topics = self._topics
+        last: tuple[str, int, str, bool] | None = None
+        its_own = others
         for pair in messages:
-            message = pair[1]
-            known = topics.get(message.topic)
+            topic, _, _, message_key, _, _, deliver_at, schema = pair[1]
+            known = topics.get(topic)
             if known is None or now - known.asked >= _COUNT_AGAIN:
                 others.append(pair)
                 continue
             try:
-                number = known.router.choose(message.key, now)
+                number = known.router.choose(message_key, now) if known.router.partitions > 1 else 0
             except (TypeError, AttributeError):  # what is no text is for the client to refuse
                 others.append(pair)
                 continue
-            at = message.topic, number, message.schema, message.deliver_at is not None
-            its_own = found.get(at)
-            if its_own is None:
-                its_own = found[at] = []
+            at = topic, number, schema, deliver_at is not None
+            if at != last:  # mostly many in a row are for one
+                last, its_own = at, found.setdefault(at, [])
             its_own.append(pair)
         key = self._factory.key
         return {

@@ -103,24 +103,41 @@ class Breaker:
 
     # ---- closed
 
+    def ended_well(self, tenant: str, now: float) -> None:
+        """A handler ended without a failure, and the breaker is closed."""
+        if self.wants_all_outcomes:
+            self._tally(tenant)
+            self._end_window(now)
+
     def _count(self, tenant: str, outcome: Outcome, now: float, *, bad: bool, down: bool) -> bool:
+        if not bad:
+            self.ended_well(tenant, now)
+            return False
         if not self.wants_all_outcomes:
-            if not bad:
-                return False
             self.wants_all_outcomes, self._began = True, now
-        tally = self._tallies.setdefault(tenant, _Tally())
-        tally.all += 1
-        tally.failed += bad
+        tally = self._tally(tenant)
+        tally.failed += 1
         tally.down += down
-        self._ended += 1
-        age = now - self._began
-        if bad and age >= _EVIDENCE and (cause := self._verdict(outcome)):
+        if now - self._began >= _EVIDENCE and (cause := self._verdict(outcome)):
             self.cause, self._pause = cause, _FIRST_PAUSE
             self._open(now)
             return True
+        self._end_window(now)
+        return False
+
+    def _tally(self, tenant: str) -> _Tally:
+        """The tenant's counts, with one more that ended."""
+        tally = self._tallies.get(tenant)
+        if tally is None:
+            tally = self._tallies[tenant] = _Tally()
+        tally.all += 1
+        self._ended += 1
+        return tally
+
+    def _end_window(self, now: float) -> None:
+        age = now - self._began
         if age >= _LONGEST_WINDOW or (age >= _WINDOW and self._ended >= _ENOUGH):
             self._clear()
-        return False
 
     def _verdict(self, outcome: Outcome) -> str:
         """Why it should open; empty: it should not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.outcomes import Outcome, is_systemic
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
     from kodo_consumer.core.scheduling.slow_breakers import SlowBreakers
+
+_CLOSED: Final = BreakerState.CLOSED
 
 
 class ConcurrencyControl:
@@ -48,6 +50,11 @@ class ConcurrencyControl:
         becomes of it, unless the breaker stopped all of them.
         """
         before, more = self.breaker.state, False
+        if before is _CLOSED and not slow and self.adaptive is None and not is_systemic(outcome):
+            self.breaker.ended_well(held.tenant, now)  # most ends, all of which are reported while something fails
+            if not self.breaker.wants_all_outcomes:
+                self._set_wants()
+            return
         if slow and self._slots is not None:
             more = self._slow_ended(self._slots.breakers, held, outcome, started, now)
         if not slow or before is not BreakerState.CLOSED:

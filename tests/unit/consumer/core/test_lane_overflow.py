@@ -109,6 +109,17 @@ def test_the_receipt_of_what_was_put_back_ends_it_here() -> None:
     assert bench.engine.counts.finished["put_back"] == 5
 
 
+@pytest.mark.parametrize("beyond", [-1, 0, 5])
+def test_at_the_limit_of_hops_a_full_lane_is_no_death(beyond: int) -> None:
+    bench = Bench(POLICY)
+    bench.give(*(aside(number) for number in range(EARLY)), level=B1)
+    properties = aside(EARLY).properties | {names.HOP: str(POLICY.max_hops + beyond)}
+    bench.give(aside(EARLY)._replace(properties=properties), level=B1)
+    ((_, message),) = bench.published()
+    assert message.topic == POLICY.targets[B1, READY].topic
+    assert message.properties[names.HOP] == str(POLICY.max_hops)
+
+
 def test_what_comes_early_once_more_is_not_put_back_for_ever() -> None:
     """Where delayed delivery is off it would come at once, again and again, until it had too many hops."""
     bench = Bench(POLICY)

@@ -76,7 +76,8 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert delay >= 0
         case Reroute(target=target, headers=headers):
             assert target in of.targets.values() or target == of.dead_letter
-            assert headers.hop == envelope.headers.hop + 1
+            most = of.max_hops if isinstance(outcome, LaneFull) and target != of.dead_letter else float("inf")
+            assert headers.hop == min(envelope.headers.hop + 1, most), "at its limit a full lane is no hop"
             assert headers.due is None or NOW <= headers.due <= NOW + of.horizon
             assert (headers.meant_for == "s") == (target.state is State.READY)
             if target.state in of.waits and not isinstance(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pulsar
+import pytest
+from kodo_consumer.adapters.pulsar.pending_sends import PendingSends
 from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.envelope import Outgoing
@@ -23,7 +25,7 @@ class Sender:
         self.producers: list[int] = []
         self.open = threading.Event()
         self.begun = threading.Event()
-        self._results: list[tuple[int, int, int, Any]] = []
+        self._results: list[tuple[int, list[tuple[int, Any]], list[tuple[int, int, Any]]]] = []
         self._some = threading.Event()
 
     def publish(self, number: int, messages: list[tuple[int, Outgoing]], _local: bool) -> int:
@@ -31,11 +33,11 @@ class Sender:
         self.producers.append(number)
         self.begun.set()
         self.open.wait(10)
-        self._results.extend((number, ticket, int(pulsar.Result.Ok), Id()) for ticket, _ in messages)
+        self._results.append((number, [(ticket, Id()) for ticket, _ in messages], []))
         self._some.set()
         return len(messages)
 
-    def receipts(self, wait: int, _gather: int) -> list[tuple[int, int, int, Any]]:
+    def receipts(self, wait: int, _gather: int) -> list[tuple[int, list[tuple[int, Any]], list[tuple[int, int, Any]]]]:
         self._some.wait(wait / 1000)
         self._some.clear()
         taken = self._results[:]
@@ -99,13 +101,39 @@ def test_a_client_that_is_given_up_sends_nothing_more_of_a_bundle_that_waits_beh
         return clients[-1]
 
     publisher, lots = publisher_of(border, connect)
-    messages = [(ticket, Outgoing("t", b"x", {})) for ticket in range(700)]
+    messages = [(ticket, Outgoing("t", b"x", {})) for ticket in range(2_800)]
     publisher.publish(messages)
     assert border.made.begun.wait(5)
     publisher.renew()
-    publisher.publish([(1_000 + ticket, message) for ticket, message in messages])
+    publisher.publish([(10_000 + ticket, message) for ticket, message in messages])
     border.made.open.set()
-    eventually(lambda: sum(ticket >= 1_000 for lot in lots for ticket, _ in lot) == 700)
+    eventually(lambda: sum(ticket >= 10_000 for lot in lots for ticket, _ in lot) == 2_800)
     publisher.close()
-    old = [ticket for bundle in border.made.bundles for ticket in bundle if ticket < 1_000]
-    assert len(old) <= 256, "what it had begun, and nothing that waited behind it"
+    old = [ticket for bundle in border.made.bundles for ticket in bundle if ticket < 10_000]
+    assert len(old) <= 1_024, "what it had begun, and nothing that waited behind it"
+
+
+class Partly(NativeClient):
+    """One topic cannot be opened."""
+
+    def create_producer(self, topic: str, **_: Any) -> Client:
+        if topic == "away":
+            raise pulsar.ConnectError("no broker serves it")
+        return self
+
+
+def test_a_topic_that_cannot_be_opened_costs_no_other_its_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one: list[int] = []
+    monkeypatch.setattr(PendingSends, "add", lambda _, ticket, *__: one_by_one.append(ticket))
+    border = Border()
+    border.made.open.set()
+    publisher, lots = publisher_of(border, Partly)
+    publisher.publish([(0, Outgoing("t", b"x", {})), (1, Outgoing("away", b"x", {}))])
+    eventually(lambda: sum(map(len, lots)) == 2)
+    assert [ticket for lot in lots for ticket, receipt in lot if not isinstance(receipt, Confirmed)] == [1]
+    before = len(border.made.bundles)
+    publisher.publish([(ticket, Outgoing("t", b"x", {})) for ticket in range(100, 600)])
+    eventually(lambda: sum(map(len, lots)) == 502)
+    publisher.close()
+    assert [ticket for bundle in border.made.bundles[before:] for ticket in bundle] == list(range(100, 600))
+    assert not [ticket for ticket in one_by_one if ticket >= 100]

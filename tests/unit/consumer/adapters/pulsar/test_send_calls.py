@@ -56,9 +56,17 @@ class Sender:
             self.results.append((number, ticket, 0, PLACE))
         return len(messages)
 
-    def receipts(self, _wait: int, _gather: int) -> list[tuple[int, int, int, Any]]:
+    def receipts(self, _wait: int, _gather: int) -> list[tuple[int, list[Any], list[Any]]]:
+        """As the border gives them: by producer, what is stored somewhere apart from all else."""
         taken, self.results = self.results, []
-        return taken
+        found: dict[int, tuple[list[Any], list[Any]]] = {}
+        for number, ticket, result, place in taken:
+            stored, others = found.setdefault(number, ([], []))
+            if result == 0 and place is not None and place.ledger_id() >= 0:
+                stored.append((ticket, place))
+            else:
+                others.append((ticket, result, place))
+        return [(number, *both) for number, both in found.items()]
 
     def wake(self) -> None: ...
 
@@ -133,8 +141,8 @@ def test_what_the_border_cannot_build_keeps_its_turn() -> None:
 
 def test_many_do_not_wait_for_the_flush() -> None:
     stand = Stand()
-    stand.send(*[b"x"] * 300)
-    assert len(stand.sent) == 256
+    stand.send(*[b"x"] * 1_100)
+    assert len(stand.sent) == 1_024
 
 
 def test_a_producer_that_the_border_does_not_know_takes_the_calls_of_the_binding() -> None:

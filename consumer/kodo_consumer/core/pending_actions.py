@@ -58,7 +58,11 @@ class PendingActions:
             return actions
         if gathered and not self._batching:  # who began may be long at work: the timekeeper sees to the rest
             self._batching = True
-            self._come_at(min(self._next_tick, self._clock.now() + _GATHER))
+            latest = self._clock.now() + _GATHER
+            if (
+                latest < self._next_tick
+            ):  # else it comes in time anyway: to wake it for each bundle costs as much as a bundle
+                self._come_at(latest)
         return None
 
     def done(self) -> None:
