@@ -70,7 +70,7 @@ class PulsarBroker:
         largest: Mapping[str, int] | None = None,
         native: bool = True,
     ) -> None:
-        self._native, self._border = choose_border(native=native)
+        self._native = choose_border(native=native)
         self._connection = connection
         self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
         self._client = self._new_client()
@@ -80,7 +80,7 @@ class PulsarBroker:
         self._patience = StartupWait()
         self._waits = WaitMonitor(log_wait)
         self._over, self._wake = threading.Event(), threading.Event()
-        self._connections = self._native.watch() if self._native is not None else None
+        self._connections = border.watch() if (border := self._native.border) is not None else None
         self._watcher: threading.Thread | None = None
         self._on_broken: Callable[[BaseException], object] = log_end
         self._on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -88,7 +88,7 @@ class PulsarBroker:
     @property
     def border(self) -> BorderStatus:
         """See Broker."""
-        return self._border
+        return self._native.status
 
     def report_to(self, on_broken: Callable[[BaseException], object], on_alarm: Callable[[Alarm], object]) -> None:
         """See Broker."""
@@ -100,7 +100,7 @@ class PulsarBroker:
         """
         self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (MultiConsumerReader if may_need_several(request) else PulsarLaneReader)(
-            self._client, request, sink, self._patience, self._native, self._wake_watcher
+            self._client, request, sink, self._patience, self._native.border, self._wake_watcher
         )
         self._lanes.append(lane)
         self._begin_to_watch()
@@ -129,7 +129,7 @@ class PulsarBroker:
                         on_receipts,
                         options,
                         on_broken=self._broke,
-                        border=self._native,
+                        border=self._native.border,
                     )
                 except ClusterError as problem:
                     if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
