@@ -49,7 +49,9 @@ def _same(clients: tuple[BrokerClient, BrokerClient], part: str) -> list[ReadMes
 
 
 def test_whatever_is_stored_is_read_alike(clients: tuple[BrokerClient, BrokerClient], part: str) -> None:
-    batched = clients[1].get().create_producer(part, batching_enabled=True, batching_max_messages=7)
+    batched = (
+        clients[1].get().create_producer(part, batching_enabled=True, batching_max_messages=7, block_if_queue_full=True)
+    )
     for number in range(1_500):
         properties = {f"name {number % 5}": str(number), "ü": "\U0001f600", "a\0b": "c\0d"}
         batched.send_async(
