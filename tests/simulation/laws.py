@@ -264,9 +264,9 @@ class _Move:
             return "put back, and counted as an attempt"
         before = self._number(self.old, names.DUE)
         # A clock that differs, here or where it was moved aside, makes a wait look longer than any that is declared: it is
-        # cut to the longest, by the clock that puts it back.
+        # cut to the longest, by the clock that puts it back, which may have jumped since.
         wait = due - self.process.clock.wall()
-        cut = policy.horizon - _GATHERED <= wait <= policy.horizon + _JITTER
+        cut = self.process.jumped or policy.horizon - _GATHERED <= wait <= policy.horizon + _JITTER
         if due - before > _JITTER or (due < before and not cut) or self.to.deliver_at != due:
             return f"put back, and due at {due}"
         return "" if wait > _MEMORY - _GATHERED else "put back, and due soon"

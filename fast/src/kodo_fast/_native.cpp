@@ -760,19 +760,20 @@ PyObject* watch_wait(PyObject* self, PyObject* const* args, Py_ssize_t count) {
     };
     Bell* bell = reinterpret_cast<ConnectionWatch*>(self)->bell;
     Py_INCREF(self);  // keeps the bell
-    Py_BEGIN_ALLOW_THREADS
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait);
-    for (bool over = false; !over;) {  // looks only after a wait, so that whoever calls again at once does not spin
-        std::unique_lock<std::mutex> locked(bell->lock);
-        auto next = std::min(end, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLook));
-        over = bell->some.wait_until(locked, next, [&] { return bell->woken; }) || next == end;
-        bell->woken = false;
-        locked.unlock();
-        over = over || lost();
-    }
-    Py_END_ALLOW_THREADS
+    std::exception_ptr problem = released([&] {
+        auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait);
+        for (bool over = false; !over;) {  // looks only after a wait, so that whoever calls again at once does not spin
+            std::unique_lock<std::mutex> locked(bell->lock);
+            auto next = std::min(end, std::chrono::steady_clock::now() + std::chrono::milliseconds(kLook));
+            over = bell->some.wait_until(locked, next, [&] { return bell->woken; }) || next == end;
+            bell->woken = false;
+            locked.unlock();
+            over = over || lost();
+        }
+    });
     Py_DECREF(self);
     Py_DECREF(readers);
+    rethrow(problem);
     Py_RETURN_NONE;
 }
 

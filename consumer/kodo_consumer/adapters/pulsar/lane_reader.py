@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pulsar
 
@@ -50,6 +50,14 @@ class StartupWait:
         late = [one for one in consumers if not one.first_try.wait(max(0.0, latest - time.monotonic()))]
         self._left -= time.monotonic() - began if late else 0.0
         return late
+
+
+class HasReaders(Protocol):
+    """What the native border may be able to watch."""
+
+    @property
+    def native_readers(self) -> list[Reader] | None:
+        """See PulsarLaneReader."""
 
 
 class PulsarLaneReader:
@@ -266,6 +274,12 @@ class PulsarLaneReader:
     def _deliver(self, deliveries: list[Delivery]) -> None:
         if not self._stopped.is_set():
             self._sink.deliver(deliveries)
+
+
+def readers_of(parts: Sequence[HasReaders]) -> list[Reader] | None:
+    """Readers of the native border of all parts; None if there is one that cannot be watched by them now."""
+    found = [part.native_readers for part in parts]
+    return None if None in found else [reader for readers in found for reader in readers or ()]
 
 
 def partition_of(token: Any) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, partition_of, readers_of
 from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
 from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
@@ -152,12 +152,7 @@ class MultiConsumerReader:
     @property
     def native_readers(self) -> list[Reader] | None:
         """See PulsarLaneReader: of all consumers."""
-        readers: list[Reader] = []
-        for part in self._parts:
-            if (found := part.native_readers) is None:
-                return None
-            readers += found
-        return readers
+        return readers_of(self._parts)
 
     def check_connection(self) -> None:
         """Checks the connections of all consumers. To be called more often than a reconnection takes."""

@@ -12,7 +12,7 @@ import pulsar
 
 from kodo_consumer.adapters.pulsar.client_close import close_client
 from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
-from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait
+from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupWait, readers_of
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerOptions
@@ -27,8 +27,6 @@ from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
-    from kodo_fast._native import Reader
-
     from kodo_consumer.adapters.pulsar.schema_passthrough import SchemaTopics
     from kodo_consumer.core.broker import BorderStatus, LaneRequest, LaneSink, OnReceipts
     from kodoctl.pulsar.connection import Connection
@@ -177,21 +175,12 @@ class PulsarBroker:
         """Until connections are to be checked again. Where all consumers can be watched by the native border, that is when it
         notices that one is not connected, or when anything else is to be looked at.
         """
-        readers = self._native_readers()
+        readers = readers_of(self._lanes)
         if readers is None or self._connections is None:
             self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
         elif not self._wake.is_set():  # set before the watch is woken, so none is missed
             self._connections.wait(readers, _LOOK_EVERY)
         self._wake.clear()
-
-    def _native_readers(self) -> list[Reader] | None:
-        """Of all lanes; None if there is one that the native border cannot watch now, or no lane."""
-        readers: list[Reader] = []
-        for lane in self._lanes:
-            if (found := lane.native_readers) is None:
-                return None
-            readers += found
-        return readers or None
 
     def _wake_watcher(self) -> None:
         self._wake.set()

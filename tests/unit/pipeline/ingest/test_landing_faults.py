@@ -1,5 +1,5 @@
-"""Faults around a landing in a folder, without Spark: a full disk at each step of a commit, two writers at once, a file that
-somebody deleted, a table of a newer kodoctl. What counts is whole or told, never half.
+"""Faults around a landing in a folder, without Spark: a full disk at each step of a commit, a file that somebody deleted, a
+table of a newer kodoctl. What counts is whole or told, never half.
 """
 
 from __future__ import annotations
@@ -7,14 +7,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import Schema, write_deltalake
 
-from kodoctl.errors import KodoctlError, LockedError
+from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.state_tables import STATE
@@ -90,26 +89,6 @@ def test_a_disk_that_is_full_at_any_step_of_a_commit_is_told_and_leaves_all_or_n
     newest = next(one for one in again.commits() if one.run == AUDIT_RUN)
     state(again, 3, newest.number)
     assert values(landing) == [[3], [3]]
-
-
-def test_of_two_writers_at_once_on_a_folder_each_batch_counts_for_one(landing: Landing) -> None:
-    def write(run: str) -> list[str]:
-        own, said = anew(landing), []
-        for number in range(8):
-            try:
-                own.commit(batch(own, number, run))
-                said.append("committed")
-            except LockedError:
-                said.append("refused")
-        return said
-
-    with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(write, ["r1", "r2"]))
-    assert [sorted(pair) for pair in zip(*both, strict=True)] == [["committed", "refused"]] * 8
-    found = anew(landing).snapshot(EVENTS, COVERAGE)
-    assert [sum(one.rows for one in found.files[name]) for name in ("events", "coverage")] == [16, 8]
-    runs = {f"{one.batch:09d}-{one.run}" for one in found.commits}
-    assert {one.path.split("/")[0] for files in found.files.values() for one in files} == runs
 
 
 ALL = (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS)

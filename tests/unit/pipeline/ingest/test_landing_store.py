@@ -92,7 +92,7 @@ def test_a_writer_killed_before_the_commit_leaves_nothing_that_counts(landing: L
 def test_of_two_writers_at_once_each_batch_counts_for_one(landing: Landing) -> None:
     def write(run: str) -> list[str]:
         own, said = Landing(str(landing.root.local.parents[1]), "trade", None), []  # type: ignore[union-attr]
-        for number in range(4):
+        for number in range(8):
             try:
                 own.commit(batch(own, number, run, 3))
                 said.append("committed")
@@ -102,12 +102,14 @@ def test_of_two_writers_at_once_each_batch_counts_for_one(landing: Landing) -> N
 
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(write, ["r1", "r2"]))
-    assert [sorted(pair) for pair in zip(*both, strict=True)] == [["committed", "refused"]] * 4
+    assert [sorted(pair) for pair in zip(*both, strict=True)] == [["committed", "refused"]] * 8
     commits = landing.commits()
-    assert [one.batch for one in commits] == [0, 1, 2, 3]
-    assert (len(stored(landing)), len(stored(landing, "coverage"))) == (12, 4)
+    assert [one.batch for one in commits] == [*range(8)]
+    assert (len(stored(landing)), len(stored(landing, "coverage"))) == (24, 8)
     runs = {f"{one.batch:09d}-{one.run}" for one in commits}
     assert {row["split_id"] for row in stored(landing, "coverage")} == runs, "of one batch all is of one run"
+    files = landing.snapshot(EVENTS, COVERAGE).files.values()
+    assert {one.path.split("/")[0] for found in files for one in found} == runs
 
 
 def test_a_rollup_replaces_days_and_is_refused_behind_another(landing: Landing) -> None:
