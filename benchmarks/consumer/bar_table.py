@@ -112,7 +112,11 @@ def _idle(found: Results, edition: str) -> float | None:
 
 def _spark(found: Results, edition: str) -> float | None:
     """The best number of splits."""
-    arms = [arm for arm in found.arms("source") if arm.startswith("spark-") and arm.endswith(OLD) == (edition == OLD)]
+    arms = [
+        arm
+        for arm in found.arms("source")
+        if arm.startswith(("native-", "spark-")) and arm.endswith(OLD) == (edition == OLD)
+    ]
     rates = [one for arm in arms if (one := found.median("source", arm, rate)) is not None]
     return _quotient(max(rates, default=None), found.median("source", f"reader{edition}", rate))
 
@@ -159,7 +163,7 @@ def _cell(values: Sequence[float], digits: int = 0) -> str:
 
 
 ORDER = (
-    "raw", "sync", "async", "sync-fair", "go", "failing", "audit", "slots-sketch", "slots", "raw-reroute", "reroute", "raw-route", "route",
+    "raw", "sync", "async", "sync-fair", "go", "failing", "raw-failing", "audit", "slots-sketch", "slots", "raw-reroute", "reroute", "raw-route", "route",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def throughput(asked: argparse.Namespace) -> Records:
     """No-ops with many messages, so that the start weighs little; then moves and slots."""
     go = ["--go", asked.go] if asked.go else []
     variants = _variants(asked)
-    quick = ["raw", *NO_OPS, "audit", *["go"] * bool(go), *_before(asked, *NO_OPS)]
+    quick = ["raw", "raw-failing", *NO_OPS, "audit", *["go"] * bool(go), *_before(asked, *NO_OPS)]
     quick += [arm for arm in variants if arm.startswith(NO_OPS)]
     slow = ["raw-reroute", "raw-route", "slots-sketch", *MOVES, *_before(asked, *MOVES)]
     slow += [arm for arm in variants if arm.startswith(MOVES)]
@@ -99,7 +99,8 @@ def source(asked: argparse.Namespace) -> Records:
             file = folder / "source.jsonl"
             before = len(file.read_text("utf-8").splitlines()) if file.exists() else 0
             environ = os.environ | {"PYTHONPATH": f"{checkout / 'consumer'}{os.pathsep}{checkout}"} if suffix else None
-            command = [sys.executable, folder / "source.py", "--rounds", str(asked.rounds)]
+            arms = [] if suffix else ["--arms", "reader", "native-1", "native-2", "native-8"]
+            command = [sys.executable, folder / "source.py", "--rounds", str(asked.rounds), *arms]
             subprocess.run(command, env=environ, check=True)
             lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()[before:]]
             found += [line | {"arm": line["arm"] + suffix} for line in lines if "rate" in line]

@@ -14,6 +14,7 @@ Each is compared with the arm it names as its base: quote ratios of one run, not
 | `sync-fair`, `async-fair` | the same with 100 tenants and turns between them | `raw` |
 | `go` | the Go library with a handler that does nothing (`--go`: a binary built from golang/) | `raw` |
 | `failing` | as `sync`, every tenth message fails once and waits in RETRYING for longer than the run | `sync` |
+| `raw-failing` | `raw`, every tenth message as in `raw-reroute` | `raw` |
 | `slots-sketch` | a thread hands bundles to 100 asyncio tasks that sleep 10 ms; no guarantees | |
 | `slots` | Consumer with async handlers that sleep 10 ms, 100 at a time | `slots-sketch` |
 | `raw-reroute` | receive, publish with properties and a due time, acknowledge after the receipt | |
@@ -54,6 +55,7 @@ from variants import Variants, add_variants, variants_of
 
 BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
+    "raw-failing": "raw",
     "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
     "route": "raw-route", "audit": "sync",
 }  # fmt: skip
@@ -127,7 +129,8 @@ def raw_arm(tenant: str, subscription: str, messages: int) -> Stopwatch:
     return watch
 
 
-def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool) -> Stopwatch:
+def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool, each: int = 1) -> Stopwatch:
+    """Publishes one of `each` messages again; the others are acknowledged."""
     with_broker, with_broker_too = client(), client()
     consumer = with_broker.subscribe(
         f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
@@ -141,6 +144,11 @@ def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool)
         message = consumer.receive(10_000)
         if not one:
             watch.first()
+        if one % each:
+            message.data()
+            consumer.acknowledge(message)
+            left -= 1
+            continue
         number = message.message_id()
         more = {"kodo-hop": "1", "kodo-origin-id": str(number), "kodo-reason": "asked to retry"}
         producer.send_async(
@@ -282,7 +290,8 @@ def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
     if arm == "raw":
         found = raw_arm(tenant, subscription, messages).record
     elif arm.startswith("raw"):
-        found = raw_reroute_arm(tenant, subscription, messages, due=arm == "raw-reroute").record
+        due, each = arm != "raw-route", 10 if arm == "raw-failing" else 1
+        found = raw_reroute_arm(tenant, subscription, messages, due=due, each=each).record
     elif arm == "slots-sketch":
         found = sketch_arm(tenant, subscription, messages).record
     else:
