@@ -108,6 +108,13 @@ def _recall(one: Session) -> float | None:
     return _quotient(sum(lanes.values()), one.about.get("loop_per_second")) if one.about.get("lanes") == 1 else None
 
 
+def _plan(one: Session) -> float | None:
+    """MiB that a plan of ten million takes at most, to be made or to be carried out."""
+    if one.about.get("letters") != 10_000_000:
+        return None
+    return float(max(one.about[step]["peak_mib"] for step in ("plan", "read")))
+
+
 def _heap(one: Session) -> float | None:
     """MiB that Java's heap, behind a full collection, grew a run, behind the first fifth of at least 300 runs."""
     rounds = [run for run in one.runs if run.get("arm") == "standing"]
@@ -156,7 +163,7 @@ BARS: Sequence[Bar] = (
             0.9,
             "%",
             "source.jsonl",
-            _source([f"spark-{count}"]),
+            _source([f"native-{count}", f"spark-{count}"]),
             least=True,
         )
         for count in (1, 2, 8)
@@ -166,12 +173,12 @@ BARS: Sequence[Bar] = (
         2,
         "×",
         "source.jsonl",
-        _source(["spark-1", "spark-2", "spark-8"]),
+        _source([*(f"native-{count}" for count in (1, 2, 8)), *(f"spark-{count}" for count in (1, 2, 8))]),
         least=True,
     ),
     _bar("ingest of 1,000,000", 80_000, "/s", "ingest.jsonl", _arm("ingest", "rate", messages=1_000_000), least=True),
     _bar("recall, one lane: of the bare loop's rate", 0.95, "%", "recall.jsonl", _recall, least=True),
-    _bar("plan of 10,000,000 letters: memory", 400, "MiB", "recall.jsonl", lambda one: one.about.get("plan_peak_mib")),
+    _bar("plan of 10,000,000 letters: memory", 400, "MiB", "plan_memory.jsonl", _plan),
 )
 
 

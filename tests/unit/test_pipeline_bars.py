@@ -42,7 +42,7 @@ def test_the_last_quiet_session_is_compared_with_the_bar_and_shown_beside_the_on
 
 
 def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
-    rates = [{"arm": arm, "rate": rate} for arm, rate in (("reader", 100), ("spark-1", 95), ("spark-8", 250))]
+    rates = [{"arm": arm, "rate": rate} for arm, rate in (("reader", 100), ("spark-1", 95), ("native-8", 250))]
     audits = [{"arm": f"kodoctl {name}", "seconds": value} for name, value in (("audit", 30), ("rollup", 10))]
     costs = [{"batches": batches, "batch processor": cost} for batches, cost in ((20, 1.0), (2_000, 1.2))]
     found = _table(
