@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from kodoctl.recall.cluster import RecallCluster
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.partitioning import partition_plan
 from kodoctl.recall.rate_limit import RateLimit
+from kodoctl.recall.recall_plan import RecallPlan
 from kodoctl.recall.recall_plan_file import loads
 from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import SendOptions, SendReport
@@ -172,10 +173,12 @@ def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace
     connection = Connection(admin_url=workspace.broker.admin_url, broker_url=workspace.broker.broker_url)
     helped: list[int] = []
 
-    def helpers(lanes: Collection[int], without: Container[Position]) -> SendReport:
+    def helpers(
+        part: RecallPlan, lanes: Collection[int], without: Container[Position], booked: Mapping[str, int]
+    ) -> SendReport:
         reports = [
-            SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None).run()
-            for crew in partition_plan(plan, lanes, 2, without)
+            SendTask(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, booked=booked).run()
+            for crew in partition_plan(part, lanes, 2, without)
         ]
         helped.append(sum(one.sent for one in reports))
         return SendReport(sent=sum(one.sent for one in reports))

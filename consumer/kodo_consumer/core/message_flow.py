@@ -178,7 +178,9 @@ class MessageFlow:
                 self._context.causes.count(sent.why, sent.message.properties)
             self.due_times.sent(sent.message)
             self._complete(sent.held, now, sent.why, sent.reason, sent, token)
-        elif isinstance(sent, AuditBatch) and self.recorder is not None:
+        else:
+            assert isinstance(sent, AuditBatch)
+            assert self.recorder is not None  # who else sends records
             for held in self.recorder.stored(sent):
                 self._acknowledge(held, now)
 

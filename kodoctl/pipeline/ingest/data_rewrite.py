@@ -67,7 +67,9 @@ def small_rows(table: LandingTable, files: Iterable[DataFile]) -> pa.Table:
     schema = table.table.arrow()
     with ThreadPoolExecutor(_FILES) as pool:
         parts = pool.map(lambda one: list(stored_rows(table, one, schema)), files)
-        return pa.Table.from_batches((batch for part in parts for batch in part), schema)
+        batches = [batch for part in parts for batch in part]
+    # Columns without a chunk are what Spark cannot take over.
+    return pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
 
 
 def _at_once(about: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from kodoctl.errors import KodoctlError
 from kodoctl.recall import letter_table, recall_plan_file, selection
+from kodoctl.recall.candidate_store import CandidateStore
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.letter_table import LetterTableWriter, PlanRow, check_table, segments
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
@@ -177,3 +179,37 @@ def test_a_head_that_was_edited_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(KodoctlError, match="K535"):
         LetterTableWriter(tmp_path / "nowhere" / "t")
+
+
+@pytest.mark.parametrize("rows", [1, letter_table.SEGMENT])
+def test_a_disk_that_takes_no_more_is_told(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a plan, and with its last rows."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with LetterTableWriter(tmp_path / "t") as writer:
+        monkeypatch.setattr(writer._file, "write_table", full)
+        for number in range(rows - 1):
+            writer.add(PlanRow(LetterRef(Position(0, 1, number), NOW)))
+        with pytest.raises(KodoctlError, match=r"K535(?s:.*)No space left"):
+            [writer.add(PlanRow(LetterRef(Position(0, 1, rows), NOW))), writer.close()]
+
+
+def test_a_table_that_cannot_be_read_back_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(letter_table, "_sha256", broken)
+    with LetterTableWriter(tmp_path / "t") as writer, pytest.raises(KodoctlError, match="Input/output error"):
+        writer.close()
+
+
+def test_a_mark_that_is_no_recall_id_settles_nothing(tmp_path: Path) -> None:
+    """Whoever can produce writes such properties."""
+    with CandidateStore() as store:
+        store.add(LetterRef(Position(0, 1, 1), NOW), "00" * 16, "11" * 16, 0, 0, None)
+        store.add_seen("no recall id")
+        assert (store.settle_seen(), store.chosen) == ([], 1)
+        store.add_seen("00" * 16)
+        assert (len(store.settle_seen()), store.chosen) == (1, 0)
