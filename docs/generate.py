@@ -22,7 +22,7 @@ from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
-from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, DATE, MESSAGES, RECORDED, TABLES
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.render.status_metrics import STATUS_METRICS
@@ -218,7 +218,7 @@ def tables_page() -> str:
         "",
         "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
     ]
-    for table in (*TABLES, *COUNTED, *RECORDED, *STATE, COMMITS, MESSAGES):
+    for table in (*TABLES, *COUNTED, *RECORDED, *REMOVALS, *STATE, COMMITS, MESSAGES):
         lines += [
             "",
             f"## {table.name}",

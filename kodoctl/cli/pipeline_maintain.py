@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +20,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
+from kodoctl.cli.recall_options import signing_keys
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command
 from kodoctl.errors import UsageError, error
@@ -27,12 +30,23 @@ from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceResult
+    from kodoctl.pipeline.ingest.row_removal import RemovalPlan
 
 _DAYS = 7  # that the log of a table names what was replaced
+_DAY = 86_400_000
 Retain = Annotated[
     str,
     typer.Option("--retain", help="How long a replaced file stays for those who read it, 7d at most.", metavar="TIME"),
 ]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        help="Remove rows of settled messages that are older, 1d at least; without it all stay.",
+        metavar="TIME",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what --keep would remove, and end.")]
 
 
 @command
@@ -41,10 +55,15 @@ def maintain(
     landing: LandingOption = LANDING,
     env: Environment = None,
     retain: Retain = "24h",
+    keep: Keep = None,
+    dry_run: DryRun = False,
     output: Output = Format.TEXT,
 ) -> None:
     """Keep the landing small: one large file for many small ones, short logs, nothing that no table names."""
-    hours = _hours(retain)
+    hours, age = _hours(retain), None if keep is None else _age(keep)
+    if dry_run and age is None:
+        detail = "--dry-run shows what --keep TIME would remove: give that"
+        raise UsageError(error("K586", "a time that maintenance cannot take", detail))
     view = _View(output, new_run())
     view.line("begin", f"Run {view.run}: maintenance of a landing.", command="maintain")
     spark_settings(None, None)  # the same extra has what it needs
@@ -53,10 +72,20 @@ def maintain(
     from kodoctl.pipeline.ingest.landing_maintenance import maintain as maintain_landing
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.ingest.payload_policy import payload_policies
+    from kodoctl.pipeline.ingest.row_removal import finish_removal, plan_removal, removal_time, remove_rows
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, command_line(topology, env, landing))
+    before = 0 if age is None else removal_time(age, int(time.time() * 1000))
+    if dry_run:
+        view.removal(plan_removal(place, expansion, signing_keys(), before), dry=True)
+        return
     with place.alone() as alone, noted(place, view.run, "maintain", alone=alone):
+        if age is not None:
+            finish_removal(place, view.run)
+            plan = plan_removal(place, expansion, signing_keys(), before)
+            remove_rows(place, view.run, plan)
+            view.removal(plan, dry=False)
         done = maintain_landing(
             MaintenanceRequest(place, view.run, hours, policies=payload_policies(expansion)), view.table
         )
@@ -75,8 +104,42 @@ def _hours(text: str) -> int:
     return hours
 
 
+def _age(text: str) -> int:
+    try:
+        found = Duration.parse(text)
+    except UnitError as problem:
+        raise UsageError(error("K586", "a time that maintenance cannot take", f"--keep {text}: {problem}")) from None
+    if found < _DAY:
+        detail = f"--keep {text}: rows go by whole days, so give 1d or more"
+        raise UsageError(error("K586", "a time that maintenance cannot take", detail))
+    return int(found)
+
+
 class _View(PipelineProgress):
     """Each table, and what was removed."""
+
+    def removal(self, plan: RemovalPlan, *, dry: bool) -> None:
+        """Prints which rows go, or are gone, and which stay."""
+        date = datetime.fromtimestamp(plan.before / 1000, UTC).date().isoformat()
+        found = plan.rows
+        if self.json:
+            figures: dict[str, Any] = {} if found is None else {
+                "messages": found.totals.messages, "records": found.totals.records, "left": found.left,
+                "files": {name: {"touched": touched, "whole": whole} for name, (touched, whole) in found.files.items()},
+            }  # fmt: skip
+            self.line("removal", "", before=plan.before, dry_run=dry, why=plan.why, **figures)
+            return
+        if found is None:
+            say_folded(f"No row is removed: {plan.why}.")
+            return
+        touched, whole = (sum(one[at] for one in found.files.values()) for at in (0, 1))
+        what = f"{many(found.totals.messages, 'message')} and {many(found.totals.records, 'record')}"
+        would = "would be removed" if dry else "removed"
+        say_folded(
+            f"{what} of before {date} {would}: {many(whole, 'file')} as a whole, {touched - whole:,} rewritten without them. "
+            f"{many(found.left, 'message')} as old {'stays' if found.left == 1 else 'stay'}: not settled, a producer's mark, or "
+            "beside such or a younger one."
+        )
 
     def table(self, name: str, before: int, after: int) -> None:
         """Prints how many files the table had and has."""

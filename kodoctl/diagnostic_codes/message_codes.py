@@ -57,7 +57,7 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
     "Formats of the landing": {
         "K584": Code("the landing has another format",
                      "`kodoctl pipeline convert` takes an older one; for a newer one, use the kodoctl that wrote it."),
-        "K586": Code("a time that maintenance cannot take", "Give a span such as 24h, 7d at most."),
+        "K586": Code("a time that maintenance cannot take", "Give a span with a unit, as long as the detail says."),
         "K587": Code("payloads that the landing does not have",
                      "Without --landing the topic itself is read, which has them."),
         "K588": Code("an erasure that cannot be meant", "Name a tenant, a topic of the file, and a reason."),

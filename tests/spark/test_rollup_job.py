@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from kodoctl.errors import LockedError, UsageError
+from kodoctl.pipeline.ingest.landing_commits import REMOVAL_RUN, LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, LATENCIES, ROLLUP
 from kodoctl.pipeline.ingest.transitions import audited, transitions, unreadable
 from kodoctl.pipeline.rollup.job import check_counted, count, counted
@@ -112,6 +114,20 @@ def test_every_message_is_counted_once_whatever_is_repeated(spark, landing, file
 
     tables = counted(spark, landing)
     assert (tables.rollup.columns, tables.latencies.columns) == (ROLLUP.names, LATENCIES.names)
+
+
+def test_days_whose_rows_were_removed_stay_as_they_were_counted(spark, landing, file):
+    expansion = expand(load_topology(str(file)))
+    land(landing, 0, [event("orders", "ready", minute(1)), event("orders", "ready", minute(1, NEXT))], [])
+    count(spark, landing, expansion, "r1")
+    before = RemovalRecord("m1", int(datetime(2026, 1, 2, tzinfo=UTC).timestamp() * 1000), 0)
+    landing.commit(LandingCommit(REMOVAL_RUN, 1, facts=before.to_facts()))
+    land(landing, 1, [event("orders", "ready", minute(2)), event("orders", "ready", minute(2, NEXT))], [])
+    assert count(spark, landing, expansion, "r2").days == ("2026-01-02",)
+    found, _ = sums(spark, landing)
+    assert found == {(MORNING, "ready", "u1"): {"arrivals": 1}, (NEXT, "ready", "u1"): {"arrivals": 2}}
+    with pytest.raises(UsageError, match="2026-01-02 were removed: windows stay 5m wide"):
+        count(spark, landing, expansion, "r3", window=60_000)
 
 
 def bundle(first, moments, stored):

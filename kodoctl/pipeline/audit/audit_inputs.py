@@ -14,10 +14,13 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
+from kodoctl.pipeline.audit.removed_rows import RemovedRows
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import unfinished
+from kodoctl.pipeline.ingest.removal_record import RemovalRecord
+from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
@@ -87,15 +90,44 @@ def landed_inputs(
     """Cursors count up to the last run that read everything behind them, because a run that was cut short has cursors
     whose messages it never read. `stored_from`: see kodoctl.pipeline.audit.job.audit_ground.
     """
-    snapshot = landing.snapshot(*TABLES)
+    snapshot = landing.snapshot(*TABLES, *REMOVALS)
     _check_whole(landing, snapshot)
-    events, transitions = (landing.read(spark, table, snapshot=snapshot) for table in (EVENTS, TRANSITIONS))
+    removed = _removed(spark, landing, snapshot)
+    events, transitions = (_rows(spark, landing, table, snapshot, removed) for table in (EVENTS, TRANSITIONS))
     coverage, cursors = (_small(spark, landing, table, snapshot) for table in (COVERAGE, CURSORS))
     runs = unfinished(snapshot.commits)
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
-    tables = LandedTables(events, transitions, coverage, cursors.where(~cursors["ingest_run"].isin(runs)), landed_at)
+    finished = cursors.where(~cursors["ingest_run"].isin(runs))
+    tables = LandedTables(events, transitions, coverage, finished, landed_at, removed)
     return AuditInputs(snapshot, tables, audit_ground(tables, expansion, stored_from), letters, keys)
+
+
+def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:
+    record = RemovalRecord.of(snapshot.commits)
+    if record is None:
+        return None
+    if not record.is_whole(snapshot.files):
+        names = " or ".join(table.name for table in REMOVALS)
+        detail = f"{landing.root.uri}: {names} has not the rows that were committed to it; bring its files back, or land elsewhere"
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+    return RemovedRows(record, *(_small(spark, landing, table, snapshot) for table in REMOVALS))
+
+
+def _rows(
+    spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot, removed: RemovedRows | None
+) -> DataFrame:
+    """Rows of messages, or of records, without those that are removed: a removal that was killed has left some."""
+    if removed is None or removed.record.finished:
+        return landing.read(spark, table, snapshot=snapshot)
+    judged, fresh = (
+        landing.read_files(
+            spark, table, (one for one in snapshot.files[table.name] if (one.batch <= removed.record.batch) is old)
+        )
+        for old in (True, False)
+    )
+    left = removed.events_left(judged) if table is EVENTS else removed.transitions_left(judged)
+    return left.unionByName(fresh)
 
 
 def _small(spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot) -> DataFrame:

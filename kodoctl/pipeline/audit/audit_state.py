@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.audit.partition_history import Key
     from kodoctl.pipeline.audit.readings import AuditScope
     from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.removal_record import RemovalRecord
     from kodoctl.pipeline.source.splits import Place
     from kodoctl.pulsar.secret import Secret
 
@@ -32,7 +33,8 @@ _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever prod
 class SettledTotals:
     """Counts over all rows that were judged before. `fates`: settled messages by (number of the subscription, rank);
     `contradictions`: by number of the subscription; `newest`: publish time of the newest message in ms; `meant`: first
-    hops that are meant for one subscription, by (topic, subscription).
+    hops that are meant for one subscription, by (topic, subscription); `since`: settled messages that were published
+    before that (ms) are not counted, because their rows were gone when the counts began; None: all are.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -40,6 +42,15 @@ class SettledTotals:
     newest: int | None = None
     unnumbered: int = 0
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    since: int | None = None
+
+    @classmethod
+    def of_removed(cls, record: RemovalRecord | None) -> Self:
+        """What an audit of all rows begins with: counts over rows that were removed."""
+        if record is None:
+            return cls()
+        found = record.totals
+        return cls(newest=found.newest, unnumbered=found.unnumbered, meant=found.meant, since=record.before)
 
     @property
     def messages(self) -> int:
@@ -75,6 +86,7 @@ class AuditState:
             facts["newest"],
             facts["unnumbered"],
             {(topic, name): count for topic, name, count in facts["meant"]},
+            facts.get("since"),
         )
         ends = {(topic, part): (ledger, entry) for topic, part, ledger, entry in facts["ends"]}
         return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number)
@@ -88,7 +100,7 @@ class AuditState:
             "fates": [[*key, count] for key, count in totals.fates.items()],
             "contradictions": [list(one) for one in totals.contradictions.items()],
             "newest": totals.newest, "unnumbered": totals.unnumbered,
-            "meant": [[*key, count] for key, count in totals.meant.items()],
+            "meant": [[*key, count] for key, count in totals.meant.items()], "since": totals.since,
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
@@ -134,14 +146,16 @@ def landed_rows(commits: Sequence[LandingCommit]) -> dict[str, int]:
     return {table.name: rows_of(commits, table) for table in JUDGED}
 
 
-def fresh_files(state: AuditState, files: Mapping[str, Sequence[DataFile]]) -> dict[Table, list[DataFile]] | None:
-    """Files of the batches behind the state's. None if the others have not the rows that were judged: something was put
-    together, or removed, since.
+def fresh_files(
+    state: AuditState, files: Mapping[str, Sequence[DataFile]], removed: Mapping[str, int] | None = None
+) -> dict[Table, list[DataFile]] | None:
+    """Files of the batches behind the state's. None if the others have not the rows that were judged, less those that a
+    removal took out (`removed`, by table): something was put together, or deleted, since.
     """
     found = {table: [one for one in files[table.name] if one.batch > state.batch] for table in JUDGED}
     for table, fresh in found.items():
         before = sum(one.rows for one in files[table.name]) - sum(one.rows for one in fresh)
-        if before != state.rows[table.name]:
+        if before + (removed or {}).get(table.name, 0) != state.rows[table.name]:
             return None
     return found
 

@@ -4,14 +4,18 @@ first each position of a message gets its fate, then the message gets the worst 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
+from kodoctl.pipeline.audit.removed_rows import with_removed
 from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
 from kodoctl.protocol.audit_records import Event
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.audit.removed_rows import RemovedRows
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
 FINDINGS: Final = (MessageStatus.OVERDUE, MessageStatus.UNPROVED, MessageStatus.UNKNOWN, MessageStatus.LOST)
@@ -24,13 +28,14 @@ _LANE: Final = (
 )  # fmt: skip
 
 
-def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
+def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
     """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, stored, carried, final) of
     every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES + cause`.
     `final`: no later row that a broker or a worker writes in the course of things changes that. `judged` reads the
     result twice: persist it.
     """
-    known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
+    asked = with_removed(places, lanes, removed)
+    known = asked.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
         "acknowledged_unrecorded", _acknowledged_unrecorded()
     )
     return known.select(
@@ -179,7 +184,8 @@ def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
 def _judgement(*, followed: bool) -> Column:
     absent = F.col("mark_ledger").isNull()
     return (
-        F.when(~F.col("stored"), _of_unread())
+        F.when(F.col("removed"), _of_removed(absent, followed=followed))
+        .when(~F.col("stored"), _of_unread())
         .when(F.col("state") == "dead", _of_dead(absent))
         .when(~F.col("addressed"), _is(MessageStatus.NOT_FOR_ME))
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
@@ -214,6 +220,15 @@ def _of_unread() -> Column:
         .when(~F.col("covered"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .when(recorded, _is(MessageStatus.UNKNOWN))
         .otherwise(_is(MessageStatus.LOST, Cause.VANISHED))
+    )
+
+
+def _of_removed(absent: Column, *, followed: bool) -> Column:
+    """Outcome of a place whose message was settled and removed. See kodoctl.pipeline.audit.removed_rows."""
+    return (
+        F.when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
+        .when(F.col("referenced") & ~F.col("stored"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_AWAY)
     )
 
 

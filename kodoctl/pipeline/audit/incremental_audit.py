@@ -163,7 +163,7 @@ def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
         return _NONE
     if state.basis != basis_of(inputs.ground, inputs.keys):
         return _BASIS
-    fresh = fresh_files(state, inputs.snapshot.files)
+    fresh = fresh_files(state, inputs.snapshot.files, inputs.snapshot.removed)
     return _MIXED if fresh is None else _Usable(state, snapshot, fresh)
 
 

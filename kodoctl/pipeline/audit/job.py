@@ -102,11 +102,13 @@ def classify_landing(
     rows = judged_rows(spark, tables, lanes, known_letters, keys, carried)
     settled = with_evidence(rows.booked, rows.events).persist() if rows.letters else rows.booked
     booked = rows.booked if rows.letters else None
-    known = outcomes(places(rows.events, rows.transitions, settled, lanes, booked), lanes).persist()
+    known = places(rows.events, rows.transitions, settled, lanes, booked)
+    known = outcomes(known, lanes, tables.removed).persist()
     found = hops(rows.events, lanes)
     if carried is not None:
         found = _asked_hops(found, carried, known).persist()  # few; what is settled is read once
-    totals = carried.totals if carried is not None else SettledTotals()
+    removed = None if tables.removed is None else tables.removed.record
+    totals = carried.totals if carried is not None else SettledTotals.of_removed(removed)
     try:
         again = _resent(rows, ground) if any(letter.lost for letter in known_letters) else {}
         yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys, again)
@@ -204,6 +206,7 @@ def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[A
         unnumbered=totals.unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
+        removed_before=totals.since,
     )
     return evidence, totals
 
@@ -225,12 +228,14 @@ def _totals(of: AuditResult) -> SettledTotals:
     for row in meant_of:
         named[row["msg_topic"], row["subscription"]] += row["messages"]
     latest = max((one for one in (before.newest, newest) if one is not None), default=None)
-    return SettledTotals(before.fates, before.contradictions, latest, before.unnumbered + unnumbered, named)
+    return replace(before, newest=latest, unnumbered=before.unnumbered + unnumbered, meant=named)
 
 
 def _contradicted(of: AuditResult, totals: SettledTotals) -> SettledTotals:
-    """The same with contradictions among records whose numbers came repeatedly."""
+    """The same with contradictions among records whose numbers came repeatedly. With a removed one any may be."""
     forged = Counter(totals.contradictions)
+    if of.rows.reused is not None:
+        forged.update({row["family"]: row["numbers"] for row in of.rows.reused.collect()})
     for row in contradictions(of.tables.transitions, of.lanes).collect():
         forged[row["family"]] += row["contradictions"]
     return replace(totals, contradictions=forged)

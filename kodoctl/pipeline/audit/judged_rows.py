@@ -5,7 +5,7 @@ open.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import letter_hash
@@ -17,6 +17,7 @@ from kodoctl.pipeline.audit.completeness import (
     record_ranges,
 )
 from kodoctl.pipeline.audit.recalled import BOOKED, WEIGHED
+from kodoctl.pipeline.audit.removed_rows import reused_numbers
 from kodoctl.pipeline.audit.sequence_gaps import merged
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS, OPEN_RECORDS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kodoctl.pipeline.audit.audit_state import SettledTotals
+    from kodoctl.pipeline.audit.removed_rows import RemovedRows
     from kodoctl.pulsar.secret import Secret
 
 
@@ -52,6 +54,7 @@ class RecalledLetter(NamedTuple):
 class LandedTables:
     """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
     `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
+    `removed`: what is left of rows that were removed; None: none were.
     """
 
     events: DataFrame
@@ -59,6 +62,7 @@ class LandedTables:
     coverage: DataFrame
     cursors: DataFrame
     landed_at: int = 0
+    removed: RemovedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class CarriedRows:
 class JudgedRows:
     """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, `letters` of them. `fresh`:
     ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
-    all producers' messages, and all their marks. `everything`: all landed messages.
+    all producers' messages, and all their marks. `everything`: all landed messages; `reused`: see
+    kodoctl.pipeline.audit.removed_rows.reused_numbers, None where nothing was removed, or an earlier audit saw it.
     """
 
     events: DataFrame
@@ -94,6 +99,7 @@ class JudgedRows:
     numbers: DataFrame
     marks: DataFrame
     everything: DataFrame
+    reused: DataFrame | None = None
 
 
 def judged_rows(
@@ -112,9 +118,10 @@ def judged_rows(
     numbers = producer_ranges(tables.events)
     marks = producer_marks(tables.events, genuine(keys) if keys else None)
     if carried is None:
-        return JudgedRows(
+        found = JudgedRows(
             tables.events, tables.transitions, booked, len(letters), fresh, fresh, numbers, marks, tables.events
         )
+        return found if tables.removed is None else _with_removed(found, tables.removed, lanes)
     events = tables.events.select(*OPEN_EVENTS.names[:-1])
     records = tables.transitions.select(*OPEN_RECORDS.names[:-2])
     before = carried.numbers
@@ -133,4 +140,15 @@ def judged_rows(
         merged(producers.unionByName(numbers), PRODUCER_KEY),
         carried.marks.unionByName(marks),
         carried.everything,
+    )
+
+
+def _with_removed(rows: JudgedRows, removed: RemovedRows, lanes: DataFrame) -> JudgedRows:
+    """The same with the numbers of removed rows, which else would be missing."""
+    records = removed.records(lanes)
+    return replace(
+        rows,
+        records=merged(records.unionByName(rows.records), RECORD_KEY),
+        numbers=merged(removed.producers().unionByName(rows.numbers), PRODUCER_KEY),
+        reused=reused_numbers(records, rows.fresh),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -161,7 +162,9 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock."""
+    """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock.
+    `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
+    """
 
     parts: tuple[PartitionCoverage, ...]
     tallies: tuple[SubscriptionTotals, ...]
@@ -170,6 +173,7 @@ class AuditEvidence:
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
     strays: tuple[Misaddressed, ...] = ()
+    removed_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +330,9 @@ def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
 
 
 def _notes(evidence: AuditEvidence) -> Iterator[str]:
+    if evidence.removed_before is not None:
+        date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
+        yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"
     for tally in evidence.tallies:
         if tally.resent:
             yield f"{tally.name}: {many(tally.resent, 'message')} that {'was' if tally.resent == 1 else 'were'} lost, or not proved done, sent again by a recall"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 APPLICATION: Final = "kodoctl"  # of application transactions; their version is the number of a commit
+REMOVED_ROWS: Final = "kodoctl-removed"  # likewise; its version is the number of rows that were removed so far
 STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the keys of its role
 REMOVED_DAYS: Final = 7  # so long the log names files that were replaced
@@ -44,10 +45,13 @@ class ConcurrentCommitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """Files of a table at one version; `number`: of the last commit of ours that it has, -1 before the first."""
+    """Files of a table at one version; `number`: of the last commit of ours that it has, -1 before the first; `removed`:
+    rows that were removed from it so far.
+    """
 
     number: int
     files: tuple[DataFile, ...]
+    removed: int = 0
 
 
 class LandingTable:
@@ -138,8 +142,8 @@ class LandingTable:
             return TableVersion(-1, ())
         with self._reported():
             files = tuple(of_add(row, self.table) for row in _rows(found.get_add_actions(flatten=True)))
-            number = found.transaction_version(APPLICATION)
-        return TableVersion(-1 if number is None else number, files)
+            number, removed = (found.transaction_version(one) for one in (APPLICATION, REMOVED_ROWS))
+        return TableVersion(-1 if number is None else number, files, removed or 0)
 
     def add(self, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None) -> None:
         """Adds files by a commit that is application transaction `number`; nothing if the table has it already.
@@ -159,18 +163,23 @@ class LandingTable:
     def exchange(self, gone: Sequence[DataFile], files: Sequence[DataFile]) -> bool:
         """Replaces files by others with the same rows, by one commit; False, and nothing is done, if one of them is there no
         more: somebody else replaced it. delta-rs, left to try again by itself, would add the same rows twice. A store
-        may refuse the second try of what the first one did: then the others are there.
+        may refuse the second try of what the first one did: then the others are there. Rows that the others have not
+        are removed: the commit says how many, so that nobody takes them for lost.
         """
+        removed = sum(one.rows for one in gone) - sum(one.rows for one in files)
         for _ in range(TRIES):
             found = self.load()
-            paths = {one.path for one in self.version().files}
+            now = self.version()
+            paths = {one.path for one in now.files}
             if files and all(one.path in paths for one in files):
                 return True
             if found is None or any(one.path not in paths for one in gone):
                 return False
-            actions = [*(one.to_action(change=False) for one in files), *_removals(gone, change=False)]
+            change = removed > 0
+            actions = [*(one.to_action(change=change) for one in files), *_removals(gone, change=change)]
+            settings = _settings(0) if not change else _settings(0, {REMOVED_ROWS: now.removed + removed})
             with suppress(ConcurrentCommitError):
-                self._write(found, actions, _settings(retries=0))
+                self._write(found, actions, settings)
                 return True
         raise KodoctlError(error("K573", "the landing cannot be used", f"{self.folder.uri}: others commit without end"))
 
@@ -291,17 +300,14 @@ def _has(found: DeltaTable, number: int) -> bool:
 
 
 def _numbered(number: int, retries: int) -> CommitProperties:
+    return _settings(retries, {APPLICATION: number})
+
+
+def _settings(retries: int, numbers: Mapping[str, int] | None = None) -> CommitProperties:
     import deltalake
 
-    return deltalake.CommitProperties(
-        max_commit_retries=retries, app_transactions=[deltalake.Transaction(APPLICATION, number)]
-    )
-
-
-def _settings(retries: int) -> CommitProperties:
-    import deltalake
-
-    return deltalake.CommitProperties(max_commit_retries=retries)
+    transactions = [deltalake.Transaction(*one) for one in (numbers or {}).items()]
+    return deltalake.CommitProperties(max_commit_retries=retries, app_transactions=transactions or None)
 
 
 def _removals(files: Iterable[DataFile], *, change: bool = True) -> list[Any]:

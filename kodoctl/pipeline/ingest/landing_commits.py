@@ -23,7 +23,8 @@ _END: Final = "-end"  # of a run: its second commit
 ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
 AUDIT_RUN: Final = "audit"  # the same of audits
 MAINTAIN_RUN: Final = "maintain"  # one commit, which the next one replaces
-_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, AUDIT_RUN, MAINTAIN_RUN})
+REMOVAL_RUN: Final = "removal"  # the same of removals of rows
+_REPLACED_RUNS: Final = frozenset({ROLLUP_RUN, AUDIT_RUN, MAINTAIN_RUN, REMOVAL_RUN})
 BEHIND: Final = "behind"  # in its facts: number of the one that it replaced
 HISTORY: Final = "history"  # run of the one row that stands for all old commits
 _KEPT: Final = 16  # commits that name their files, for readers that began before the newest of them
@@ -219,8 +220,9 @@ def unlike_commits(
         for table, version in versions.items()
         if version.number > last
     ]
-    for table in (one for one in versions if one in TABLES):
-        there, committed = sum(one.rows for one in files[table.name]), rows_of(commits, table)
+    for table, version in ((one, found) for one, found in versions.items() if one in TABLES):
+        there = sum(one.rows for one in files[table.name]) + version.removed
+        committed = rows_of(commits, table)
         if there != committed:
             wrong.append(f"{table.name} has {there:,} of {many(committed, 'row')} that were committed to it")
     return wrong

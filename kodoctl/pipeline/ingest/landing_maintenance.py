@@ -22,7 +22,9 @@ from kodoctl.pipeline.ingest.landing_commits import (
     next_number,
 )
 from kodoctl.pipeline.ingest.payload_removal import expire, expiry_times
-from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.removal_record import RemovalRecord
+from kodoctl.pipeline.ingest.row_removal import finish_removal
+from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 from kodoctl.pipeline.ingest.unnamed_files import YOUNG, remove_unnamed
 
@@ -87,6 +89,7 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     """
     landing = asked.landing
     commits = landing.recover()
+    finish_removal(landing, asked.run)
     last = next(
         (one for one in commits if one.run == MAINTAIN_RUN), LandingCommit(MAINTAIN_RUN, 0, facts={"batch": -1})
     )
@@ -94,10 +97,11 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     expired = expire(landing, asked.run, before, last.facts.get("expiry", {}), last.facts["batch"])
     floors = [one.facts["batch"] for one in commits if one.run in (ROLLUP_RUN, AUDIT_RUN)]
     files: dict[str, tuple[int, int]] = {}
-    for table in (*TABLES, *COUNTED, *RECORDED):
+    every = (*TABLES, *COUNTED, *RECORDED, *(REMOVALS if RemovalRecord.of(commits) else ()))
+    for table in every:
         files[table.name] = _compact(asked, table, floors)
         told(table.name, *files[table.name])
-    removed = [size for table in (*TABLES, *COUNTED, *RECORDED, COMMITS) for size in _tidy(asked, table)]
+    removed = [size for table in (*every, COMMITS) for size in _tidy(asked, table)]
     for table in STATE:
         with suppress(KodoctlError):  # it may be lost: the next audit makes it anew
             removed += _tidy(asked, table)

@@ -3,6 +3,7 @@
     LANDING/TOPOLOGY/ENVIRONMENT/
       events/ transitions/ coverage/ cursors/   Delta tables
       rollup/ latencies/                         Delta tables, of a rollup
+      removed_places/ removed_numbers/           Delta tables, of a removal: what is left of rows that are gone
       audit_…/                                   Delta tables, of an audit: its state, which may be lost
       commits/                                   Delta table: what counts
       _checkpoint/                               Spark's own record of what was read
@@ -21,7 +22,7 @@ import fcntl
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +45,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     with_commit,
     with_number,
 )
-from kodoctl.pipeline.ingest.state_tables import STATE
+from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
 from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
 
 if TYPE_CHECKING:
@@ -67,10 +68,11 @@ GUARD: Final = "delta.json"  # among them: such a kodoctl refuses it
 
 @dataclass(frozen=True, slots=True)
 class LandingSnapshot:
-    """What counts at one moment, in all tables alike. `files`: by table."""
+    """What counts at one moment, in all tables alike. `files`: by table; `removed`: rows removed from each so far."""
 
     commits: Sequence[LandingCommit]
     files: Mapping[str, Sequence[DataFile]]
+    removed: Mapping[str, int] = field(default_factory=dict)
 
 
 class Landing:
@@ -80,7 +82,8 @@ class Landing:
         self.root = Storage(uri) / topology / (environment or BASE)
         _check_path(self.root.uri)
         self._commits = LandingTable(self.root, COMMITS)
-        self._tables = {table.name: LandingTable(self.root, table) for table in (*TABLES, *COUNTED, *RECORDED, *STATE)}
+        every = (*TABLES, *COUNTED, *RECORDED, *REMOVALS, *STATE)
+        self._tables = {table.name: LandingTable(self.root, table) for table in every}
         self._added = dict.fromkeys(self._tables, -1)  # number of the last commit that the table is known to have
         self._is_former: bool | None = None
 
@@ -120,7 +123,7 @@ class Landing:
                 if wrong := unlike_commits(versions, whole, commits):
                     told = [f"{self.root.uri} is not as it was written", *wrong, _REMEDY]
                     raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(told)))
-                return LandingSnapshot(commits, whole)
+                return LandingSnapshot(commits, whole, {one.name: found.removed for one, found in versions.items()})
         lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
         detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
@@ -293,7 +296,7 @@ class Landing:
         return self.root / ("_work" if what == "ingest" else f"_work-{what}")
 
     def _sweep(self, runs: Sequence[str], what: str) -> None:
-        chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED)
+        chosen = STATE if what == AUDIT_RUN else (*TABLES, *COUNTED, *RECORDED, *REMOVALS)
         snapshot = self.snapshot(*chosen, former=True)
         for name, table in ((one, self._tables[one]) for one in snapshot.files):
             kept = [*(one.path for one in snapshot.files[name]), *table.replaced()]  # readers may have the latter

@@ -1,5 +1,6 @@
 """Tables of the audit's state: what the next audit needs of messages that are settled, and the rows of those that are
-not. `pipeline audit` makes them from the other tables, and can make them again.
+not. `pipeline audit` makes them from the other tables, and can make them again. And what is left of rows of settled
+messages that `pipeline maintain --keep` removed, which nothing can make again.
 """
 
 from __future__ import annotations
@@ -90,4 +91,26 @@ LETTERS_SEEN: Final = Table(
     "Hashes of the entries of the ledger of recalls that the audit has seen.",
     (Column("hash", "bigint", "of the letter, its place, and what became of it"),),
 )
+REMOVED_PLACES: Final = Table(
+    "removed_places",
+    "Where messages were stored whose rows were removed: ranges of entries, none of which has a row in `events` any more.",
+    (
+        Column("msg_topic", "string", "full name of the topic"),
+        Column("msg_partition", "int", "number of the partition"),
+        Column("ledger", "bigint", "ledger of the range"),
+        Column("first", "bigint", "first entry of the range"),
+        Column("last", "bigint", "last entry of the range"),
+        Column("run", "string", "run that removed them"),
+    ),
+)
+REMOVED_NUMBERS: Final = Table(
+    "removed_numbers",
+    "Ranges of numbers that removed rows had: of workers' records, and of producers' messages.",
+    (
+        *(one for one in NUMBERS.columns if one.name != "family"),
+        Column("topic", "string", "ground topic of a worker's records; null on a producer's", null=True),
+        Column("subscription", "string", "subscription of a worker's records; null on a producer's", null=True),
+    ),
+)
+REMOVALS: Final = (REMOVED_PLACES, REMOVED_NUMBERS)
 STATE: Final = (OPEN_EVENTS, OPEN_RECORDS, SETTLED, NUMBERS, MARKS, LETTERS_SEEN)

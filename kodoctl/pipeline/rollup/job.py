@@ -4,7 +4,7 @@ The unit of work is a day (UTC), which consists of whole windows. A run reads wh
 the days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by
 one commit of both tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no
 message is counted twice. Duplicates of an audit record have the same event time: both are on a
-day that is counted, and one of them counts.
+day that is counted, and one of them counts. Days whose rows were removed stay as they were counted.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from kodoctl.pipeline.ingest.landing_commits import (
     newest_batch,
 )
 from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
+from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.topology.units import LATEST
+from kodoctl.topology.units import LATEST, Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,7 +118,7 @@ def count(
 ) -> RollupResult:
     """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
     tables, else 5 minutes. Another width counts everything again. Raises UsageError when nothing was landed,
-    LockedError while another run counts.
+    LockedError while another run counts. Raises UsageError (K800) for another width where rows were removed.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(ROLLUP_RUN) as alone:
@@ -128,12 +129,19 @@ def count(
         wide = window or state.window or WINDOW
         anew = wide != state.window
         counted_to = -1 if anew else state.batch
+        removed = RemovalRecord.of(snapshot.commits)
+        if removed and anew and state.window:
+            detail = (
+                f"rows of before {_day_of(removed.before)} were removed: windows stay {Duration(state.window)} wide"
+            )
+            raise UsageError(error("K800", "width of windows", detail))
         landed = batches_with_messages(snapshot.commits)
         fresh = landed if anew else landed - state.batches
         told(RollupScope(wide, fresh, anew and bool(state.window)))
         happened = _happened(spark, landing, snapshot, counted_to)
         topics = {**state.topics, **happened.topics, **_declared(expansion)}
-        days = happened.days
+        closed = "" if removed is None or anew else _day_of(removed.before)
+        days = [one for one in happened.days if one >= closed]
         if days or anew or fresh:
             landing.start(run, ROLLUP_RUN)
             made = _write(spark, landing, snapshot, topics, days, wide, run, anew=anew)
@@ -242,6 +250,10 @@ def _write(  # noqa: PLR0913 - a step of `count`, with what it found
         tables = {ROLLUP: rollup.rollup, LATENCIES: rollup.latencies}
         written = run_queries(*(partial(write, table, transform) for table, transform in tables.items()))
     return {table.name: files for table, files in zip(tables, written, strict=True)}
+
+
+def _day_of(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
 
 
 def _begin(day: str) -> datetime:

@@ -19,6 +19,7 @@ from kodoctl.pipeline.audit.audit_state import (
 from kodoctl.pipeline.audit.readings import AuditedSubscription, AuditScope
 from kodoctl.pipeline.ingest.data_files import DataFile
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.removal_record import RemovalRecord, RemovedTotals
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pulsar.secret import Secret
 
@@ -95,6 +96,18 @@ def test_new_files_are_those_of_later_batches_if_the_others_have_what_was_judged
     found = fresh_files(STATE, files)
     counts = None if found is None else {table.name: len(one) for table, one in found.items()}
     assert counts == (None if fresh is None else {"events": fresh, "transitions": 0})
+
+
+def test_rows_that_were_removed_are_not_missing_and_their_counts_go_on() -> None:
+    files = {EVENTS.name: [file(0, 3)], TRANSITIONS.name: [file(0, 8)]}
+    assert fresh_files(STATE, files, {EVENTS.name: 6}) == {EVENTS: [], TRANSITIONS: []}
+    assert fresh_files(STATE, files, {EVENTS.name: 5}) is None
+    totals = RemovedTotals(6, 0, 17, 2, {("t", "nobody"): 3})
+    found = SettledTotals.of_removed(RemovalRecord("m1", 99, 4, totals=totals))
+    assert found == SettledTotals(newest=17, unnumbered=2, meant={("t", "nobody"): 3}, since=99)
+    assert SettledTotals.of_removed(None) == SettledTotals()
+    commits = [LandingCommit(AUDIT_RUN, 1, facts=replace(STATE, totals=found).to_facts())]
+    assert AuditState.of(commits) == replace(STATE, totals=found)
 
 
 def test_a_letter_whose_state_changes_has_another_hash() -> None:

@@ -166,6 +166,12 @@ def test_notes_change_nothing():
     assert [note.removeprefix("orders / billing: ").split(" ")[0] for note in found.notes] == ["3", "1", "1", "7"]
 
 
+def test_a_verdict_on_what_a_removal_left_says_from_when_on_it_judges():
+    found = decide_verdict(replace(CLEAN, removed_before=1_767_484_800_000))
+    assert found.outcome is Outcome.NO_LOSS
+    assert found.notes[0].startswith("messages published before 2026-01-04 were settled and removed: ")
+
+
 def test_a_part_is_full_when_all_of_it_was_seen():
     assert READY.full
     assert not any(part(**one).full for one in ({"seen": 9}, {"read": False}, {"problems": ("x",)}))

@@ -1,0 +1,151 @@
+"""Entries of partitions in columns of Arrow: where the rows of a batch are stored, and ranges of neighbouring ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_PLACE: Final = r"^(?P<ledger>\d{1,18}):(?P<entry>\d{1,18}):(?P<part>-?\d{1,9}):"
+_SHIFT: Final = 40  # bits of an entry's number in a ledger
+
+
+class NumberRange(NamedTuple):
+    """Numbers of one key, both ends included, and in how many rows they were seen."""
+
+    key: tuple[Any, ...]
+    first: int
+    last: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """Where rows are, one value a row, null where a row says it of none. `partition`: topic and number of it in one text."""
+
+    partition: pa.Array
+    ledger: pa.Array
+    entry: pa.Array
+
+    @classmethod
+    def stored(cls, rows: pa.RecordBatch) -> Self:
+        """Of rows of `events`."""
+        return cls(_named(rows["msg_topic"], rows["msg_partition"]), rows["ledger"], rows["entry"])
+
+    @classmethod
+    def named(cls, rows: pa.RecordBatch, topic: str, place: str) -> Self:
+        """Of a column with a topic and one with `ledger:entry:partition:batch index`; what is none is null."""
+        import pyarrow.compute as pc
+
+        found = pc.extract_regex(rows[place], _PLACE)
+        ledger, entry = (pc.struct_field(found, name).cast("int64") for name in ("ledger", "entry"))
+        return cls(_named(rows[topic], pc.struct_field(found, "part")), ledger, entry)
+
+    @property
+    def keys(self) -> pa.Array:
+        """A text for each entry."""
+        return _named(self.partition, self.ledger, self.entry)
+
+    def before(self, limits: Sequence[tuple[str, int, int]]) -> pa.Array:
+        """True in front of the limit of the partition: (partition, ledger, entry); null in partitions without one."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        at = pc.index_in(self.partition, value_set=pa.array([one[0] for one in limits], pa.string()))
+        ledger, entry = (pa.array([one[nth] for one in limits], pa.int64()).take(at) for nth in (1, 2))
+        same = pc.and_kleene(pc.equal(self.ledger, ledger), pc.less(self.entry, entry))
+        return pc.or_kleene(pc.less(self.ledger, ledger), same)
+
+    def first_of(self, chosen: pa.Array) -> list[tuple[str, int, int]]:
+        """The first chosen entry of each partition."""
+        import pyarrow as pa
+
+        rows = pa.table({"partition": self.partition, "ledger": self.ledger, "entry": self.entry})
+        rows = rows.filter(chosen).drop_null()
+        found: dict[str, tuple[int, int]] = {}
+        for one in rows.group_by(["partition", "ledger"]).aggregate([("entry", "min")]).to_pylist():
+            place = one["ledger"], one["entry_min"]
+            found[one["partition"]] = min(place, found.get(one["partition"], place))
+        return [(name, *place) for name, place in found.items()]
+
+
+class RangeIndex:
+    """Ranges of entries that are asked for many rows. `ranges`: keys are (topic, partition, ledger)."""
+
+    def __init__(self, ranges: Iterable[NumberRange]) -> None:
+        import pyarrow as pa
+
+        found = list(ranges)
+        ledgers = list(dict.fromkeys(one.key for one in found))
+        at = {key: number for number, key in enumerate(ledgers)}
+        self._ledgers = pa.array(["\t".join(map(str, key)) for key in ledgers], pa.string())
+        codes = sorted(((at[one.key] << _SHIFT) + one.first, (at[one.key] << _SHIFT) + one.last) for one in found)
+        self._first = pa.array([one[0] for one in codes], pa.int64())
+        self._last = pa.array([one[1] for one in codes], pa.int64())
+
+    def contains(self, rows: EntryColumns) -> pa.Array:
+        """True for rows whose entry is in a range. The range in front of each row is found by one sort of both."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ledger = pc.index_in(_named(rows.partition, rows.ledger), value_set=self._ledgers).cast("int64")
+        inside = pc.less(rows.entry, 1 << _SHIFT)
+        code = pc.if_else(inside, pc.add(pc.multiply(ledger, 1 << _SHIFT), rows.entry), None)
+        count = len(self._first)
+        both = pa.table({
+            "code": pa.concat_arrays([self._first, code]),
+            "nth": pa.array(range(count + len(code)), pa.int64()),  # of equal ones the range is first
+            "last": pa.concat_arrays([self._last, pa.nulls(len(code), pa.int64())]),
+        }).sort_by([("code", "ascending"), ("nth", "ascending")])  # fmt: skip
+        reached = pc.fill_null_forward(both["last"])
+        found = pc.fill_null(pc.less_equal(both["code"], reached), fill_value=False)
+        back = pc.sort_indices(both["nth"])
+        return found.take(back).combine_chunks().slice(count)
+
+
+def ranges_of(rows: pa.Table, keys: Sequence[str], number: str) -> list[NumberRange]:
+    """Ranges of the numbers of a batch of rows, of which no key and no number is null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rows.num_rows:
+        return []
+    ordered = rows.select([*keys, number]).sort_by([(name, "ascending") for name in (*keys, number)])
+    numbers, *others = (ordered[name].combine_chunks() for name in (number, *keys))
+    begins = pc.greater(pc.subtract(numbers[1:], numbers[:-1]), 1)
+    for one in others:
+        begins = pc.or_(begins, pc.not_equal(one[1:], one[:-1]))
+    starts = [0, *(one + 1 for one in pc.indices_nonzero(begins).to_pylist())]
+    ends = [*(one - 1 for one in starts[1:]), rows.num_rows - 1]
+    firsts = ordered.take(pa.array(starts)).to_pylist()
+    lasts = numbers.take(pa.array(ends)).to_pylist()
+    return [
+        NumberRange(tuple(one[name] for name in keys), one[number], last, end - start + 1)
+        for one, last, start, end in zip(firsts, lasts, starts, ends, strict=True)
+    ]
+
+
+def joined(ranges: Iterable[NumberRange]) -> list[NumberRange]:
+    """The same numbers in as few ranges as there can be."""
+    found: list[NumberRange] = []
+    for one in sorted(ranges, key=lambda it: (it.key, it.first)):
+        if found and found[-1].key == one.key and one.first <= found[-1].last + 1:
+            last = found.pop()
+            found.append(NumberRange(last.key, last.first, max(last.last, one.last), last.rows + one.rows))
+        else:
+            found.append(one)
+    return found
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """As EntryColumns names it."""
+    return f"{topic}\t{partition}"
+
+
+def _named(*columns: Any) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.binary_join_element_wise(*(one.cast("string") for one in columns), "\t")
