@@ -102,7 +102,7 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
         assert all("/rollup/" in one for one in known.rollup.inputFiles())
         width = found["over_time"]["width_ms"]
         sent = report_tables.sent(at.read(spark, EVENTS), width)
-        assert report_tables.points(known.rollup, sent, width) == [
+        assert report_tables.traffic(known.rollup, sent, width, known.bounds).points == [
             one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
         ]
 
