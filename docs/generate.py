@@ -216,7 +216,7 @@ def tables_page() -> str:
     lines = [
         "# Tables of the pipeline",
         "",
-        "Types are Spark's. How to read them: [the landing](../how-to/ingest.md#the-landing).",
+        "Types are Spark's. How to read them: [the landing](../how-to/read-tables.md).",
     ]
     for table in (*TABLES, *COUNTED, *RECORDED, *REMOVALS, *STATE, COMMITS, MESSAGES):
         lines += [

@@ -86,7 +86,7 @@ def busy(**changes) -> Facts:
         tenant("eve", 20, 8, late(33, 90, 95), failed=12, dead=12),
     ]
     counted = {
-        "format_version": 1, "window_ms": MINUTE, "since": AT - 40 * MINUTE, "until": AT, "windows": 40, "tenants": tenants,
+        "format_version": 1, "window_ms": MINUTE, "since": AT - 40 * MINUTE, "until": AT, "windows": 40, "impossible_windows": 0, "tenants": tenants,
         "lanes": [
             lane("L1", "ready", 1_480, late(44, 260, 890)), lane("L1", "retrying", 12, late(2_100, 4_800, 5_100)),
             lane("L1", "pending", 1_210, late(61_000, 262_000, 301_000)), lane("L2", "ready", 88, late(31, 88, 120)),
@@ -124,7 +124,7 @@ def busy(**changes) -> Facts:
 
 def quiet() -> Facts:
     """Nothing to complain of."""
-    counted = {"format_version": 1, "window_ms": MINUTE, "since": AT - HOUR, "until": AT, "windows": 2, "tenants": [],
+    counted = {"format_version": 1, "window_ms": MINUTE, "since": AT - HOUR, "until": AT, "windows": 2, "impossible_windows": 0, "tenants": [],
                "lanes": [lane("L1", "ready", 2_790, late(44, 260, 890))]}  # fmt: skip
     return Facts(audited(), counted, read_at=AT)
 

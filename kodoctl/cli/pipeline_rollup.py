@@ -55,7 +55,7 @@ def rollup(
     with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)
-        found = summary(tables.rollup, tables.latencies, tables.window)
+        found = summary(tables.rollup, tables.latencies, tables.window, tables.bounds)
     view.end(done, found, place.root.uri)
 
 

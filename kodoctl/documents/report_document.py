@@ -75,21 +75,30 @@ class TopicFairness(TypedDict):
     noisy: TenantGroup | None
 
 
-class TrafficPoint(TypedDict):
-    """Counts of one window. `at`: its first ms."""
+class TrafficCounts(TypedDict):
+    """What arrived, and what workers did with it."""
 
-    at: int
     arrivals: int
     done: int
     failed: int
     over_limit: int
 
 
+class TrafficPoint(TrafficCounts):
+    """Counts of one window. `at`: its first ms."""
+
+    at: int
+
+
 class TrafficOverTime(TypedDict):
-    """Windows of equal width without a gap."""
+    """Windows of equal width without a gap. `past`, `future`: what has a time at which nothing can have been stored or done
+    yet, so that no window is drawn for it.
+    """
 
     width_ms: int
     points: list[TrafficPoint]
+    past: TrafficCounts
+    future: TrafficCounts
 
 
 class Advice(TypedDict):
@@ -101,7 +110,10 @@ class Advice(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """`read_at`: of the newest reading; `since`, `until`: of the windows that are counted; all in ms since the epoch."""
+    """`read_at`: of the newest reading; `since`, `until`: of the windows that are drawn; all in ms since the epoch.
+    `impossible_ages`: messages done that are left out of every percentile, because by their publish time they are older
+    than their topic.
+    """
 
     format_version: int
     run: str
@@ -114,6 +126,7 @@ class ReportDocument(TypedDict):
     audit: AuditDocument
     waiting: list[WaitingLane]
     latency: list[LaneLatency]
+    impossible_ages: int
     failures: list[FailureCount]
     tenants: list[ReportTenant]
     fairness: list[TopicFairness]

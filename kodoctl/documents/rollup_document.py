@@ -36,12 +36,16 @@ class TenantCounts(RollupCounts):
 
 
 class RollupDocument(TypedDict):
-    """`since`, `until`: of the first window's beginning and the last one's end; `windows`: how many hold anything."""
+    """`since`, `until`: of the first window's beginning and the last one's end; `windows`: how many hold anything.
+    `impossible_windows`: further ones that do, of a time at which nothing can have been stored or done yet; every count
+    includes them.
+    """
 
     format_version: int
     window_ms: int
     since: int
     until: int
     windows: int
+    impossible_windows: int
     lanes: list[LaneCounts]
     tenants: list[TenantCounts]

@@ -214,12 +214,21 @@ def for_chat(document: ReportDocument) -> Iterator[tuple[str, bytes]]:
     """(name of the file, PNG) of the verdict and of every chart that has something to show,
     each with its headline.
     """
-    titles = {"waiting": words.waiting, "latency": words.slow, "failures": words.failing, "tenants": words.noisy}
+    titles = {
+        "waiting": words.waiting,
+        "latency": words.slow,
+        "failures": words.failing,
+        "tenants": words.noisy,
+        "traffic": _traffic_title,
+    }
     yield "verdict.png", png(_card, document) or b""
     for name, paint in CHARTS.items():
-        title = titles[name](document) if name in titles else "What happened when"
-        if data := png(partial(paint, title=title), document):
+        if data := png(partial(paint, title=titles[name](document)), document):
             yield f"{name}.png", data
+
+
+def _traffic_title(document: ReportDocument) -> str:
+    return ". ".join(filter(None, ("What happened when", words.undrawn(document))))
 
 
 def _card(document: ReportDocument, style: Style) -> Figure:

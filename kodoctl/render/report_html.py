@@ -121,6 +121,11 @@ def _latency(document: ReportDocument) -> Json:
         "From being sent to being done, by the lane in which it was done, waiting included. Mind the scale: from one line "
         "to the next it is about ten times slower."
     )
+    if out := document["impossible_ages"]:
+        say += (
+            f" Not in these times: {many(out, 'message')} done that, by the publish time its sender wrote, would be older "
+            "than the topic."
+        )
     rows = [
         [words.lane(document, one), f"{one['done']:,}", *(duration_text(one[share]) for share in ("p50", "p95", "p99"))]
         for one in document["latency"]
@@ -184,13 +189,17 @@ def _traffic(document: ReportDocument) -> Json:
     over_time = document["over_time"]
     points, width = over_time["points"], duration_text(over_time["width_ms"])
     rows = list(_windows(points, over_time["width_ms"]))
+    for when, counts in ((words.PAST, over_time["past"]), (words.FUTURE, over_time["future"])):
+        if any(counts[name] for name in _COUNTED):
+            rows.append([when, *(f"{counts[name]:,}" for name in _COUNTED)])
     most = max(points, key=lambda one: one["arrivals"], default=None)
-    head = (
-        f"The busiest {width} had {most['arrivals']:,} new messages, at {window_text(most['at'], over_time['width_ms'])}"
-        if most
-        else "Nothing happened yet"
-    )
+    head = "Nothing happened at a time that can be drawn" if rows else "Nothing happened yet"
+    if most:
+        at = window_text(most["at"], over_time["width_ms"])
+        head = f"The busiest {width} had {most['arrivals']:,} new messages, at {at}"
     say = "New messages, and what workers did, by the time it happened."
+    if told := words.undrawn(document):
+        say += f" {told}."
     return _part(
         "traffic", "What happened when", head, say, ["from", "arrived", "done", "failed", "over a limit"], rows
     )

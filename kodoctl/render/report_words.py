@@ -10,8 +10,17 @@ from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditDocument
-    from kodoctl.documents.report_document import FailureCount, LaneLatency, ReportDocument, TopicFairness, WaitingLane
+    from kodoctl.documents.report_document import (
+        FailureCount,
+        LaneLatency,
+        ReportDocument,
+        TopicFairness,
+        TrafficCounts,
+        WaitingLane,
+    )
 
+PAST: Final = "before anything can have been stored"
+FUTURE: Final = "in the future"
 NAME: Final = 60  # characters of a tenant or a reason that are shown
 RULES: Final = {
     "retrying": "tried again later",
@@ -168,12 +177,30 @@ def _noise(one: TopicFairness) -> str:
     return f"{sent}; the {others} waited as long ({duration_text(quiet['p95'])} against {duration_text(loud['p95'])})"
 
 
+def undrawn(document: ReportDocument) -> str:
+    """What no window is drawn for, because a sender writes the publish time of its message; "": nothing."""
+    over_time = document["over_time"]
+    kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
+    told = "; ".join(f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts))))
+    return f"Not drawn: {told}" if told else ""
+
+
+def _undrawn(counts: TrafficCounts) -> Iterator[str]:
+    """Messages by their publish time, actions of workers by the time that their record says."""
+    if counts["arrivals"]:
+        yield many(counts["arrivals"], "message")
+    if actions := counts["done"] + counts["failed"] + counts["over_limit"]:
+        yield many(actions, "action") + " of workers"
+
+
 def headlines(document: ReportDocument) -> Iterator[str]:
     """All of it in a few lines: for a terminal, or a chat."""
     _, title, _ = verdict(document)
     yield f"{title}."
     for one in (waiting, slow, failing, noisy):
         yield f"{one(document)}."
+    if told := undrawn(document):
+        yield f"{told}."
 
 
 def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:

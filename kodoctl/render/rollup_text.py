@@ -31,6 +31,8 @@ def lines(document: RollupDocument) -> Iterator[Line]:
     seconds = document["window_ms"] % 60_000 != 0
     since, until = (time_text(document[name], zone=False, seconds=seconds) for name in ("since", "until"))
     yield Line(f"{many(document['windows'], 'window')} of {width}, {since} to {until} UTC")
+    if more := document["impossible_windows"]:
+        yield Line(f"{many(more, 'window')} more, of impossible times (a sender writes the publish time)")
     for (topic, subscription), lanes in _groups(document["lanes"]).items():
         yield Line()
         reader = f" / {one_line(subscription)}" if subscription else ""

@@ -36,4 +36,4 @@ def land(landing: Landing, batch: int, events: Iterable[Row], records: Iterable[
     name = f"{batch:09d}-{attempt}"
     tables = {table.name: landing.write_rows(table, name, rows)
               for table, rows in ((EVENTS, list(events)), (TRANSITIONS, list(records)))}  # fmt: skip
-    landing.commit(LandingCommit(attempt, 1_700_000_000_000 + batch, batch, tables))
+    landing.commit(LandingCommit(attempt, 1_800_000_000_000 + batch, batch, tables))

@@ -43,7 +43,9 @@ BEGIN = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
 
 def traffic():
-    """Fourteen windows: `noisy` floods the last four, and `quiet` ones wait; `calm` has been in B1, and small, all the time."""
+    """Fourteen windows: `noisy` floods the last four, and `quiet` ones wait; `calm` has been in B1, and small, all the time.
+    Somebody dates a message ahead: that is no newest window.
+    """
     events, records = [], []
     for window in range(14):
         at = BEGIN + timedelta(minutes=5 * window + 1)
@@ -58,7 +60,7 @@ def traffic():
             records += [record("orders", "done", at, tenant, age) for _ in range(many)]
         events += [event("orders", "ready", at, "calm"), event("orders-B1", "ready", at, "calm", level="B1")]
         records.append(record("orders-B1", "done", at, "calm"))
-    return events, records
+    return [*events, event("orders", "ready", datetime(9999, 12, 30, tzinfo=UTC), "evil")], records
 
 
 def test_a_noisy_tenant_goes_a_calm_one_comes_back_and_then_there_is_nothing_more(spark, tmp_path, monkeypatch):

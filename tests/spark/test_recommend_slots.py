@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from datetime import UTC, datetime
 
 import pytest
 
@@ -130,7 +131,7 @@ def test_what_took_the_slots_is_bounded_and_who_is_light_goes_up(spark, tmp_path
     auto = SlotTraffic("auto")
     auto.run(9, "(none)", slot=100)
     rows = [row for one in (hangs(), vips(), grown(), bills(), stock(), parts(), auto) for row in one.audit()]
-    land(landing, 0, rows)
+    land(landing, 0, [*rows, {**rows[0], "id": "9:900:0:-1", "publish_ts": datetime(9999, 12, 30, tzinfo=UTC)}])
     count(spark, landing, expand(load_topology(str(file))), "r1")
     monkeypatch.chdir(tmp_path)
 

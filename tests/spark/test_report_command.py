@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -100,9 +102,41 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
         assert all("/rollup/" in one for one in known.rollup.inputFiles())
         width = found["over_time"]["width_ms"]
         sent = report_tables.sent(at.read(spark, EVENTS), width)
-        assert report_tables.points(known.rollup, sent, width) == [
+        assert report_tables.traffic(known.rollup, sent, width, known.bounds).points == [
             one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
         ]
+
+
+def test_no_publish_time_decides_what_is_drawn(workspace):
+    file = workspace.topology(TOPICS)
+    traffic = Traffic(expand(load_topology(str(file))))
+    for number in range(90):
+        traffic.done(number, "anna", took=0.1)
+    for day in ("1970-01-01", "1997-05-05", "2026-02-05", "2626-01-01", "9999-12-30"):
+        moment = datetime.fromisoformat(day).replace(tzinfo=UTC)
+        for number in range(3):
+            traffic.record(50 + number, traffic.store(5, "anna", publish_ts=moment))
+        traffic.store(5, "anna", waits=True, publish_ts=moment)
+    traffic.land(workspace.folder / "landing", ended=100)
+
+    page, landed = workspace.folder / "page.html", ("--landing", str(workspace.folder / "landing"))
+    drawn = ("--out", str(page), "--png", str(workspace.folder / "pictures"), "--format", "json")
+    for rolled in (False, True):
+        if rolled:
+            told = run_main("pipeline", "rollup", str(file), *landed)
+            assert "5 windows more, of impossible times" in told.out, told.text
+        found = workspace.run(
+            "pipeline", "report", str(file), *landed, *drawn, "--ledger", str(workspace.folder / "recalls")
+        ).json()
+        over_time = found["over_time"]
+        assert (over_time["past"]["arrivals"], over_time["future"]["arrivals"]) == (8, 12)
+        points = over_time["points"]
+        assert (sum(one["arrivals"] for one in points), sum(one["done"] for one in points)) == (90, 105)
+        assert (found["tenants"][0]["arrivals"], found["latency"][0]["done"], found["impossible_ages"]) == (110, 105, 6)
+        assert found["latency"][0]["p99"] == pytest.approx(100, rel=0.0104)
+        assert found["waiting"][0]["oldest_ms"] == 3_700_000
+        assert over_time["width_ms"] == found["until"] - found["since"] == 300_000
+        assert "; 12 messages with a time in the future." in page.read_text()
 
 
 def test_what_cannot_be_written_is_told_before_spark_starts(workspace, place):

@@ -103,7 +103,7 @@ def _cases(
     spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int
 ) -> list[SubscriptionWindows]:
     found: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    for row in _loads(spark, tables, places, goal).collect():
+    for row in _loads(spark, _newest_windows(tables), places, goal).collect():
         found[row["topic"], row["subscription"]][row["window"]].append(row.asDict())
     return [
         SubscriptionWindows(
@@ -139,6 +139,20 @@ def _slice(at: int, rows: Sequence[dict[str, Any]]) -> LoadWindow:
             if row["tenant"] is not None
         },
     )
+
+
+def _newest_windows(tables: CountedTables) -> CountedTables:
+    """What `_loads` may read, as of a literal time: files of Parquet are passed over by it, whatever was counted in years. A
+    publish time that a message cannot have is of no newest window: it would stand for all of them.
+    """
+    from pyspark.sql import functions as F
+
+    window = F.unix_millis("window_ts")
+    possible = tables.rollup.where(F.col("window_ts") <= F.timestamp_millis(F.lit(tables.bounds.until)))
+    newest = possible.groupBy("topic").agg(F.max(window).alias("newest")).agg(F.min("newest")).collect()[0][0] or 0
+    recent = F.col("window_ts") > F.timestamp_millis(F.lit(newest - HORIZON * tables.window))
+    late = tables.latencies.where(F.col("window_ts") <= F.timestamp_millis(F.lit(tables.bounds.until)))
+    return replace(tables, rollup=possible.where(recent), latencies=late.where(recent))
 
 
 def _loads(spark: SparkSession, tables: CountedTables, places: Sequence[SubscriptionRoutes], goal: int) -> DataFrame:

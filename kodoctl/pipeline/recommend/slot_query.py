@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
+from kodoctl.pipeline.ingest.tables import AUDIT, CURSORS, EVENTS
 from kodoctl.pipeline.recommend.noisy_neighbours import CALM, ENTER, JUDGED, LATE, RECENT
 from kodoctl.pipeline.recommend.promotions import FEWEST
 from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, TenantUse
+from kodoctl.pipeline.rollup.job import time_bounds
+from kodoctl.pipeline.rollup.report import DAY
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.protocol.audit_records import FORMAT, SLOT_TIME, Event
 from kodoctl.topology.units import LATEST
@@ -61,14 +63,24 @@ def read_slot_windows(
     """Windows by (topic, subscription), of those that have audit records with slot times."""
     from pyspark.sql import functions as F
 
-    audit = landing.read(spark, EVENTS).where(F.col("state") == AUDIT)
-    newest = audit.agg(F.unix_millis(F.max("publish_ts"))).collect()[0][0]
-    if newest is None:
+    snapshot = landing.snapshot(EVENTS, CURSORS)
+    latest = time_bounds(landing, snapshot).until
+
+    def records(since: int) -> DataFrame:
+        """Of files that touch this time; no sender puts its message behind the last moment that one can have."""
+        moments = (F.timestamp_millis(F.lit(at)) for at in (since, latest))
+        rows = landing.read(spark, EVENTS, since=since, until=latest + 1, snapshot=snapshot)
+        return rows.where((F.col("state") == AUDIT) & F.col("publish_ts").between(*moments))
+
+    ends = [min(one.until, latest) for one in snapshot.files[EVENTS.name] if one.until is not None]
+    for begin in (max(ends, default=0) - DAY, 0):  # few files, and all where the newest have none
+        newest = records(begin).agg(F.unix_millis(F.max("publish_ts"))).collect()[0][0]
+        if newest is not None:
+            break
+    else:
         return {}
     since = (newest // query.width - RECENT) * query.width
-    runs = _runs(
-        spark, audit.where(F.col("publish_ts") >= F.timestamp_millis(F.lit(since))), expansion, query
-    ).persist()
+    runs = _runs(spark, records(since), expansion, query).persist()
     try:
         lanes, tenants = _added(runs, _LANE, query.width), _added(runs, _TENANT, query.width)
         rows = [row.asDict() for row in lanes.collect()]

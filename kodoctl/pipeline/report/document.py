@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ReportTenant,
         TenantGroup,
         TopicFairness,
+        TrafficCounts,
         TrafficPoint,
         WaitingLane,
     )
@@ -38,12 +39,16 @@ STATES: Final = ("ready", "retrying", "pending", "blocking", "dead")
 Row = dict[str, Any]
 
 
+NOTHING: Final[TrafficCounts] = {"arrivals": 0, "done": 0, "failed": 0, "over_limit": 0}
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Input of a report. Durations are ms, times are ms since the epoch.
 
     `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (each `width` long): rows of
-    kodoctl.pipeline.report.report_tables, lanes with their level. `sent`: by ground topic and tenant, for the
+    kodoctl.pipeline.report.report_tables, lanes with their level. `past`, `future`, `impossible_ages`: see
+    kodoctl.documents.report_document. `sent`: by ground topic and tenant, for the
     tenants of `counted`; where it lacks one, nothing was sent.
     """
 
@@ -54,6 +59,9 @@ class Facts:
     failed: int = 0
     groups: Sequence[Row] = ()
     points: Sequence[TrafficPoint] = ()
+    past: TrafficCounts = field(default_factory=NOTHING.copy)
+    future: TrafficCounts = field(default_factory=NOTHING.copy)
+    impossible_ages: int = 0
     width: int = 0
     read_at: int = 0
     sent: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -88,10 +96,16 @@ def document(about: ReportOrigin, facts: Facts) -> ReportDocument:
         "audit": facts.audit,
         "waiting": _waiting(facts.waiting),
         "latency": [_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
+        "impossible_ages": facts.impossible_ages,
         "failures": _failures(facts.failures, facts.failed),
         "tenants": _tenants(facts),
         "fairness": _fairness(facts.groups),
-        "over_time": {"width_ms": facts.width, "points": _even(facts.points, facts.width)},
+        "over_time": {
+            "width_ms": facts.width,
+            "points": _even(facts.points, facts.width),
+            "past": facts.past,
+            "future": facts.future,
+        },
         "advice": [],
     }
     made["advice"] = [one.to_json() for one in advice(made, about.file, about.typed, about.ledger)]
@@ -115,10 +129,7 @@ def _even(points: Sequence[TrafficPoint], width: int) -> list[TrafficPoint]:
         return []
     known = {one["at"]: one for one in points}
     first, last = min(known), max(known)
-    return [
-        known.get(at, {"at": at, "arrivals": 0, "done": 0, "failed": 0, "over_limit": 0})
-        for at in range(max(first, last - 10 * MOST * width), last + 1, width)
-    ]
+    return [known.get(at, {"at": at, **NOTHING}) for at in range(max(first, last - 10 * MOST * width), last + 1, width)]
 
 
 def _place(row: WaitingLane) -> tuple[Any, ...]:

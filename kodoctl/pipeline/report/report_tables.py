@@ -4,14 +4,15 @@ tenants, and traffic over time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
+from kodoctl.pipeline.report.document import NOTHING
 from kodoctl.pipeline.rollup.histogram import bucket, percentiles
 from kodoctl.pipeline.rollup.transforms import FAILED
 from kodoctl.pipeline.spark.concurrent_queries import collect_all
@@ -21,25 +22,28 @@ from kodoctl.topology.names import State
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kodoctl.documents.report_document import FailureCount, TrafficPoint
+    from kodoctl.documents.report_document import FailureCount, TrafficCounts, TrafficPoint
+    from kodoctl.pipeline.rollup.time_bounds import TimeBounds
 
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 CAUSES: Final = 50  # shown one by one
+_HANDLED: Final = ("done", "failed", "over_limit")
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
 _HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE, MessageStatus.DEAD)
 Row = dict[str, Any]
 
 
-def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
+def waiting(verdicts: DataFrame, lanes: DataFrame, since: int) -> list[Row]:
     """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything;
-    ages since it came there, when the cursors were read. `verdicts` as kodoctl.pipeline.audit.classify.judged makes
-    them.
+    ages since it came there, when the cursors were read, and `since` (ms since the epoch) at most. `verdicts` as
+    kodoctl.pipeline.audit.classify.judged makes them.
     """
+    came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")
     held = (
         verdicts.where(F.col("rank").isin([RANKS[fate] for fate in _HELD]))
         .join(F.broadcast(named), "lane", how="inner")
-        .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - F.col("published")).alias("age"))
+        .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - came).alias("age"))
     )
     overdue = F.count_if(F.col("rank") == RANKS[MessageStatus.OVERDUE]).alias("overdue")
     found = held.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
@@ -141,21 +145,40 @@ def groups(sent: DataFrame, latencies: DataFrame) -> list[Row]:
         tenants.unpersist()
 
 
-def points(rollup: DataFrame, sent: DataFrame, width: int) -> list[TrafficPoint]:
-    """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the
-    epoch. Arrivals are those of `sent`, whose windows are of the same width.
+def messages(latencies: DataFrame) -> int:
+    """How many are in a histogram."""
+    return int(latencies.agg(F.sum("messages")).collect()[0][0] or 0)
+
+
+class Traffic(NamedTuple):
+    """Counts of windows where anything happened, and of all that is before or behind them."""
+
+    points: list[TrafficPoint]
+    past: TrafficCounts
+    future: TrafficCounts
+
+
+def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) -> Traffic:
+    """Windows of `width` ms within the bounds. Arrivals are those of `sent`, whose windows are of the same width; what is
+    outside is added up by Spark: a sender may choose as many times as it likes.
     """
-    at = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
-    counted = ("done", "failed", "over_limit")
-    sums: list[Column] = [F.sum(name).alias(name) for name in counted]
+    first, last = bounds.windows(width)
+    within = F.greatest(F.lit(first - 1), F.least(F.lit(last + 1), "at")).alias("at")
+    moment = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
     handled, arrived = collect_all(
-        rollup.groupBy(at).agg(*sums), sent.groupBy("at").agg(F.sum("messages").alias("arrivals"))
+        rollup.select(moment, *_HANDLED).groupBy(within).agg(*(F.sum(name).alias(name) for name in _HANDLED)),
+        sent.groupBy(within).agg(F.sum("messages").alias("arrivals")),
     )
-    found: dict[int, Row] = {row["at"]: row.asDict() for row in handled}
-    for row in arrived:
-        found.setdefault(row["at"], {"at": row["at"], **dict.fromkeys(counted, 0)})["arrivals"] = row["arrivals"]
-    made = ({"arrivals": 0, **one} for _, one in sorted(found.items()))
-    return [cast("TrafficPoint", one) for one in made if any(one[name] for name in ("arrivals", *counted))]
+    found: dict[int, Row] = {}
+    for row in (*handled, *arrived):
+        found.setdefault(row["at"], {"at": row["at"], **NOTHING}).update(row.asDict())
+    past, future = ({**NOTHING, **found.pop(at, {})} for at in (first - 1, last + 1))
+    made = (one for _, one in sorted(found.items()) if any(one[name] for name in NOTHING))
+    return Traffic([cast("TrafficPoint", one) for one in made], *(_counts(one) for one in (past, future)))
+
+
+def _counts(row: Row) -> TrafficCounts:
+    return cast("TrafficCounts", {name: row[name] for name in NOTHING})
 
 
 def _key(row: Any, columns: tuple[str, ...]) -> tuple[Any, ...]:

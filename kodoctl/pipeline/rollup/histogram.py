@@ -19,9 +19,9 @@ ZERO: Final = -1  # bucket of what took less than 1 ms
 NEGATIVE: Final = -2  # bucket of what ended before it began: clocks differ, which is told and not hidden
 
 
-def bucket(latency: str) -> Column:
+def bucket(latency: str | Column) -> Column:
     """The bucket of a latency in ms; null for none."""
-    taken = F.col(latency)
+    taken = F.col(latency) if isinstance(latency, str) else latency
     return F.when(taken < 0, NEGATIVE).when(taken < 1, ZERO).otherwise(F.floor(F.log(BASE, taken))).cast("int")
 
 

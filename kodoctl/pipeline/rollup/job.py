@@ -18,6 +18,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Self
 
 from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import (
     ROLLUP_RUN,
     LandingCommit,
@@ -27,8 +28,9 @@ from kodoctl.pipeline.ingest.landing_commits import (
 )
 from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
-from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, CURSORS, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
+from kodoctl.pipeline.rollup.time_bounds import TimeBounds
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.units import LATEST, Duration
@@ -86,11 +88,12 @@ class RollupResult:
 
 @dataclass(frozen=True, slots=True)
 class CountedTables:
-    """Everything counted so far; `window`: the width of its windows in ms."""
+    """Everything counted so far; `window`: the width of its windows in ms; `bounds`: the time that anything can be of."""
 
     window: int
     rollup: DataFrame
     latencies: DataFrame
+    bounds: TimeBounds
 
 
 def check_counted(landing: Landing) -> None:
@@ -103,9 +106,16 @@ def check_counted(landing: Landing) -> None:
 def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
-    snapshot = landing.snapshot(*COUNTED)
+    snapshot = landing.snapshot(*COUNTED, CURSORS)
     rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
-    return CountedTables(RollupState.of(snapshot.commits).window, rollup, latencies)
+    return CountedTables(RollupState.of(snapshot.commits).window, rollup, latencies, time_bounds(landing, snapshot))
+
+
+def time_bounds(landing: Landing, snapshot: LandingSnapshot) -> TimeBounds:
+    """By the creation times of partitions and the clock of who landed. `snapshot`: with CURSORS."""
+    cursors = small_rows(landing.table(CURSORS), snapshot.files[CURSORS.name]).select(["created_ts", "taken_ts"])
+    created, taken = ({round(at.timestamp() * 1000) for at in column.unique().to_pylist() if at} for column in cursors)
+    return TimeBounds.of(created, [*taken, *(one.at for one in snapshot.commits if one.batch is not None)])
 
 
 def count(

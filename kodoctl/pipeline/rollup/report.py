@@ -46,21 +46,23 @@ def _nearest(window: int) -> Duration:
 
 def document(
     window: int,
-    span: tuple[int, int, int],
+    span: tuple[int, int, int, int],
     lanes: Iterable[Row],
     tenants: Iterable[Row],
     late: Mapping[str, Mapping[Any, Row]],
 ) -> RollupDocument:
-    """For machines. Times are ms. `span`: beginning of the first window and of the last, and how many hold rows;
-    `late`: by `lanes` and `tenants` and their keys, shares (p50 …) of the latencies, in ms.
+    """For machines. Times are ms. `span`: beginning of the first window and of the last, how many hold rows, and how many
+    more do in which nothing can have happened; `late`: by `lanes` and `tenants` and their keys, shares (p50 …) of the
+    latencies, in ms.
     """
-    since, until, held = span
+    since, until, held, impossible = span
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,
         "since": since,
         "until": until + window,
         "windows": held,
+        "impossible_windows": impossible,
         "lanes": [
             cast("LaneCounts", {**one, "latency_ms": late["lanes"].get(lane_key(one))})
             for one in sorted(lanes, key=_lane_order)

@@ -16,20 +16,27 @@ from kodoctl.pipeline.spark.concurrent_queries import collect_all
 
 if TYPE_CHECKING:
     from kodoctl.documents.rollup_document import RollupDocument
+    from kodoctl.pipeline.rollup.time_bounds import TimeBounds
 
 _LANE: Final = ("topic", "subscription", "level", "state")
 _TENANT: Final = ("topic", "tenant")
 
 
-def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> RollupDocument:
-    """The document of kodoctl.pipeline.rollup.report. `window`: ms."""
+def summary(rollup: DataFrame, latencies: DataFrame, window: int, bounds: TimeBounds) -> RollupDocument:
+    """The document of kodoctl.pipeline.rollup.report. `window`: ms. `bounds`: of the windows that its span is of; the counts
+    are those of all windows.
+    """
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
     largest = _largest(rollup).persist()
     try:
         known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT), how="inner")
         shares = list(SHARES.values())
         slow, of_tenants, counted, tenants, span = collect_all(
-            percentiles(latencies, _LANE, shares), percentiles(known, _TENANT, shares), lanes, largest, _span(rollup)
+            percentiles(latencies, _LANE, shares),
+            percentiles(known, _TENANT, shares),
+            lanes,
+            largest,
+            _span(rollup, bounds.windows(window)),
         )
         late: dict[str, dict[Any, dict[str, float]]] = {"lanes": {}, "tenants": {}}
         names = {share: name for name, share in SHARES.items()}
@@ -37,10 +44,10 @@ def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> RollupDocum
             late["lanes"].setdefault(lane_key(row.asDict()), {})[names[row["share"]]] = row["latency"]
         for row in of_tenants:
             late["tenants"].setdefault((row["topic"], row["tenant"]), {})[names[row["share"]]] = row["latency"]
-        since, until, windows = span[0]
+        since, until, windows, every = span[0]
         return document(
             window,
-            (since or 0, until or 0, windows),
+            (since or 0, until or 0, windows, every - windows),
             (row.asDict() for row in counted),
             (row.asDict() for row in tenants),
             late,
@@ -65,6 +72,7 @@ def _largest(rollup: DataFrame) -> DataFrame:
     )
 
 
-def _span(rollup: DataFrame) -> DataFrame:
+def _span(rollup: DataFrame, within: tuple[int, int]) -> DataFrame:
     moment = F.unix_millis("window_ts")
-    return rollup.agg(F.min(moment), F.max(moment), F.count_distinct("window_ts"))
+    inside = F.when(moment.between(*within), moment)
+    return rollup.agg(F.min(inside), F.max(inside), F.count_distinct(inside), F.count_distinct(moment))

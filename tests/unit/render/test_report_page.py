@@ -10,6 +10,7 @@ import pytest
 from kodoctl.render import charts
 from kodoctl.render import report_charts as pictures
 from kodoctl.render.report_html import report_html
+from kodoctl.render.report_words import headlines
 from tests.reports import EVIL, audited, busy, failure, made, quiet, tenant
 
 NOON = 1_767_268_500_000  # ms since the epoch, 11:55
@@ -116,6 +117,26 @@ def test_windows_under_a_minute_have_seconds_and_those_without_anything_are_one_
     assert page.count(": nothing<") == 1
     one = [{"at": NOON, **quiet_, "done": 3}, {"at": NOON + 10_000, **quiet_, "done": 1}]
     assert ": nothing<" not in report_html(made(busy(points=one, width=5_000))), "one window is a row of its own"
+
+
+def test_what_has_a_time_that_cannot_be_is_told_and_not_drawn():
+    points = [{"at": NOON + step * 1_000, "arrivals": 1, "done": 0, "failed": 0, "over_limit": 0} for step in range(3)]
+    past = {"arrivals": 1, "done": 0, "failed": 0, "over_limit": 0}
+    future = {"arrivals": 1_200, "done": 3, "failed": 2, "over_limit": 1}
+    found = made(busy(points=points, width=1_000, past=past, future=future, impossible_ages=1))
+    page = report_html(found)
+    past, future = (
+        "1 message with a time before anything can have been stored",
+        "1,200 messages and 6 actions of workers",
+    )
+    assert f"Not drawn: {past}; {future} with a time in the future." in page
+    assert re.search(r"in the future</th>\s*<td class=.n.>1,200</td><td class=.n.>3</td>", page)
+    assert "Not in these times: 1 message done" in page
+    assert list(headlines(found))[-1].startswith("Not drawn: 1 message with a time before")
+    assert "Not in these times" not in report_html(made())
+    nowhere = report_html(made(busy(points=[], future={"arrivals": 0, "done": 1, "failed": 0, "over_limit": 0})))
+    assert "Nothing happened at a time that can be drawn." in nowhere
+    assert "Not drawn: 1 action of workers with a time in the future." in nowhere
 
 
 def test_partitions_without_an_entry_are_one_row():

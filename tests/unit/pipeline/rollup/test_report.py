@@ -54,7 +54,7 @@ def lane(state, subscription="billing", level="L1", topic="orders", **counts):
 
 
 def told(lanes, tenants=(), late=None):
-    made = document(300_000, (0, 600_000, 2), lanes, tenants, {"lanes": {}, "tenants": {}} | (late or {}))
+    made = document(300_000, (0, 600_000, 2, 0), lanes, tenants, {"lanes": {}, "tenants": {}} | (late or {}))
     return made, [line.text for line in lines(made)]
 
 
@@ -70,8 +70,10 @@ def test_lanes_stand_in_the_order_of_a_life_and_arrivals_with_who_works_on_them(
     ]
     made, text = told(lanes, late=late)
     assert text[0] == "2 windows of 5m, 1970-01-01 00:00 to 1970-01-01 00:15 UTC"
-    one = document(300_000, (0, 0, 1), lanes, (), {"lanes": {}, "tenants": {}})
-    assert next(iter(lines(one))).text.startswith("1 window of 5m, ")
+    one = document(300_000, (0, 0, 1, 1_204), lanes, (), {"lanes": {}, "tenants": {}})
+    first, more, *_ = lines(one)
+    assert first.text.startswith("1 window of 5m, ")
+    assert more.text == "1,204 windows more, of impossible times (a sender writes the publish time)"
     assert [line.split() for line in text[2:9]] == [
         ["orders", "/", "billing:", "what", "happened", "in", "each", "lane,", "until", "done", "in", "ms"],
         ["lane", "arrivals", "done", "failed", "p50", "p95", "p99"],
