@@ -76,7 +76,7 @@ class AuditState:
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
         """As the last audit left it; None where there was none, or another kodoctl's."""
-        found = next((one for one in commits if one.run == AUDIT_RUN), None)
+        found = _last_audit(commits)
         if found is None or found.facts.get("rules") != _RULES:
             return None
         facts = found.facts
@@ -111,6 +111,16 @@ class AuditState:
     def is_small(self) -> bool:
         """True if a commit can hold it."""
         return len(self.totals.meant) <= _MOST
+
+
+def is_of_other_rules(commits: Iterable[LandingCommit]) -> bool:
+    """True if the last audit was that of a kodoctl which judged, or kept its state, otherwise."""
+    found = _last_audit(commits)
+    return found is not None and found.facts.get("rules") != _RULES
+
+
+def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
+    return next((one for one in commits if one.run == AUDIT_RUN), None)
 
 
 def basis_of(ground: AuditScope, keys: Secret | None) -> str:

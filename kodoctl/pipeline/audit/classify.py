@@ -38,28 +38,31 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
     known = asked.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
         "acknowledged_unrecorded", _acknowledged_unrecorded()
     )
-    return known.select(
-        *PLACE,
-        "family",
-        "identity",
-        "next",
-        "completions",
-        "published",
+    columns = (*PLACE, "family", "identity", "next", "completions", "published")
+    decided = known.select(
+        *columns,
         _judgement(followed=False).alias("without_next_hop"),
         _judgement(followed=True).alias("with_next_hop"),
         "stored",
         "carried",
-        _final(_judgement(followed=False), _judgement(followed=True)).alias("final"),
+        _ended().alias("ended"),
     )
+    return decided.select(*columns, "without_next_hop", "with_next_hop", "stored", "carried", _final().alias("final"))
 
 
-def _final(without: Column, followed: Column) -> Column:
-    """True if the place's record tells its fate, and its acknowledgement was read, before which all records are: it is
-    not received again. Dead letters are not final, nor is what a recall is about.
+def _final() -> Column:
+    """True if the place's record tells its fate, and it has ended."""
+    without = F.col("without_next_hop")
+    told = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
+    return F.col("ended") & told
+
+
+def _ended() -> Column:
+    """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
+    Dead letters have not ended, nor has what a recall is about.
     """
-    recorded = F.col("stored") & (F.col("weight") > 0) & (F.col("state") != "dead") & ~F.col("recalled")
-    told = (without == followed) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
-    return recorded & told & F.coalesce(_acknowledged(), F.lit(False))
+    recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce(_acknowledged(), F.lit(False))
+    return F.col("stored") & ~F.col("recalled") & recorded
 
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:

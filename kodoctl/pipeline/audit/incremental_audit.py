@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.errors import PySparkException
@@ -19,6 +20,7 @@ from kodoctl.pipeline.audit.audit_state import (
     basis_of,
     ends_of,
     fresh_files,
+    is_of_other_rules,
     landed_rows,
     last_batch,
     letter_hash,
@@ -46,6 +48,7 @@ from kodoctl.pipeline.ingest.state_tables import (
     STATE,
 )
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS, Table
+from kodoctl.pipeline.spark.concurrent_queries import run_queries
 from kodoctl.pipeline.spark.spark_errors import words
 
 if TYPE_CHECKING:
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
 _ASKED: Final = "it was asked for"
 _SMALL: Final = "few rows have landed"
 _NONE: Final = "no audit has left a state, or it is gone"
+_OTHER: Final = "the last audit was made by a kodoctl that judged by other rules"
 _BASIS: Final = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit"
 _MIXED: Final = "files of the landing were put together with newer ones, or removed, since the last audit"
 _STRANGE: Final = "an audit record has a number below 1"
@@ -160,7 +164,7 @@ def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
         return _NONE
     state = AuditState.of(snapshot.commits)
     if state is None or not state.is_whole(snapshot.files):
-        return _NONE
+        return _OTHER if is_of_other_rules(snapshot.commits) else _NONE
     if state.basis != basis_of(inputs.ground, inputs.keys):
         return _BASIS
     fresh = fresh_files(state, inputs.snapshot.files, inputs.snapshot.removed)
@@ -245,7 +249,7 @@ class StateWriter:
         self, judged: AuditResult, frames: dict[Table, DataFrame], known: _Usable | None
     ) -> dict[str, TableFiles]:
         landing, attempt = self._landing, f"state-{self._run}"
-        tables: dict[str, TableFiles] = {}
+        writes = []
         for table, made in frames.items():
             frame = made
             replaced: tuple[str, ...] | None = ()
@@ -255,7 +259,9 @@ class StateWriter:
                     replaced = None  # they are added
                 else:
                     frame = landing.read_files(judged.lanes.sparkSession, SETTLED, settled).unionByName(made)
-            tables[table.name] = landing.write_frame(frame, table, attempt, replaced)
+            writes.append(partial(landing.write_frame, frame, table, attempt, replaced))
+        written = run_queries(*writes)
+        tables: dict[str, TableFiles] = {table.name: one for table, one in zip(frames, written, strict=True)}
         letters = [{"hash": letter_hash(one)} for one in self._inputs.letters]
         tables[LETTERS_SEEN.name] = replace(landing.write_rows(LETTERS_SEEN, attempt, letters), replaced=())
         return tables

@@ -12,6 +12,7 @@ from kodoctl.pipeline.audit.audit_state import (
     basis_of,
     ends_of,
     fresh_files,
+    is_of_other_rules,
     landed_rows,
     last_batch,
     letter_hash,
@@ -48,6 +49,7 @@ def test_a_commit_holds_it() -> None:
     assert AuditState.of(commits[:1]) is None
     other = LandingCommit(AUDIT_RUN, 1, facts=STATE.to_facts() | {"rules": -1})
     assert AuditState.of([other]) is None, "another kodoctl judged by other rules"
+    assert [is_of_other_rules(one) for one in ([other], commits, commits[:1])] == [True, False, False]
     assert STATE.totals.messages == 9
     assert STATE.is_small
     many = {("t", str(number)): 1 for number in range(10_001)}
