@@ -191,7 +191,7 @@ def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
     few = {
         "kodoctl/pipeline/recall/send_job.py",  # a row for each lane
         "kodoctl/pipeline/audit/signatures.py",  # where keys are given, a producer's mark: one a minute and partition at most
-        "kodoctl/pipeline/recall/dead_letter_rows.py",  # the few letters that Spark's own functions would read differently
+        "kodoctl/pipeline/recall/dead_letter_rows.py",  # conditions of dead letters: one meaning, measured in benchmarks/pipeline
     }
     found = set()
     for path in SOURCES:

@@ -155,8 +155,3 @@ def references(node: Node) -> frozenset[Field | Property | Json]:
             return references(part)
         case _:
             return frozenset()
-
-
-def named(node: Node) -> frozenset[str]:
-    """Facts that a condition names."""
-    return frozenset(found.name for found in references(node) if isinstance(found, Field))

@@ -1,4 +1,4 @@
-"""Values read from texts, one meaning for evaluation and Spark SQL: what does not read as the kind is NULL."""
+"""Values read from texts: what does not read as the kind is NULL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from kodoctl.expressions.ast import Value, ValueKind
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
-_OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further, and Spark reads none
+_OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further
 MOMENT: Final = (
     r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
     rf"([T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}})?)?{_OFFSET}?)?$"

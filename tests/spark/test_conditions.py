@@ -1,4 +1,4 @@
-"""One condition, two engines: what `kodoctl recall` evaluates and what Spark SQL answers is the same, row by row."""
+"""One condition, two commands: what `kodoctl recall` chooses and what is chosen in Spark's tasks is the same, row by row."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from kodoctl.errors import UsageError
-from kodoctl.expressions.evaluator import evaluate
 from kodoctl.expressions.filter_errors import ConditionError
 from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.pipeline.recall.dead_letter_rows import chosen, letter_of_row
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, literal, parse
-from kodoctl.recall.filter.fields import LetterFacts
-from kodoctl.recall.filter.spark_columns import fact_columns
-from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
-from kodoctl.recall.filter.spark_sql import to_spark_sql
+from kodoctl.recall.filter.spark_columns import POSITION, cause_column
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -245,25 +241,15 @@ def _table(spark: SparkSession, letters: list[dict[str, Any]]) -> Any:
 
 
 def _disagreements(spark: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> list[tuple[Any, ...]]:
-    """Where Spark is sure of its own answer and evaluation has another (NULL is no false); and where what is chosen in the
-    end differs, for the first condition that leaves some letters to evaluation.
-    """
+    """Where Spark, whose tasks get what a condition reads, chooses otherwise than the condition does with all of a letter."""
     conditions = [condition for text in texts if (condition := _parsed(text)) is not None]
-    columns = fact_columns("uid")
-    doubts = [needs_fallback_sql(condition.root, columns) for condition in conditions]
-    asked = [F.expr(to_spark_sql(condition.root, columns)).alias(f"t{at}") for at, condition in enumerate(conditions)]
-    asked += [F.expr(doubt or "false").alias(f"d{at}") for at, doubt in enumerate(doubts)]
-    whole = next((at for at, doubt in enumerate(doubts) if doubt), 0)
-    asked.append(chosen(conditions[whole], "uid").alias("chosen"))
+    asked = [chosen(condition, "uid").alias(f"t{at}") for at, condition in enumerate(conditions)]
     found: list[tuple[Any, ...]] = []
     for row in _table(spark, letters).select("number", *asked).collect():
         letter = letter_of_row(letters[row["number"]], "uid")
         for at, condition in enumerate(conditions):
-            value = evaluate(condition.root, LetterFacts(letter))
-            if not row[f"d{at}"] and row[f"t{at}"] is not value:
-                found.append((condition.text, value, row[f"t{at}"], letters[row["number"]]))
-        if row["chosen"] is not conditions[whole].chooses(letter):
-            found.append((conditions[whole].text, "chosen", row["chosen"], letters[row["number"]]))
+            if row[f"t{at}"] is not condition.chooses(letter):
+                found.append((condition.text, row[f"t{at}"], letters[row["number"]]))
     return found
 
 
@@ -300,7 +286,7 @@ _TEXTS = st.lists(_truths, min_size=6, max_size=12)
 
 @_property(2)
 @given(letters=_TABLES, texts=_TEXTS)
-def test_both_engines_say_the_same(plain: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> None:
+def test_both_commands_choose_the_same(plain: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> None:
     assert _disagreements(plain, letters, ["true", *texts]) == []
 
 
@@ -308,13 +294,13 @@ def test_both_engines_say_the_same(plain: SparkSession, letters: list[dict[str, 
 @pytest.mark.timeout(1800)
 @_property(150)
 @given(letters=_TABLES, texts=_TEXTS)
-def test_both_engines_say_the_same_at_length(
+def test_both_commands_choose_the_same_at_length(
     plain: SparkSession, letters: list[dict[str, Any]], texts: list[str]
 ) -> None:
     assert _disagreements(plain, letters, ["true", *texts]) == []
 
 
-def test_known_differences_between_the_engines_libraries_are_none_of_ours(plain: SparkSession) -> None:
+def test_odd_payloads_and_texts_reach_the_condition_as_they_are(plain: SparkSession) -> None:
     """Every odd payload and every odd text against every way to read it."""
     base = {"topic": DEAD, "partition": 0, "ledger": 1, "batch_index": -1, "publish_ts": NOW, "event_ts": None}
     values = [*NUMBERS, *MOMENTS, *TEXTS]
@@ -354,7 +340,7 @@ def test_known_differences_between_the_engines_libraries_are_none_of_ours(plain:
     assert _disagreements(plain, letters, texts) == []
 
 
-def test_both_engines_name_the_same_cause(plain: SparkSession) -> None:
+def test_a_message_has_the_same_cause_in_tables_as_in_recalls(plain: SparkSession) -> None:
     base = {
         "topic": DEAD,
         "partition": 0,
@@ -374,8 +360,13 @@ def test_both_engines_name_the_same_cause(plain: SparkSession) -> None:
          "properties": {name: text for name, text in (("kodo-reason", reason), ("kodo-error", error)) if text is not None}}
         for number, (reason, error) in enumerate(pairs)
     ]  # fmt: skip
-    causes = {cause for reason, error in pairs if (cause := cause_of(reason, error)) is not None}
-    texts = [f"cause = {literal(cause)}" for cause in sorted(causes)]
+    column = F.expr(cause_column("properties['kodo-reason']", "properties['kodo-error']"))
+    found = {
+        row["number"]: row["cause"] for row in _table(plain, letters).select("number", column.alias("cause")).collect()
+    }
+    assert found == {number: cause_of(reason, error) for number, (reason, error) in enumerate(pairs)}
+    causes = sorted({cause for cause in found.values() if cause is not None})
+    texts = [f"cause = {literal(cause)}" for cause in causes]
     assert _disagreements(plain, letters, [*texts, "cause IS NULL", "length(cause) = 200", "cause LIKE 'r%'"]) == []
 
 
@@ -396,9 +387,15 @@ def test_a_message_has_the_same_name_in_tables_as_in_recalls(spark: SparkSession
         _stored(number, **{name: value for name, value in pair.items() if value is not None})
         for number, pair in enumerate(pairs)
     ]
-    found = _table(spark, letters).select("number", F.expr(fact_columns(None)["id"]).alias("id")).collect()
-    assert {row["number"]: row["id"] for row in found} == {
-        number: letter_of_row(letter, None).identity for number, letter in enumerate(letters)
+    identities = {letter_of_row(letter, None).identity for letter in letters}
+    assert _disagreements(spark, letters, [f"id = {literal(one)}" for one in sorted(identities)]) == []
+
+
+def test_a_message_has_the_same_position_in_tables_as_in_recalls(spark: SparkSession) -> None:
+    letters = [{**_stored(number), "partition": number - 1, "batch_index": 1 - number} for number in range(3)]
+    found = _table(spark, letters).select("number", F.expr(POSITION).alias("position")).collect()
+    assert {row["number"]: row["position"] for row in found} == {
+        number: str(letter_of_row(letter, None).position) for number, letter in enumerate(letters)
     }
 
 

@@ -1,11 +1,12 @@
 """Stored messages of a dead letter topic -> letters that a condition chooses, as kodoctl.recall means it.
 
-The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else
-(kodoctl.recall.filter.spark_fallback) its own evaluation is asked, in Python: of most conditions for none.
+The condition is evaluated in Python, as everywhere, in batches of Arrow that hold what it reads and nothing else. As
+Spark SQL it would have a second meaning to be kept the same; what that gained is told in benchmarks/pipeline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -14,12 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from kodoctl.errors import UsageError, error
-from kodoctl.expressions.ast import Field, Json, named, references
 from kodoctl.pipeline.recall.unacknowledged import STRIDE
 from kodoctl.protocol import properties as headers
-from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
-from kodoctl.recall.filter.spark_fallback import needs_fallback_sql
-from kodoctl.recall.filter.spark_sql import to_spark_sql
+from kodoctl.recall.filter.fields import sources_of
+from kodoctl.recall.filter.spark_columns import POSITION
 from kodoctl.recall.recall_plan import RECALL_ID
 from kodoctl.recall.stored_message import DIGEST, DeadLetter, Position, tenant_of
 
@@ -28,10 +27,22 @@ if TYPE_CHECKING:
     from kodoctl.recall.filter.condition import Condition
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
-_OF_PAYLOAD: Final = ("payload", "payload_size")
 _RAW: Final = (
     "topic", "partition", "ledger", "entry", "batch_index", "key", "publish_ts", "event_ts", "properties", "payload",
 )  # fmt: skip
+_COLUMNS: Final = {
+    "topic": ("topic",),
+    "position": ("partition", "ledger", "entry", "batch_index"),
+    "key": ("key",),
+    "publish_time": ("publish_ts",),
+    "event_time": ("event_ts",),
+    "payload": ("payload",),
+}
+"""Columns of a letter's attributes. An ordering key is none of them."""
+_UNREAD: Final[dict[str, Any]] = {
+    "topic": "", "partition": 0, "ledger": 0, "entry": 0, "batch_index": -1, "key": None, "publish_ts": None, "event_ts": None,
+    "properties": {}, "payload": None,
+}  # fmt: skip
 FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
 """Names in the landing's table `events` of what the source calls otherwise."""
 
@@ -46,7 +57,7 @@ def stored_in(events: DataFrame, topic: str) -> DataFrame:
 
 def check_facts(condition: Condition) -> None:
     """Raises UsageError for a fact that tables do not have."""
-    if missing := sorted(ABSENT & named(condition.root)):
+    if missing := sorted(sources_of(condition.root, None).attributes - _COLUMNS.keys()):
         detail = f"{missing[0]}: Spark's tables do not hold it; `kodoctl recall plan` reads it from the topic"
         raise UsageError(error("K820", "a fact that Spark does not have", detail))
 
@@ -59,17 +70,14 @@ def slips(
     of the payload (`whole`: all of it). `held`: rows of kodoctl.pipeline.recall.unacknowledged.
     """
     at = ("partition", "ledger", "entry", "batch_index")
-    marked = messages.select(
-        "*", F.floor(F.col("entry") / STRIDE).alias("stride"), chosen(condition, family.fair_by).alias("chosen")
-    )
+    marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
     here = F.col("entry").between(F.col("held.first"), F.col("held.last"))
     same = [F.col(f"letter.{name}") == F.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
     kept = marked.alias("letter").join(F.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
-    own = F.concat_ws(
-        "|", F.lit(family.dead_topic), F.expr(fact_columns(None)["position"]), F.unix_millis("publish_ts"), F.lit("")
-    )
-    named_ = kept.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
-    known = named_.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
+    own = F.concat_ws("|", F.lit(family.dead_topic), F.expr(POSITION), F.unix_millis("publish_ts"), F.lit(""))
+    evaluated = kept.withColumn("chosen", chosen(condition, family.fair_by))
+    named = evaluated.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
+    known = named.join(F.broadcast(booked.withColumn("settled", F.lit(True))), on="recall_id", how="left")
     of_chosen = facts_of_chosen(messages, whole=whole)
     return known.select(
         *at, "chosen", F.coalesce("settled", F.lit(False)).alias("settled"), "key",
@@ -120,37 +128,36 @@ def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) ->
 
 def asks_payload(condition: Condition) -> bool:
     """True if it names the payload, its size, or something in it."""
-    asked = references(condition.root)
-    return any(isinstance(one, Json) or (isinstance(one, Field) and one.name in _OF_PAYLOAD) for one in asked)
+    return "payload" in sources_of(condition.root, None).attributes
 
 
 def chosen(condition: Condition, fair_by: str | None) -> Column:
     """True for a stored message that is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
     check_facts(condition)
-    columns = fact_columns(fair_by)
-    truth = F.coalesce(F.expr(to_spark_sql(condition.root, columns)), F.lit(False))
-    doubt = needs_fallback_sql(condition.root, columns)
-    if doubt is None:
-        return readable() & truth
-    unsure = F.expr(doubt)
-    return readable() & F.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
+    sources = sources_of(condition.root, fair_by)
+    names = sorted(sources.properties)
+    raw = [column for attribute in sorted(sources.attributes) for column in _COLUMNS[attribute]]
+    if not names and not raw:
+        return readable() & F.lit(condition.chooses(letter_of_row(_UNREAD, fair_by)))
 
-
-def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Column:
-    """The condition by its own evaluation where it is unsure, else false."""
-
-    def evaluate(rows: pa.Array) -> pa.Array:
-        found = [row is not None and condition.chooses(letter_of_row(row, fair_by)) for row in rows.to_pylist()]
-        return pa.array(found, pa.bool_())
+    def evaluate(*columns: pa.Array) -> pa.Array:
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.array([condition.chooses(letter_of_row(_row(names, raw, row), fair_by)) for row in rows], pa.bool_())
 
     moments = {"publish_ts": F.unix_millis("publish_ts"), "event_ts": F.unix_millis("event_ts")}
-    row = F.struct(*(moments.get(name, F.col(name)).alias(name) for name in _RAW))
+    texts = [F.col("properties").getItem(name) for name in names]
     made: Any = arrow_udf  # its stubs know no functions without an evaluation type
-    asked: Column = made(evaluate, "boolean")(F.when(unsure, row))
-    return asked
+    asked: Column = made(evaluate, "boolean")(*texts, *(moments.get(name, F.col(name)) for name in raw))
+    return readable() & asked
 
 
-def letter_of_row(row: dict[str, Any], fair_by: str | None) -> DeadLetter:
+def _row(names: Sequence[str], raw: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    """A row for `letter_of_row`: values of properties, then of other columns."""
+    texts = {name: text for name, text in zip(names, values, strict=False) if text is not None}
+    return {**_UNREAD, **dict(zip(raw, values[len(names) :], strict=True)), "properties": texts}
+
+
+def letter_of_row(row: Mapping[str, Any], fair_by: str | None) -> DeadLetter:
     """A row of the columns above; moments in ms since the epoch."""
     properties, key = dict(row["properties"] or ()), row["key"] or ""
     place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])

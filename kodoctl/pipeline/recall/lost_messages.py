@@ -89,7 +89,8 @@ class LostMessageSelector:
             F.when(F.col("stored"), F.lit(family.dead_topic)).otherwise(F.col("move.msg_topic")).alias("msg_topic"),
             F.when(F.col("stored"), F.col("place")).otherwise(F.col("move.id")).alias("id"),
         )
-        facts = _facts(events, asked).withColumn("landed", F.lit(True))
+        wanted = events.join(sources.select("msg_topic", "id"), ["msg_topic", "id"], how="left_semi")
+        facts = _facts(wanted, asked).withColumn("landed", F.lit(True))
         at = [F.try_element_at(F.split("place", ":"), F.lit(one)).try_cast("bigint") for one in (3, 1, 2, 4)]
         return sources.join(facts, ["msg_topic", "id"], how="left").orderBy(*at)
 

@@ -37,6 +37,7 @@ _SQL: Final = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.hugeMethodLimit": "8000",  # Java never compiles a longer method: our wide rows would be interpreted
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",  # 10,000 payloads that a condition reads may be gigabytes
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # 96 bits have no statistics, and others read them otherwise
     "spark.sql.maxConcurrentOutputFileWriters": "20",  # partitions of a task side by side: else rows are sorted by them first
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "500",  # a job that asks after each file costs more than asking

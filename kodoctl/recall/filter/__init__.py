@@ -1,1 +1,1 @@
-"""Conditions on dead letters: a part of SQL, read into a tree, evaluated here or translated to Spark SQL."""
+"""Conditions on dead letters: a part of SQL, read into a tree, and evaluated."""

@@ -2,8 +2,8 @@
 
     reason = 'handler took too long' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
 
-Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval. The same condition as Spark
-SQL is `to_spark_sql`. Semantics (tests hold both to it):
+Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval, in Spark's tasks as
+everywhere else. Semantics:
 
 - Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only what is true is chosen.
 - Properties and JSON values are loose: beside a number they are read as a number, beside a moment as a moment, else

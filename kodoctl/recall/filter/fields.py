@@ -1,78 +1,85 @@
-"""The facts of a message that a condition may name: one table for reading, evaluating, Spark SQL and the
-documentation.
-"""
+"""The facts of a message that a condition may name: one table for reading, evaluating and the documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, assert_never
 
-from kodoctl.expressions.ast import Value, ValueKind
+from kodoctl.expressions.ast import Field, Json, Node, Property, Value, ValueKind, references
 from kodoctl.expressions.vocabulary import Vocabulary
 from kodoctl.protocol import properties
+from kodoctl.recall.stored_message import ATTEMPTS
+from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     from kodoctl.recall.stored_message import DeadLetter
 
+_TENANT: Final = "tenant"
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`read` answers None for NULL."""
+    """`read` answers None for NULL. `attributes`, `properties`: those of a DeadLetter that it reads, and no others."""
 
     kind: ValueKind
     meaning: str
     read: Callable[[DeadLetter], Value | None]
+    attributes: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
 
 
-def _moment(name: str) -> Callable[[DeadLetter], Value | None]:
-    return lambda letter: letter.number(name)
+def _moment(meaning: str, name: str) -> Fact:
+    return Fact(ValueKind.MOMENT, meaning, lambda letter: letter.number(name), properties=(name,))
 
 
-def _count(name: str) -> Callable[[DeadLetter], Value | None]:
-    return lambda letter: float(letter.number(name) or 0)
+def _count(meaning: str, name: str) -> Fact:
+    return Fact(ValueKind.NUMBER, meaning, lambda letter: float(letter.number(name) or 0), properties=(name,))
 
 
-def _text(name: str) -> Callable[[DeadLetter], Value | None]:
-    return lambda letter: letter.properties.get(name)
+def _text(meaning: str, name: str) -> Fact:
+    return Fact(ValueKind.TEXT, meaning, lambda letter: letter.properties.get(name), properties=(name,))
 
 
 # fmt: off
 FACTS: Final[dict[str, Fact]] = {
-    "id": Fact(ValueKind.TEXT, "identity over all hops", lambda letter: letter.identity),
-    "position": Fact(ValueKind.TEXT, "ledger:entry:partition:batch in this topic", lambda letter: str(letter.position)),
-    "topic": Fact(ValueKind.TEXT, "the topic it is stored in", lambda letter: letter.topic),
-    "partition": Fact(ValueKind.NUMBER, "its partition", lambda letter: float(letter.position.partition)),
-    "key": Fact(ValueKind.TEXT, "message key", lambda letter: letter.key or None),
-    "ordering_key": Fact(ValueKind.TEXT, "ordering key", lambda letter: letter.ordering_key or None),
-    "tenant": Fact(ValueKind.TEXT, "value of fair_by, (none) where it is missing", lambda letter: letter.tenant),
-    "reason": Fact(ValueKind.TEXT, "why it died", lambda letter: letter.reason),
-    "error": Fact(ValueKind.TEXT, "what its last error said, where error_text keeps it", _text(properties.ERROR)),
-    "error_stack": Fact(ValueKind.TEXT, "where that was raised: module.function:line > …", _text(properties.ERROR_STACK)),
+    "id": Fact(ValueKind.TEXT, "identity over all hops", lambda letter: letter.identity,
+               ("position",), (properties.ID, properties.ORIGIN_ID)),
+    "position": Fact(ValueKind.TEXT, "ledger:entry:partition:batch in this topic", lambda letter: str(letter.position),
+                     ("position",)),
+    "topic": Fact(ValueKind.TEXT, "the topic it is stored in", lambda letter: letter.topic, ("topic",)),
+    "partition": Fact(ValueKind.NUMBER, "its partition", lambda letter: float(letter.position.partition), ("position",)),
+    "key": Fact(ValueKind.TEXT, "message key", lambda letter: letter.key or None, ("key",)),
+    "ordering_key": Fact(ValueKind.TEXT, "ordering key", lambda letter: letter.ordering_key or None, ("ordering_key",)),
+    "tenant": Fact(ValueKind.TEXT, "value of fair_by, (none) where it is missing", lambda letter: letter.tenant, (_TENANT,)),
+    "reason": _text("why it died", properties.REASON),
+    "error": _text("what its last error said, where error_text keeps it", properties.ERROR),
+    "error_stack": _text("where that was raised: module.function:line > …", properties.ERROR_STACK),
     "cause": Fact(ValueKind.TEXT, "reason and error, with # for numbers and ids: as plans and reports group them",
-                  lambda letter: letter.cause),
-    "level": Fact(ValueKind.TEXT, "level it died in", lambda letter: letter.level),
-    "attempts": Fact(ValueKind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts)),
-    "attempts_retrying": Fact(ValueKind.NUMBER, "failed handler runs", _count(properties.ATTEMPTS_RETRYING)),
-    "attempts_pending": Fact(ValueKind.NUMBER, "waits for a rate", _count(properties.ATTEMPTS_PENDING)),
-    "attempts_blocking": Fact(ValueKind.NUMBER, "waits for a quota", _count(properties.ATTEMPTS_BLOCKING)),
-    "attempts_backup": Fact(ValueKind.NUMBER, "failed runs in a backup level", _count(properties.ATTEMPTS_BACKUP)),
-    "hops": Fact(ValueKind.NUMBER, "moves so far", _count(properties.HOP)),
-    "recall": Fact(ValueKind.TEXT, "id of the recall that sent it before", _text(properties.RECALL)),
-    "origin_id": Fact(ValueKind.TEXT, "where it was first stored", _text(properties.ORIGIN_ID)),
-    "origin_topic": Fact(ValueKind.TEXT, "the topic it was first stored in", _text(properties.ORIGIN_TOPIC)),
+                  lambda letter: letter.cause, properties=(properties.REASON, properties.ERROR)),
+    "level": _text("level it died in", properties.FROM_LEVEL),
+    "attempts": Fact(ValueKind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts), properties=ATTEMPTS),
+    "attempts_retrying": _count("failed handler runs", properties.ATTEMPTS_RETRYING),
+    "attempts_pending": _count("waits for a rate", properties.ATTEMPTS_PENDING),
+    "attempts_blocking": _count("waits for a quota", properties.ATTEMPTS_BLOCKING),
+    "attempts_backup": _count("failed runs in a backup level", properties.ATTEMPTS_BACKUP),
+    "hops": _count("moves so far", properties.HOP),
+    "recall": _text("id of the recall that sent it before", properties.RECALL),
+    "origin_id": _text("where it was first stored", properties.ORIGIN_ID),
+    "origin_topic": _text("the topic it was first stored in", properties.ORIGIN_TOPIC),
     "dead_at": Fact(ValueKind.MOMENT, "when it was stored here: for a dead letter, when it died",
-                    lambda letter: letter.publish_time or None),
+                    lambda letter: letter.publish_time or None, ("publish_time",)),
     "published_at": Fact(ValueKind.MOMENT, "when it was first published",
-                         lambda letter: letter.number(properties.ORIGIN_TIME) or letter.publish_time or None),
+                         lambda letter: letter.number(properties.ORIGIN_TIME) or letter.publish_time or None,
+                         ("publish_time",), (properties.ORIGIN_TIME,)),
     "event_at": Fact(ValueKind.MOMENT, "event time of its producer",
-                     lambda letter: letter.event_time if 0 < letter.event_time <= LATEST else None),
-    "due_at": Fact(ValueKind.MOMENT, "not before", _moment(properties.DUE)),
+                     lambda letter: letter.event_time if 0 < letter.event_time <= LATEST else None, ("event_time",)),
+    "due_at": _moment("not before", properties.DUE),
     "payload": Fact(ValueKind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
-                    lambda letter: letter.text),
+                    lambda letter: letter.text, ("payload",)),
     "payload_size": Fact(ValueKind.NUMBER, "bytes of payload",
-                         lambda letter: None if letter.payload is None else float(len(letter.payload))),
+                         lambda letter: None if letter.payload is None else float(len(letter.payload)), ("payload",)),
 }
 # fmt: on
 VOCABULARY: Final = Vocabulary({name: fact.kind for name, fact in FACTS.items()})
@@ -96,3 +103,33 @@ class LetterFacts:
     def document(self) -> Any:
         """Its payload as JSON; None where it is none."""
         return self.letter.document
+
+
+class FactSources(NamedTuple):
+    """What a condition reads of a DeadLetter: the others of its attributes and properties may be left out."""
+
+    attributes: frozenset[str]
+    properties: frozenset[str]
+
+
+def sources_of(condition: Node, fair_by: str | None) -> FactSources:
+    """`fair_by` names the property (or the key) that the tenant is read from."""
+    attributes, names = set[str](), set[str]()
+    for one in references(condition):
+        match one:
+            case Json():
+                attributes.add("payload")
+            case Property(name=name):
+                names.add(name)
+            case Field(name=name):
+                attributes.update(FACTS[name].attributes)
+                names.update(FACTS[name].properties)
+            case _:
+                assert_never(one)
+    if _TENANT in attributes:
+        attributes.remove(_TENANT)
+        if fair_by == KEY:
+            attributes.add("key")
+        elif fair_by is not None:
+            names.add(fair_by)
+    return FactSources(frozenset(attributes), frozenset(names))

@@ -15,7 +15,6 @@ from kodoctl.pulsar.message_reader import ReadMessage
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.filter.fields import LetterFacts
-from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.topology.units import LATEST
 from tests.unit.recall.making import DEAD, NOW, letter
 
@@ -102,9 +101,7 @@ NOT_TRUE = [
 
 @pytest.mark.parametrize("text", TRUE)
 def test_a_condition_that_holds(text: str) -> None:
-    condition = parse(text, NOW)
-    assert condition.chooses(LETTER)
-    assert to_spark_sql(condition.root)
+    assert parse(text, NOW).chooses(LETTER)
 
 
 @pytest.mark.parametrize("text", NOT_TRUE)
@@ -320,7 +317,6 @@ def test_whatever_is_typed_is_a_condition_or_an_error_with_a_place(text: str) ->
     except ConditionError:
         return
     assert condition.chooses(LETTER) in (True, False)
-    assert to_spark_sql(condition.root)
 
 
 LEAVES = st.sampled_from(
@@ -352,13 +348,6 @@ def test_not_turns_true_and_false_round_and_leaves_unknown(text: str) -> None:
     value = evaluate(plain.root, LetterFacts(LETTER))
     assert evaluate(turned.root, LetterFacts(LETTER)) == (None if value is None else not value)
     assert evaluate(either.root, LetterFacts(LETTER)) is (None if value is None else True)
-
-
-def test_the_text_of_spark_sql_can_be_read_again() -> None:
-    import sqlglot
-
-    for text in TRUE:
-        assert sqlglot.parse_one(to_spark_sql(parse(text, NOW).root), read="spark")
 
 
 def test_kinds_have_words() -> None:
