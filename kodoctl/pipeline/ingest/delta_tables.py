@@ -15,7 +15,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
-from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, way_in
+from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, read_again, way_in
 from kodoctl.pipeline.ingest.landing_dataset import dataset_of
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
@@ -249,7 +249,8 @@ class LandingTable:
         for name, value in same.items():
             wanted &= pc.field(name) == value
         with self._reported():
-            return list(dataset_of(self.folder, self.table, files).to_table(filter=wanted).to_pylist())
+            found = dataset_of(self.folder, self.table, files)
+            return list(read_again(lambda: found.to_table(filter=wanted)).to_pylist())
 
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None
