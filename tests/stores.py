@@ -85,7 +85,7 @@ class Refusals:
 @contextmanager
 def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> Iterator[tuple[ObjectStore, Refusals]]:
     """The same store behind a server that answers 503 to one request in twenty; half of these are done all the same."""
-    told, chance, lock = Refusals(), random.Random(seed), threading.Lock()
+    refusals, chance, lock = Refusals(), random.Random(seed), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -97,7 +97,7 @@ def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> It
             body = self._body()
             status, headers, data = self._forwarded(body) if after or not refused else (0, [], b"")
             if refused:
-                (told.done if after else told.undone).append(f"{self.command} {self.path}")
+                (refusals.done if after else refusals.undone).append(f"{self.command} {self.path}")
                 status, headers = 503, [("Content-Type", "application/xml")]
                 data = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
             self.send_response_only(status)
@@ -144,7 +144,7 @@ def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> It
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     try:
-        yield ObjectStore(f"http://127.0.0.1:{server.server_port}"), told
+        yield ObjectStore(f"http://127.0.0.1:{server.server_port}"), refusals
     finally:
         server.shutdown()
         serving.join()

@@ -15,7 +15,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
-from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, read_again, way_in
+from kodoctl.pipeline.ingest.file_store import STORE, Storage, way_in
 from kodoctl.pipeline.ingest.landing_dataset import dataset_of
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 APPLICATION: Final = "kodoctl"  # of application transactions; their version is the number of a commit
-STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the keys of its role
 REMOVED_DAYS: Final = 7  # so long the log names files that were replaced
 _CONFIGURATION: Final = {
@@ -59,10 +58,7 @@ class LandingTable:
         self.table = table
         self.folder = landing / table.name
         self._loaded: DeltaTable | None = None
-        self._uri = next(
-            (self.folder.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.folder.uri.startswith(old)),
-            self.folder.uri,
-        )
+        self._uri = self.folder.address
 
     def load(self) -> DeltaTable | None:
         """The table at its newest version; None where there is none."""
@@ -249,8 +245,7 @@ class LandingTable:
         for name, value in same.items():
             wanted &= pc.field(name) == value
         with self._reported():
-            found = dataset_of(self.folder, self.table, files)
-            return list(read_again(lambda: found.to_table(filter=wanted)).to_pylist())
+            return list(dataset_of(self.folder, self.table, files).to_table(filter=wanted).to_pylist())
 
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None

@@ -18,6 +18,7 @@ ALIASES: Final = {
     "s3n://": "s3://",
     "gcs://": "gs://",
 }  # Spark's words for what Arrow calls otherwise
+STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # of delta-rs: the environment names the endpoint, http:// only on purpose
 _S3: Final = (
     "\nthe way in: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for a store of your own"
 )
@@ -49,6 +50,13 @@ class Storage:
     def __truediv__(self, name: str) -> Self:
         return type(self)(f"{self.uri}/{name}")
 
+    @property
+    def address(self) -> str:
+        """The URI as Arrow and delta-rs take it."""
+        return next(
+            (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
+        )
+
     @contextmanager
     def _fs(self, name: str = "") -> Iterator[tuple[Any, str]]:
         """(Arrow's file system, the folder in it), for work on the folder or on `name` in it."""
@@ -56,10 +64,7 @@ class Storage:
 
         try:
             if self._opened is None:
-                known = next(
-                    (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)),
-                    self.uri,
-                )
+                known = self.address
                 # One request for a small object instead of three, and nothing begun where a process is killed.
                 told = "?allow_delayed_open=true" if known.startswith("s3://") and "?" not in known else ""
                 self._opened = fs.FileSystem.from_uri(known + told)
