@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +72,80 @@ def _answers(url: str) -> bool:
         return requests.get(f"{url}/moto-api/", timeout=2).ok
     except requests.RequestException:
         return False
+
+
+@dataclass
+class Refusals:
+    """What a store refused: requests that it did not do, and those that it did before it said so."""
+
+    undone: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> Iterator[tuple[ObjectStore, Refusals]]:
+    """The same store behind a server that answers 503 to one request in twenty; half of these are done all the same."""
+    refusals, chance, lock = Refusals(), random.Random(seed), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def _answer(self) -> None:
+            with lock:
+                refused, after = chance.random() < often, chance.random() < 0.5
+            body = self._body()
+            status, headers, data = self._forwarded(body) if after or not refused else (0, [], b"")
+            if refused:
+                (refusals.done if after else refusals.undone).append(f"{self.command} {self.path}")
+                status, headers = 503, [("Content-Type", "application/xml")]
+                data = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate</Message></Error>"
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                    self.send_header(name, value)
+            length = next((value for name, value in headers if name.lower() == "content-length"), str(len(data)))
+            self.send_header("Content-Length", length if self.command == "HEAD" and not refused else str(len(data)))
+            with suppress(ConnectionError):  # who asked for less than the text of the refusal takes none of it
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+            connection = http.client.HTTPConnection(store.url.removeprefix("http://"), timeout=60)
+            try:
+                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in self.headers.items():
+                    if name.lower() not in ("transfer-encoding", "expect", "content-length", "connection"):
+                        connection.putheader(name, value)
+                connection.putheader("Content-Length", str(len(body)))
+                connection.endheaders(body)
+                answer = connection.getresponse()
+                return answer.status, answer.getheaders(), answer.read()
+            finally:
+                connection.close()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield ObjectStore(f"http://127.0.0.1:{server.server_port}"), refusals
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -163,6 +163,7 @@ def traffic(document: ReportDocument, style: Style, title: str = "") -> Figure |
             axes.plot(at, counts, dash, marker=shape, markersize=4, color=colour, label=told, linewidth=1.6)
     bare(axes)
     axes.grid(visible=True, axis="both", linewidth=0.8)
+    axes.set_xlim(right=min(axes.get_xlim()[1], _LAST))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.locator_params(axis="y", nbins=4)
@@ -182,6 +183,7 @@ _SERIES: Final[tuple[tuple[Literal["arrivals", "failed", "done", "over_limit"], 
 )
 
 
+_LAST: Final = (date.max - date(1970, 1, 1)).days  # day that an axis can have
 _DATES: Final = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"]
 _OFFSETS: Final = ["", "%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d %H:%M"]
 """Dates in ISO order by the step of the ticks: year, month, day, hour, minute, second."""

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import pulsar
 import pytest
 from deltalake import DeltaTable
 
@@ -391,6 +392,29 @@ def test_copies_of_a_dead_letter_are_recalled_once_and_none_is_lost(judged):
     judged.recall()
     judged.told("POST", "-work-RETRYING/subscription/work/skip_all")
     judged.lost(1)
+
+
+@pytest.mark.full
+def test_a_foreign_consumer_at_one_ingest_takes_no_loss_back(judged):
+    judged.work(5)
+    judged.skipped_is_lost()
+    with judged.client() as client:
+        foreign = client.subscribe(judged.topic, "work", consumer_type=pulsar.ConsumerType.Shared)
+        judged.send(2)
+        for _ in range(3):  # its producer's mark, too
+            foreign.acknowledge(foreign.receive(5_000))
+        eventually(lambda: judged.left() == 0)
+        judged.read()
+        found = judged.verdict()
+        assert (found["verdict"], fates_of(found)) == ("loss", {"done": 5, "lost": 3, "unproved": 2})
+        assert "unrecorded workers" in outcome(found)[1]
+    judged.work(4)
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 9, "lost": 3, "unproved": 2})
+    judged.skip(1)
+    judged.read()
+    assert fates_of(judged.verdict()) == {"done": 9, "lost": 4, "unproved": 2}
 
 
 @pytest.mark.full

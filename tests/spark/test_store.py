@@ -16,7 +16,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
-from tests.stores import BUCKET, ObjectStore, object_store
+from tests.stores import BUCKET, ObjectStore, object_store, refusing_store
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,9 @@ def store(running: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
     for name, value in running.environment.items():
         monkeypatch.setenv(name, value)
     return running
+
+
+_RUNS = 12
 
 
 def _old(days: float) -> str:
@@ -93,6 +96,43 @@ def test_of_two_writers_at_once_each_batch_counts_for_one(store: ObjectStore) ->
     }
     for one in snapshot.commits:
         assert len(landing.rows(EVENTS, "ingest_run", one.run)) == 3 * len(landing.rows(COVERAGE, "split_id", one.run))
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(one, marks=pytest.mark.full) for one in range(2, 7))])
+def test_a_store_that_answers_503_to_one_request_in_twenty_loses_and_doubles_nothing(
+    running: ObjectStore, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Half of what it refuses it has done."""
+    place, ledger = f"s3a://{BUCKET}/busy-{seed}", f"s3a://{BUCKET}/busy-recalls-{seed}"
+    with refusing_store(store, seed=seed) as (busy, told):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", busy.url)
+        landing = Landing(place, "trade", None)
+        for number in range(_RUNS):
+            run = f"r{number}"
+            landing.start(run)
+            landing.work(run).write("split.json", {"rows": number})
+            landing.commit(_batch(landing, number, run))
+            assert landing.work(run).documents() == {"split.json": {"rows": number}}
+            landing.end(run)
+        maintain(MaintenanceRequest(Landing(place, "trade", None), "m1", retain=0))
+        _batch(landing, _RUNS, "killed")
+        landing.start("killed")
+        landing.sweep(alone=True)
+        book = DeltaLedger(ledger)
+        book.create()
+        for number in range(6):
+            book.append([RecallEntry("run", RecallEvent.SENT, f"l{number}", "dead", "0:1:2:-1", 1, "lane", number)])
+    assert len(told.undone) > 5, told
+    assert len(told.done) > 5, told
+    monkeypatch.setenv("AWS_ENDPOINT_URL", running.url)
+    again = Landing(place, "trade", None)
+    found = again.snapshot(EVENTS, COVERAGE).files
+    assert [sum(one.rows for one in found[name]) for name in ("events", "coverage")] == [3 * _RUNS, _RUNS]
+    assert sorted(row["ingest_run"] for row in again.rows(EVENTS, "topic", "a:b")) == sorted(
+        f"r{number}" for number in range(_RUNS) for _ in range(3)
+    )
+    assert not any("killed" in one for one in (again.root / "events").files())
+    assert sorted(one.recall_id for one in DeltaLedger(ledger).entries("dead")) == sorted(f"l{n}" for n in range(6))
 
 
 def _filled(place: str, most: int = 8) -> Landing:

@@ -15,7 +15,7 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
-from kodoctl.pipeline.ingest.file_store import ALIASES, Storage, way_in
+from kodoctl.pipeline.ingest.file_store import STORE, Storage, way_in
 from kodoctl.pipeline.ingest.landing_dataset import dataset_of
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 APPLICATION: Final = "kodoctl"  # of application transactions; their version is the number of a commit
 REMOVED_ROWS: Final = "kodoctl-removed"  # likewise; its version is the number of rows that were removed so far
-STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 _METADATA: Final = "169.254.169.254"  # where a machine of a cloud asks for the keys of its role
 REMOVED_DAYS: Final = 7  # so long the log names files that were replaced
 _CONFIGURATION: Final = {
@@ -63,10 +62,7 @@ class LandingTable:
         self.table = table
         self.folder = landing / table.name
         self._loaded: DeltaTable | None = None
-        self._uri = next(
-            (self.folder.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.folder.uri.startswith(old)),
-            self.folder.uri,
-        )
+        self._uri = self.folder.address
 
     def load(self) -> DeltaTable | None:
         """The table at its newest version; None where there is none."""

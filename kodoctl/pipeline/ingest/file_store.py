@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from kodoctl.errors import KodoctlError, error
 
@@ -17,12 +18,16 @@ ALIASES: Final = {
     "s3n://": "s3://",
     "gcs://": "gs://",
 }  # Spark's words for what Arrow calls otherwise
+STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # of delta-rs: the environment names the endpoint, http:// only on purpose
 _S3: Final = (
     "\nthe way in: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for a store of your own"
 )
 _SPARKS: Final = 86_400  # seconds that an empty folder of Spark's stays
 _TRIES: Final = 5
 _AT_ONCE: Final = 16  # documents fetched side by side: a store answers each in tens of milliseconds, whatever its size
+_CUT: Final = "Failed to flush response stream"  # Amazon's library, of a 503 with more text than bytes were asked for
+_PAUSE: Final = 0.1  # seconds before such a read is tried again, then twice as long
+T = TypeVar("T")
 
 
 class StoredFile(NamedTuple):
@@ -45,6 +50,13 @@ class Storage:
     def __truediv__(self, name: str) -> Self:
         return type(self)(f"{self.uri}/{name}")
 
+    @property
+    def address(self) -> str:
+        """The URI as Arrow and delta-rs take it."""
+        return next(
+            (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)), self.uri
+        )
+
     @contextmanager
     def _fs(self, name: str = "") -> Iterator[tuple[Any, str]]:
         """(Arrow's file system, the folder in it), for work on the folder or on `name` in it."""
@@ -52,10 +64,7 @@ class Storage:
 
         try:
             if self._opened is None:
-                known = next(
-                    (self.uri.replace(old, new, 1) for old, new in ALIASES.items() if self.uri.startswith(old)),
-                    self.uri,
-                )
+                known = self.address
                 # One request for a small object instead of three, and nothing begun where a process is killed.
                 told = "?allow_delayed_open=true" if known.startswith("s3://") and "?" not in known else ""
                 self._opened = fs.FileSystem.from_uri(known + told)
@@ -102,7 +111,7 @@ class Storage:
     def input(self, name: str) -> Iterator[Any]:
         """A file to read from, at any place in it."""
         with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
-            yield file
+            yield file if self.local is not None else StoredInput(file)
 
     def files(self) -> list[str]:
         """Every file below it, however deep, by its path from here."""
@@ -158,6 +167,52 @@ class Storage:
                 system.delete_dir(base)
 
 
+class StoredInput(io.RawIOBase):
+    """A file in an object store, of which a read that the store had no time for is tried again."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__()
+        self._file, self._at = file, 0
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        return int(self._file.size())
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As of every file."""
+        self._at = offset + (0, self._at, self.size())[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """As of every file."""
+        most = self.size() - self._at
+        data = bytes(read_again(lambda: self._file.read_at(most if size < 0 else min(size, most), self._at)))
+        self._at += len(data)
+        return data
+
+
+def read_again(read: Callable[[], T]) -> T:
+    """What a read from a store comes to. Arrow asks again after a 503, but not where the store's text about it is longer than
+    the few bytes that were asked for: Amazon's library then has the answer for one that nobody could take.
+    """
+    for number in range(_TRIES - 1):
+        try:
+            return read()
+        except OSError as problem:
+            if _CUT not in str(problem):
+                raise
+        time.sleep(_PAUSE * 2**number)
+    return read()
+
+
 def way_in(uri: str) -> str:
     """A line that says how a store is given its keys; empty for a folder."""
     return _S3 if uri.startswith(("s3://", "s3a://", "s3n://")) else ""
@@ -191,7 +246,7 @@ def _listed(system: Any, base: str) -> Any:
 
 def _document(system: Any, base: str, name: str) -> Any:
     try:
-        return json.loads(_read(system, f"{base}/{name}"))
+        return json.loads(read_again(lambda: _read(system, f"{base}/{name}")))
     except ValueError as problem:
         raise ValueError(f"{name} is no JSON document: {problem}") from None
 

@@ -8,6 +8,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
+from kodoctl.pipeline.ingest.file_store import STORE
 from kodoctl.pipeline.ingest.tables import DATE
 
 if TYPE_CHECKING:
@@ -20,13 +21,26 @@ def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
     """The files, which are below `folder`; those of a partition that a filter excludes are not opened."""
     from pyarrow import dataset
 
-    system, base = folder.opened()
+    system, base = _system(folder, files)
     format_ = dataset.ParquetFileFormat()
     fragments = [
-        format_.make_fragment(f"{base}/{one.path}", filesystem=system, partition_expression=_expression(one))
+        format_.make_fragment(f"{base}{one.path}", filesystem=system, partition_expression=_expression(one))
         for one in files
     ]
     return dataset.FileSystemDataset(fragments, table.delta(), format_, system)
+
+
+def _system(folder: Storage, files: Sequence[DataFile]) -> tuple[Any, str]:
+    """(file system, what stands before a path in it). In a store that of delta-rs: Arrow's gives up where a store has no time
+    for a read of a few bytes (kodoctl.pipeline.ingest.file_store.read_again).
+    """
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow import fs
+
+    if folder.local is not None:
+        system, base = folder.opened()
+        return system, f"{base}/"
+    return fs.PyFileSystem(DeltaStorageHandler(folder.address, STORE, {one.path: one.size for one in files})), ""
 
 
 def _expression(file: DataFile) -> Any:

@@ -33,7 +33,7 @@ _LOCKED: Final = (
     "SET lock_configuration = true",
 )
 _QUESTIONS: Final = frozenset({"SELECT", "EXPLAIN"})  # SHOW, DESCRIBE, SUMMARIZE and VALUES are kinds of SELECT
-_FILE_GONE: Final = re.compile(r"Path does not exist '([^'\n]+)'|local file '([^'\n]+)'\. Detail: \[errno 2\]")
+_FILE_GONE: Final = re.compile(r"Object at location (\S+) not found|local file '([^'\n]+)'\. Detail: \[errno 2\]")
 _EXPLAIN: Final = re.compile(r"^\s*EXPLAIN\b(\s*ANALYZE\b|\s*\([^)]*\))*", re.IGNORECASE)
 _PART: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 

@@ -98,6 +98,15 @@ def test_a_clock_of_any_span_is_drawn_without_a_warning(minutes, style):
     assert charts.svg(pictures.traffic, {"over_time": over_time}, style)
 
 
+@pytest.mark.parametrize("style", [charts.LIGHT, charts.NARROW])
+@pytest.mark.parametrize("at", [0, NOON])
+def test_a_time_beyond_all_calendars_takes_no_picture_away(at, style):
+    """Whoever produces may choose one; a landing has the last day there is for it."""
+    last = 253_402_214_400_000
+    points = [{"at": one, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0} for one in (at, at + 60_000, last)]
+    assert charts.svg(pictures.traffic, {"over_time": {"points": points, "width_ms": 60_000}}, style)
+
+
 def test_dates_on_an_axis_are_in_the_order_of_iso():
     points = [
         {"at": NOON + day * 86_400_000, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0} for day in range(5)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyarrow import fs
+from pyarrow import fs, parquet
 
-from kodoctl.pipeline.ingest.file_store import Storage, _created
+from kodoctl.pipeline.ingest.file_store import Storage, StoredInput, _created
 
 
 def test_empty_folders_go_and_all_others_stay(tmp_path: Path) -> None:
@@ -65,3 +67,63 @@ def test_a_folder_that_is_removed_before_its_first_file_is_made_again(tmp_path: 
     with _created(Removing(), f"{tmp_path}/attempt/date=1/part", in_folder=True) as out:
         out.write(b"x")
     assert (Path(tmp_path, "attempt/date=1/part").read_bytes(), Removing.made) == (b"x", 3)
+
+
+class Refusing:
+    """A file of a store that has no time for so many reads."""
+
+    def __init__(self, data: bytes, refusals: int, text: str = "AWS Error: Failed to flush response stream") -> None:
+        self._data, self._refusals, self._text = data, refusals, text
+        self.asked: list[tuple[int, int]] = []
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        self.asked.append((size, offset))
+        if len(self.asked) <= self._refusals:
+            raise OSError(self._text)
+        return self._data[offset : offset + size]
+
+
+def _stored(monkeypatch: pytest.MonkeyPatch, data: bytes, refusals: int, **more: str) -> tuple[Refusing, StoredInput]:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    file = Refusing(data, refusals, **more)
+    return file, StoredInput(file)
+
+
+def test_a_few_bytes_that_a_store_had_no_time_for_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = io.BytesIO()
+    parquet.write_table(pa.table({"n": range(9)}), made)
+    file, found = _stored(monkeypatch, made.getvalue(), refusals=3)
+    assert found.readable()
+    assert found.seekable()
+    assert parquet.read_table(found).column("n").to_pylist() == list(range(9))
+    assert len(set(file.asked[:4])) == 1
+    assert (found.seek(-4, io.SEEK_END), found.read(), found.read(5)) == (found.size() - 4, b"PAR1", b"")
+    assert (found.seek(0), found.seek(1, io.SEEK_CUR), found.read(3)) == (0, 1, b"AR1")
+
+
+@pytest.mark.parametrize(("refusals", "text", "tries"), [
+    (9, "Failed to flush response stream", 5),
+    (1, "ACCESS_DENIED", 1),
+])  # fmt: skip
+def test_what_a_store_refuses_for_good_is_said(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, text: str, tries: int
+) -> None:
+    file, found = _stored(monkeypatch, b"x", refusals, text=text)
+    with pytest.raises(OSError, match=text):
+        found.read()
+    assert len(file.asked) == tries
+
+
+def test_files_of_a_store_are_read_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Store:
+        def open_input_file(self, path: str) -> Any:
+            assert path == "bucket/land/part"
+            return io.BytesIO(b"x")
+
+    folder = Storage("s3a://bucket/land")
+    monkeypatch.setattr(folder, "_opened", (Store(), "bucket/land"))
+    with folder.input("part") as found:
+        assert isinstance(found, StoredInput)

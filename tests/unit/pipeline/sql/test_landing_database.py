@@ -17,7 +17,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import ERASURES, EVENTS, TRANSITIONS
 from kodoctl.pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
 from tests.spark.other_readers import COUNTS
-from tests.stores import BUCKET, object_store
+from tests.stores import BUCKET, object_store, refusing_store
 from tests.unit.pipeline.ingest.landings import anew
 
 COUNTED = "SELECT date, topic, count(*)::int, sum(size)::int FROM events GROUP BY ALL ORDER BY ALL"
@@ -167,6 +167,15 @@ def test_a_store_is_asked_as_a_folder_is(tmp_path: Path, monkeypatch: pytest.Mon
             assert _rows(database, COUNTED) == COUNTS
             found = "SELECT count(*) FROM events WHERE date = DATE '2026-01-02'"
             assert _rows(database, found) == [(2,)]
+            few = "SELECT count(ingest_run) FROM events"  # some bytes of each file
+            counted = _rows(database, few)
+        with refusing_store(store, often=0.3) as (busy, refused), monkeypatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", busy.url)
+            for _ in range(4):
+                with open_database(Landing(f"s3a://{BUCKET}/land", "trade", None)) as database:
+                    assert _rows(database, few) == counted
+            assert refused.undone
+        with open_database(landing) as database:
             for gone in (one for one in store.names("land/trade") if "/events/000000000-" in one):
                 store.opened().delete_file(f"{BUCKET}/{gone}")
             with pytest.raises(KodoctlError, match=r"K573.*\.parquet is gone"):
