@@ -59,7 +59,15 @@ def traffic():
             took = 10_400
         done = moment + timedelta(milliseconds=took)
         records.append(record("orders", "done", done, tenant, took, identity=place))
-    return events, records
+    ahead = {
+        "id": "1:900:0:-1",
+        "mid": "1:900:0:-1",
+        "hop": 0,
+        "ledger": 1,
+        "entry": 900,
+        "properties": [("uid", "evil")],
+    }
+    return [*events, event("orders", "ready", datetime(9999, 12, 30, tzinfo=UTC), "evil", **ahead)], records
 
 
 def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch):

@@ -13,13 +13,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from kodoctl.errors import InvalidFileError, KodoctlError, Severity, UsageError, Where, error
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
-from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
+from kodoctl.pipeline.rollup.job import time_bounds
 from kodoctl.pipeline.simulate.arrivals import arrivals, run_times, waiting_messages
 from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of, times_by_state
 from kodoctl.topology.lint.linter import check_set
@@ -122,8 +124,10 @@ def build_simulations(
     """
     pairs, notes = changed(today, then) if then is not None else (every_subscription(today), [])
     found: list[Trial] = []
-    snapshot = landing.snapshot(EVENTS, TRANSITIONS)
-    events = landing.read(spark, EVENTS, snapshot=snapshot)
+    snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS)
+    latest = time_bounds(landing, snapshot).until  # behind it no message was sent: a sender may write any time
+    every = landing.read(spark, EVENTS, snapshot=snapshot)
+    events = every.where(every["publish_ts"] <= datetime.fromtimestamp(latest / 1000, UTC))
     with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
         for topic, name in pairs:
             grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then) if side is not None]
