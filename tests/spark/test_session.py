@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -124,6 +125,13 @@ def test_a_light_session_compiles_nothing_and_only_on_this_machine() -> None:
     assert name not in SparkSettings("spark://cluster:7077", light=True).configuration
     submitted = SparkSettings(submitted=True, light=True)
     assert (submitted.at, submitted.configuration) == (None, {})
+
+
+def test_a_light_session_has_as_much_room_for_code_as_any(spark: SparkSession) -> None:
+    """Where there is none left, a query waits for ever."""
+    jvm: Any = spark._jvm
+    pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    assert sum(one.getUsage().getMax() for one in pools if "Code" in one.getName()) >= 240_000_000
 
 
 @pytest.mark.parametrize("light", [False, True])

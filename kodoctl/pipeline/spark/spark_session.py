@@ -69,7 +69,10 @@ _LIGHT: Final = {
 }
 """For a few rows: most of what Spark and Java then spend is compiling what runs once."""
 _JAVA: Final = "spark.driver.extraJavaOptions"
-_NIMBLE: Final = "-XX:TieredStopAtLevel=1"
+_NIMBLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""With as much room for code as Java takes otherwise: with one compiler it takes 48 MB, and when they are full, which they are
+behind some hundred queries, a thread of Spark's own can end, and the query waits for ever.
+"""
 _COLLECTORS: Final = {False: "-XX:+UseParallelGC", True: "-XX:+UseSerialGC"}
 """By whether there is little to do. Java's own choice shortens pauses, which nobody here waits for: an audit of a
 million took 8 % less time without it, a tenth less in a session that is warm (benchmarks/pipeline).
