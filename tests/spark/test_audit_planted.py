@@ -418,6 +418,27 @@ def test_a_foreign_consumer_at_one_ingest_takes_no_loss_back(judged):
 
 
 @pytest.mark.full
+def test_a_foreign_subscription_on_the_same_topics_changes_no_verdict(judged):
+    with judged.client() as client:
+        for suffix in ("", "-work-RETRYING", "-work-AUDIT"):
+            foreign = client.subscribe(
+                f"{judged.topic}{suffix}", "theirs", consumer_type=pulsar.ConsumerType.Shared,
+                initial_position=pulsar.InitialPosition.Earliest,
+            )  # fmt: skip
+        judged.work(5)
+        foreign.acknowledge(foreign.receive(5_000))
+        judged.told("POST", "/subscription/theirs/skip_all")
+        judged.read()
+        found = judged.verdict()
+        assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 5})
+        judged.skipped_is_lost()
+    judged.told("DELETE", "/subscription/theirs", force="true")
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 5, "lost": 3})
+
+
+@pytest.mark.full
 def test_an_ingest_between_audit_true_and_the_restart_of_the_workers_calls_nothing_lost(
     spark, broker, tenant, tmp_path
 ):
