@@ -14,6 +14,7 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest import job as ingesting
 from kodoctl.pipeline.ingest.landing_commits import newest_batch
+from kodoctl.protocol.audit_records import Event
 from tests.broker.test_consumer_process import APP
 from tests.skewed import COMPILER, skewed
 from tests.spark.judged import Judged, fates_of, judged
@@ -122,6 +123,29 @@ def test_a_worker_killed_between_publish_and_acknowledge_loses_nothing(judged, m
     assert fates.get("done", 0) + fates.get("done twice", 0) == 60, fates
     assert fates.get("done twice", 0) <= 60
     judged.skipped_is_lost()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["wait", "best_effort"])
+def test_records_that_come_a_minute_late_make_no_false_loss(judged, monkeypatch, mode):
+    if mode == "best_effort":
+        judged.declare(judged.file.read_text(encoding="utf-8").replace("audit: true", "audit: best_effort"))
+    (judged.folder / "app.py").write_text(LAGGING + APP, encoding="utf-8")
+    monkeypatch.setenv("GATHER", "60")
+    judged.send(9)
+    with judged.run():
+        eventually(lambda: len(judged.done()) >= 8, within=60)
+        for _ in range(2):  # while the records are on their way
+            judged.read()
+            found = judged.verdict()
+            assert found["verdict"] == ("no loss" if mode == "wait" else "inconclusive"), found["reasons"]
+            assert not {"lost", "overdue"} & fates_of(found).keys()
+        eventually(lambda: sum(one.event is Event.DONE for one in judged.records()) >= 9, within=240, every=2)
+        eventually(lambda: judged.left() == 0, within=120)
+        judged.read()
+        found = judged.verdict()
+    assert outcome(found) == (("no loss", set()) if mode == "wait" else ("inconclusive", {"best effort"}))
+    assert fates_of(found) == {"done": 9}
 
 
 @pytest.mark.full
@@ -415,6 +439,27 @@ def test_a_foreign_consumer_at_one_ingest_takes_no_loss_back(judged):
     judged.skip(1)
     judged.read()
     assert fates_of(judged.verdict()) == {"done": 9, "lost": 4, "unproved": 2}
+
+
+@pytest.mark.full
+def test_a_foreign_subscription_on_the_same_topics_changes_no_verdict(judged):
+    with judged.client() as client:
+        for suffix in ("", "-work-RETRYING", "-work-AUDIT"):
+            foreign = client.subscribe(
+                f"{judged.topic}{suffix}", "theirs", consumer_type=pulsar.ConsumerType.Shared,
+                initial_position=pulsar.InitialPosition.Earliest,
+            )  # fmt: skip
+        judged.work(5)
+        foreign.acknowledge(foreign.receive(5_000))
+        judged.told("POST", "/subscription/theirs/skip_all")
+        judged.read()
+        found = judged.verdict()
+        assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 5})
+        judged.skipped_is_lost()
+    judged.told("DELETE", "/subscription/theirs", force="true")
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 5, "lost": 3})
 
 
 @pytest.mark.full
