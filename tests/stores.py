@@ -82,6 +82,35 @@ class Refusals:
     done: list[str] = field(default_factory=list)
 
 
+def _body(request: BaseHTTPRequestHandler) -> bytes:
+    if request.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
+    parts = []
+    while size := int(request.rfile.readline().split(b";")[0], 16):
+        parts.append(request.rfile.read(size))
+        request.rfile.readline()
+    request.rfile.readline()
+    return b"".join(parts)
+
+
+def _forwarded(
+    request: BaseHTTPRequestHandler, store: ObjectStore, body: bytes
+) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Status, headers and body of the store's own answer."""
+    connection = http.client.HTTPConnection(store.url.removeprefix("http://"), timeout=60)
+    try:
+        connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            if name.lower() not in ("transfer-encoding", "expect", "content-length", "connection"):
+                connection.putheader(name, value)
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, answer.getheaders(), answer.read()
+    finally:
+        connection.close()
+
+
 @contextmanager
 def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> Iterator[tuple[ObjectStore, Refusals]]:
     """The same store behind a server that answers 503 to one request in twenty; half of these are done all the same."""
@@ -94,8 +123,8 @@ def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> It
         def _answer(self) -> None:
             with lock:
                 refused, after = chance.random() < often, chance.random() < 0.5
-            body = self._body()
-            status, headers, data = self._forwarded(body) if after or not refused else (0, [], b"")
+            body = _body(self)
+            status, headers, data = _forwarded(self, store, body) if after or not refused else (0, [], b"")
             if refused:
                 (refusals.done if after else refusals.undone).append(f"{self.command} {self.path}")
                 status, headers = 503, [("Content-Type", "application/xml")]
@@ -112,30 +141,6 @@ def refusing_store(store: ObjectStore, often: float = 0.05, seed: int = 1) -> It
                     self.wfile.write(data)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _answer  # noqa: N815
-
-        def _body(self) -> bytes:
-            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            parts = []
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
-
-        def _forwarded(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-            connection = http.client.HTTPConnection(store.url.removeprefix("http://"), timeout=60)
-            try:
-                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
-                    if name.lower() not in ("transfer-encoding", "expect", "content-length", "connection"):
-                        connection.putheader(name, value)
-                connection.putheader("Content-Length", str(len(body)))
-                connection.endheaders(body)
-                answer = connection.getresponse()
-                return answer.status, answer.getheaders(), answer.read()
-            finally:
-                connection.close()
 
         def log_message(self, *_: Any) -> None:
             """Nothing."""

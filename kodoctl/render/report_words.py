@@ -181,8 +181,8 @@ def undrawn(document: ReportDocument) -> str:
     """What no window is drawn for, because a sender writes the publish time of its message; "": nothing."""
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
-    told = "; ".join(f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts))))
-    return f"Not drawn: {told}" if told else ""
+    parts = "; ".join(f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts))))
+    return f"Not drawn: {parts}" if parts else ""
 
 
 def _undrawn(counts: TrafficCounts) -> Iterator[str]:
@@ -199,8 +199,8 @@ def headlines(document: ReportDocument) -> Iterator[str]:
     yield f"{title}."
     for one in (waiting, slow, failing, noisy):
         yield f"{one(document)}."
-    if told := undrawn(document):
-        yield f"{told}."
+    if text := undrawn(document):
+        yield f"{text}."
 
 
 def lane(document: ReportDocument, row: WaitingLane | LaneLatency) -> str:

@@ -53,8 +53,8 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
 def _final() -> Column:
     """True if the place's record tells its fate, and it has ended."""
     without = F.col("without_next_hop")
-    told = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
-    return F.col("ended") & told
+    certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
+    return F.col("ended") & certain
 
 
 def _ended() -> Column:
