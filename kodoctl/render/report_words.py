@@ -181,7 +181,9 @@ def undrawn(document: ReportDocument) -> str:
     """What no window is drawn for, because a sender writes the publish time of its message; "": nothing."""
     over_time = document["over_time"]
     kinds = ((PAST, over_time["past"]), (FUTURE, over_time["future"]))
-    parts = "; ".join(f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts))))
+    parts = "; ".join(
+        f"{some} with a time {when}" for when, counts in kinds if (some := " and ".join(_undrawn(counts)))
+    )
     return f"Not drawn: {parts}" if parts else ""
 
 
