@@ -6,14 +6,14 @@ Costs nothing where a subscription keeps no records: the engine has no recorder 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Outgoing, position, signed
 from kodo_consumer.core.in_flight import InFlight, Stage
 from kodo_consumer.core.publishing import PendingPublish, PendingReroute
 from kodo_consumer.core.state_machine import Rule
 from kodoctl.protocol import properties as names
-from kodoctl.protocol.audit_records import Event, Record, encode
+from kodoctl.protocol.audit_records import Event, encode
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
@@ -36,13 +36,13 @@ _MOVED: Final = Event.MOVED
 
 
 class AuditBatch(PendingPublish):
-    """Records in one message. `held`: the messages that wait for its receipt. Never given up."""
+    """Records in one message. `in_flight`: the messages that wait for its receipt. Never given up."""
 
-    __slots__ = ("held", "records")
+    __slots__ = ("in_flight", "records")
 
-    def __init__(self, message: Outgoing, held: list[InFlight], records: int) -> None:
+    def __init__(self, message: Outgoing, in_flight: list[InFlight], records: int) -> None:
         super().__init__(message)
-        self.held, self.records = held, records
+        self.in_flight, self.records = in_flight, records
 
 
 class AuditRecorder:
@@ -63,9 +63,9 @@ class AuditRecorder:
         self._send, self._set_timer = send, set_timer
         self._number = 0
         self._out = 0  # records without receipt, gathered ones not counted
-        self._gathered: list[Record] = []
+        self._gathered: list[tuple[Any, ...]] = []  # the columns of each Record, in their order
         self._errors = 0  # characters of error texts in them
-        self._held: list[InFlight] = []
+        self._unsent: list[InFlight] = []
 
     @property
     def busy(self) -> bool:
@@ -74,7 +74,7 @@ class AuditRecorder:
 
     def add(  # the columns of a record
         self,
-        held: InFlight,
+        in_flight: InFlight,
         why: Rule,
         now: float,
         reason: str = "",
@@ -84,19 +84,19 @@ class AuditRecorder:
         """A record of how the message ended in its lane, and of where it was `sent`. True: it may be acknowledged now;
         else once `stored` names it.
         """
-        delivery, headers, wall = held.delivery, held.headers, self._clock.wall()
+        delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position
         identity = names.identity(delivery.properties.get(names.ID), headers.origin_id, stored_at)
         if not self._gathered:
             self._set_timer(now + GATHER, self)
         self._number += 1
         self._gathered.append(
-            Record(  # by position: by names it costs several times as much
+            (  # a plain tuple: as a Record it costs several times as much
                 self.run,
                 self._context.policy.subscription,
                 self._number,
                 wall,
-                held.lane.lane.topic,
+                in_flight.lane.lane.topic,
                 stored_at,
                 identity,
                 headers.hop,
@@ -105,17 +105,17 @@ class AuditRecorder:
                 "" if sent is None else sent.message.topic,
                 "" if sent is None else position(token),
                 reason,
-                held.tenant,
+                in_flight.tenant,
                 max(0, wall - (headers.origin_time or delivery.publish_time)),
                 "" if sent is None else sent.error,
-                round(held.slot_time * 1000),
+                round(in_flight.slot_time * 1000),
             )
         )
         self._errors += 0 if sent is None else len(sent.error)
         if self._to.wait:
-            held.enter(Stage.RECORDED)
+            in_flight.enter(Stage.RECORDED)
             self.waiting += 1
-            self._held.append(held)
+            self._unsent.append(in_flight)
         if len(self._gathered) >= BUNDLE or self._errors >= MAX_ERRORS:
             self.flush(now)
         return not self._to.wait
@@ -125,7 +125,7 @@ class AuditRecorder:
         if not self._gathered:
             return
         records, self._gathered, self._errors = self._gathered, [], 0
-        held, self._held = self._held, []
+        in_flight, self._unsent = self._unsent, []
         if not self._to.wait and self._out + len(records) > MAX_KEPT:
             self._context.counts.unrecorded += len(records)
             self._context.effects.alarm("audit", f"{self._to.topic} takes no records: {len(records)} are given up")
@@ -135,11 +135,11 @@ class AuditRecorder:
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
         if (signer := self._context.policy.signer) is not None:
             message = signed(message, signer)
-        self._send(AuditBatch(message, held, len(records)), now)
+        self._send(AuditBatch(message, in_flight, len(records)), now)
 
     def stored(self, bundle: AuditBatch) -> list[InFlight]:
         """The receipt of a bundle: messages that may be acknowledged now."""
         self._out -= bundle.records
         self._context.counts.recorded += bundle.records
-        self.waiting -= len(bundle.held)
-        return bundle.held
+        self.waiting -= len(bundle.in_flight)
+        return bundle.in_flight
