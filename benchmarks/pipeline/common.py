@@ -21,6 +21,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
 import pulsar
 import requests
@@ -31,6 +32,7 @@ from kodoctl.pulsar.connection import Connection, Flags, connect
 
 HERE = Path(__file__).parent
 CORES = os.cpu_count() or 1
+_LISTENS = "0A"  # state of a socket in /proc/net/tcp
 
 
 def cluster() -> Connection:
@@ -274,6 +276,22 @@ def _tree(pid: int) -> dict[int, _Process]:
             for thread in Path(f"/proc/{one}/task").iterdir():
                 waiting += map(int, (thread / "children").read_text().split())
     return found
+
+
+def broker_seconds(where: Connection) -> float | None:
+    """Seconds of the processor that the broker has used so far; None where its process is not on this machine."""
+    port = urlsplit(where.broker_url).port or 6650
+    sockets = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with suppress(OSError):
+            for row in map(str.split, Path(table).read_text().splitlines()[1:]):
+                if row[3] == _LISTENS and int(row[1].rpartition(":")[2], 16) == port:
+                    sockets.add(f"socket:[{row[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if sockets & {str(one.readlink()) for one in (process / "fd").iterdir()}:
+                return _tree(int(process.name))[int(process.name)].seconds
+    return None
 
 
 def timed(what: Callable[[], Any]) -> tuple[float, Any]:

@@ -19,7 +19,22 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from common import CORES, Memory, Readers, admin, cell, cluster, fill, machine, namespace, remove, say, timed, write
+from common import (
+    CORES,
+    Memory,
+    Readers,
+    admin,
+    broker_seconds,
+    cell,
+    cluster,
+    fill,
+    machine,
+    namespace,
+    remove,
+    say,
+    timed,
+    write,
+)
 
 from kodoctl.pipeline.source.data_source import PulsarSource
 from kodoctl.pipeline.source.native_batches import choose_batches
@@ -84,9 +99,14 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
 
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
             for name in random.sample(asked.arms, len(asked.arms)):
+                before = broker_seconds(where)
                 with Memory() as memory:
                     took = arm(name)
-                spent = {program: round(seconds * 1e6 / asked.messages, 1) for program, seconds in memory.spent.items()}
+                spent = {
+                    **memory.spent,
+                    **({} if before is None else {"broker": (broker_seconds(where) or 0) - before}),
+                }
+                spent = {program: round(seconds * 1e6 / asked.messages, 1) for program, seconds in spent.items()}
                 say(f"round {number + 1}: {name} {asked.messages / took:,.0f}/s, µs a message {spent}")
                 if number >= 0:
                     run = {
