@@ -15,7 +15,7 @@ import click
 import typer
 from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.metric import BASE
-from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
+from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import app as consumer_app
 
 from kodoctl.cli.main import app
@@ -111,7 +111,7 @@ def codes_page() -> str:
     ]
     for title, codes in GROUPS.items():
         lines += ["", f"## {title}", "", "| code | says | what to do |", "|---|---|---|"]
-        lines += [f"| {number} | {_said(code)} | {code.todo} |" for number, code in codes.items()]
+        lines += [f"| {number} | {_code_text(code)} | {code.todo} |" for number, code in codes.items()]
     names = {name: value for name, value in vars(ExitCode).items() if name.isupper()}
     lines += ["", "# Exit codes", "", "| code | when |", "|---|---|"]
     meanings = {
@@ -124,13 +124,13 @@ def codes_page() -> str:
         "USAGE": "the command line cannot be carried out as it is",
         "INTERRUPTED": "interrupted; what was running was finished and reported",
     }
-    said = {value: meanings[name] for name, value in names.items()}
-    said |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in said}
-    lines += [f"| {value} | {said[value]} |" for value in sorted(said)]
+    rows = {value: meanings[name] for name, value in names.items()}
+    rows |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in rows}
+    lines += [f"| {value} | {rows[value]} |" for value in sorted(rows)]
     return NOTE + "\n".join(lines) + "\n"
 
 
-def _said(code: Code) -> str:
+def _code_text(code: Code) -> str:
     return code.title + "".join(f"<br>{text}" for text in code.also)
 
 
@@ -178,7 +178,7 @@ def metrics_page() -> str:
         "| name | kind | what it says |",
         "|---|---|---|",
     ]
-    lines += [f"| `{told.name}` | {told.kind} | {told.help} |" for told in TOLD]
+    lines += [f"| `{metric.name}` | {metric.kind} | {metric.help} |" for metric in METRICS]
     lines += [
         "",
         "# Metrics of lanes",

@@ -204,8 +204,8 @@ def defect(problem: Exception) -> Diagnostic:
 
     with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
         file.writelines(traceback.format_exception(problem))
-    said = f"{type(problem).__name__}: {problem}"[:500]
-    detail = f"{said}\nplease report it with the command you typed and {file.name}"
+    summary = f"{type(problem).__name__}: {problem}"[:500]
+    detail = f"{summary}\nplease report it with the command you typed and {file.name}"
     return error("K599", "a defect of kodoctl", detail)
 
 

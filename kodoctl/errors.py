@@ -66,9 +66,9 @@ def error(
     return Diagnostic(Severity.ERROR, code, summary, detail, where, remedy=remedy)
 
 
-def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, told: str) -> Diagnostic:
-    """A finding that stops the command unless a flag allows it; `told`: the remedy as people write it."""
-    return error(code, summary, f"{detail}\nif that is meant: {told}", remedy=remedy)
+def error_with_remedy(code: str, summary: str, detail: str, remedy: Remedy, advice: str) -> Diagnostic:
+    """A finding that stops the command unless a flag allows it; `advice`: the remedy as people write it."""
+    return error(code, summary, f"{detail}\nif that is meant: {advice}", remedy=remedy)
 
 
 def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:

@@ -86,9 +86,9 @@ def probes(metrics: Application, health: Health, readiness: Health) -> Applicati
 
 def _headers(application: Application, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
     """What GET is answered, with the length of its body and without it."""
-    begun: list[tuple[str, list[tuple[str, str]]]] = []
-    body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: begun.append(given)))
-    status, fields = begun[0]
+    starts: list[tuple[str, list[tuple[str, str]]]] = []
+    body = b"".join(application({**environ, "REQUEST_METHOD": "GET"}, lambda *given: starts.append(given)))
+    status, fields = starts[0]
     kept = [one for one in fields if one[0].lower() != "content-length"]
     start(status, [*kept, ("Content-Length", str(len(body)))])
     return []

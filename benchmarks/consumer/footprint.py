@@ -74,8 +74,8 @@ def full(tenant: str, _seconds: float, tenants: int) -> dict[str, Any]:
     while time.time() < until and found.counts.received < tenants:
         time.sleep(0.5)
     time.sleep(2)
-    held = sum(found.in_flight.values())
-    return {"lanes": len(found.policy.lanes), "seen": found.counts.received, "held": held, "rss_mib": rss_mib()}
+    in_flight = sum(found.in_flight.values())
+    return {"lanes": len(found.policy.lanes), "seen": found.counts.received, "held": in_flight, "rss_mib": rss_mib()}
 
 
 ARMS = {"bare": bare, "idle": idle, "full": full}

@@ -54,11 +54,11 @@ def scheduler() -> tuple[Scheduler, list[LaneState]]:
         fair_by="u",
         concurrency=16,
     )
-    held = [LaneState(lane) for lane in lanes]
-    queues = TurnQueues(policy, held)
+    lane_states = [LaneState(lane) for lane in lanes]
+    queues = TurnQueues(policy, lane_states)
     slots = SlotReservation(policy.concurrency, queues)
     throttle = ConcurrencyControl(EngineContext(policy), slots, lambda _at, _who: 0)
-    return Scheduler(policy, queues, SystemClock(), lambda _at, _who: 0, slots, throttle), held
+    return Scheduler(policy, queues, SystemClock(), lambda _at, _who: 0, slots, throttle), lane_states
 
 
 def measure(tenants: int) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def measure(tenants: int) -> dict[str, Any]:
         ]
         gc.collect()
         used = time.process_time()
-        for held in batch:
-            found.queues.enqueue(held)
+        for message in batch:
+            found.queues.enqueue(message)
         for _ in batch:
             started = found.take(began)
             assert started is not None

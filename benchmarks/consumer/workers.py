@@ -111,12 +111,12 @@ def measure_one(tenant: str, arm: str, workers: int, messages: int) -> dict[str,
             time.sleep(0.2)
         process.terminate()
         process.wait(60)
-        told = [json.loads(file.read_text("utf-8")) for file in here.glob("told-*.json")]
+        reports = [json.loads(file.read_text("utf-8")) for file in here.glob("told-*.json")]
     admin("DELETE", f"{subscription}?force=true")
     return {
-        "arm": f"{arm}-{workers}", "messages": messages, "at_work": len(told), "repeated": sum(one["count"] for one in told) - messages,
-        "seconds": max(one["last"] for one in told) - min(one["first"] for one in told),
-        "cpu_us": sum(one["cpu"] for one in told) / messages * 1e6,
+        "arm": f"{arm}-{workers}", "messages": messages, "at_work": len(reports), "repeated": sum(one["count"] for one in reports) - messages,
+        "seconds": max(one["last"] for one in reports) - min(one["first"] for one in reports),
+        "cpu_us": sum(one["cpu"] for one in reports) / messages * 1e6,
         "load": os.getloadavg()[0], "python": platform.python_version(), "cores": os.cpu_count(),
     }  # fmt: skip
 

@@ -57,10 +57,10 @@ def run(*arguments: str, **settings: str) -> dict[str, object]:
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
-        printed, told = out.read(), err.read()
+        printed, logged = out.read(), err.read()
     if process.returncode:
-        sys.exit(f"{arguments}: exit {process.returncode}\n{printed[-2000:]}\n{told[-2000:]}")
-    traffic = [line for line in told.splitlines() if " reads, " in line]
+        sys.exit(f"{arguments}: exit {process.returncode}\n{printed[-2000:]}\n{logged[-2000:]}")
+    traffic = [line for line in logged.splitlines() if " reads, " in line]
     reads, writes = (int(number.replace(",", "")) for number in _TRAFFIC.search(traffic[-1]).groups())
     return {
         "wall_s": round(wall, 2),

@@ -45,7 +45,7 @@ class Message(Generic[T]):
     `Message[Order]` as a handler's annotation makes `value` an `Order`: a pydantic model, a dataclass, a TypedDict.
     """
 
-    __slots__ = ("_check", "_delivery", "_headers", "_held", "_lane", "_value", "tenant")
+    __slots__ = ("_check", "_delivery", "_headers", "_in_flight", "_lane", "_value", "tenant")
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Message(Generic[T]):
         headers: Headers,
         tenant: str,
         check: Check | None = None,
-        held: object = None,
+        in_flight: object = None,
     ) -> None:
         self._delivery, self._lane, self._headers = delivery, lane, headers
-        self._check, self._held = check, held
+        self._check, self._in_flight = check, in_flight
         self._value: T  # once it was asked for
         self.tenant = tenant
 

@@ -104,7 +104,7 @@ class NumberedPublisher:
         with self._lock:
             self._void(sent := self._out.take(ticket))
             self._lock.notify_all()
-        self._told(sent, Unconfirmed("no receipt in time"))
+        self._report(sent, Unconfirmed("no receipt in time"))
 
     def has_room(self, key: str) -> bool:
         """True if a message of this key need not wait, in any partition that it may go to."""
@@ -135,7 +135,7 @@ class NumberedPublisher:
         self._publisher.publish([(self._next, message)])
         return self._next
 
-    def _told(self, sent: PendingSend | None, receipt: Receipt) -> None:
+    def _report(self, sent: PendingSend | None, receipt: Receipt) -> None:
         """Ends the span of a message."""
         if sent is not None and sent.span is not None and self._traces is not None:
             self._traces.ended(sent.span, receipt, sent.topic)
@@ -198,7 +198,7 @@ class NumberedPublisher:
             for ticket in self._out:
                 sent = self._out.take(ticket)
                 self._void(sent)
-                self._told(sent, Unconfirmed("no receipt in time"))
+                self._report(sent, Unconfirmed("no receipt in time"))
         self._mark(end=True)
         with self._lock:
             if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
@@ -216,7 +216,7 @@ class NumberedPublisher:
                 sent = self._out.take(ticket)
                 if not isinstance(receipt, Confirmed):
                     self._void(sent)
-            self._told(sent, receipt)
+            self._report(sent, receipt)
             try:
                 if sent is not None:
                     sent.on_receipt(receipt)

@@ -52,7 +52,7 @@ class RunningWorker:
     @property
     def in_flight(self) -> dict[str, int]:
         """Messages by lane."""
-        return {state.lane.name: state.held for state in self.worker.engine.lanes}
+        return {state.lane.name: state.in_flight for state in self.worker.engine.lanes}
 
     def reload(self) -> None:
         """Reads the topology file again, where there is one."""

@@ -203,15 +203,15 @@ class Simulation:
 
     def started(self, message: Message) -> tuple[float, Outcome]:
         """See SimulatedHandlers."""
-        held, now = message._held, self._clock.now()  # noqa: SLF001  # the run belongs to the engine's message
-        assert isinstance(held, InFlight)
-        number, lane = _number(message), held.lane.lane
+        in_flight, now = message._in_flight, self._clock.now()  # noqa: SLF001  # the run belongs to the engine's message
+        assert isinstance(in_flight, InFlight)
+        number, lane = _number(message), in_flight.lane.lane
         arrival, state = self.arrivals[number], _state_of(lane)
-        group = self.groups[state, held.queue.slow is True]
+        group = self.groups[state, in_flight.queue.slow is True]
         group.runs += 1
-        is_new = self._progress.is_new(number, held.headers.hop)
+        is_new = self._progress.is_new(number, in_flight.headers.hop)
         if is_new:
-            group.waits.append(now - self._ready_at(number, held))
+            group.waits.append(now - self._ready_at(number, in_flight))
         self._started.setdefault(number, now - arrival.at)
         self._running[message] = now, group
         usual = min(self._seconds[arrival.tenant][state], self.policy.handler_timeout / 1000 - _LEAST)
@@ -235,12 +235,12 @@ class Simulation:
             number = _number(message)
             self._done[number] = now - self.arrivals[number].at
 
-    def _ready_at(self, number: int, held: InFlight) -> float:
+    def _ready_at(self, number: int, in_flight: InFlight) -> float:
         """Seconds when the message could have started in its lane."""
-        headers, arrival = held.headers, self.arrivals[number]
+        headers, arrival = in_flight.headers, self.arrivals[number]
         if not headers.hop:
             return arrival.at
-        since = max(headers.due or 0, held.delivery.publish_time)
+        since = max(headers.due or 0, in_flight.delivery.publish_time)
         return max((since - START_WALL) / 1000, arrival.at)
 
     # ---- time

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
     from kodoctl.topology.loaded_topology import LoadedTopology
 
-TOLD: Final = 10  # tenants told one by one
+TENANT_ROWS: Final = 10  # tenants told one by one
 STATES: Final = ("ready", *WAITING_STATES)
 _OUTAGE: Final = ("seconds", "since", "until", "done")
 _SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -54,15 +54,15 @@ def _group_figures(fates: Sequence[SimulatedResult]) -> dict[str, Any]:
     }
 
 
-def figures(fates: Sequence[SimulatedResult], told: int = TOLD) -> dict[str, Any]:
+def figures(fates: Sequence[SimulatedResult], tenants: int = TENANT_ROWS) -> dict[str, Any]:
     """Of all, and of the tenants with most messages; what others have together has `tenant` null."""
     by_tenant: dict[str, list[SimulatedResult]] = {}
     for fate in fates:
         by_tenant.setdefault(fate.tenant, []).append(fate)
     ordered = sorted(by_tenant, key=lambda name: (-len(by_tenant[name]), name))
-    rows = [{"tenant": name, **_group_figures(by_tenant[name])} for name in ordered[:told]]
-    if rest := [fate for name in ordered[told:] for fate in by_tenant[name]]:
-        rows.append({"tenant": None, "tenants": len(ordered) - told, **_group_figures(rest)})
+    rows = [{"tenant": name, **_group_figures(by_tenant[name])} for name in ordered[:tenants]]
+    if rest := [fate for name in ordered[tenants:] for fate in by_tenant[name]]:
+        rows.append({"tenant": None, "tenants": len(ordered) - tenants, **_group_figures(rest)})
     return {"all": _group_figures(fates), "tenants": rows}
 
 

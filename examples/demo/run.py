@@ -116,8 +116,8 @@ def worker(log: Path) -> Iterator[None]:
     print(f"\n$ {command} 2> {WORKER_LOG} &", flush=True)
     program, *arguments = shlex.split(command)
     environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.getcwd()}
-    with Path(WORKER_LOG).open("wb") as said:
-        process = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=said)
+    with Path(WORKER_LOG).open("wb") as log_file:
+        process = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=log_file)
     try:
         wait_until_it_consumes(process)
         yield

@@ -52,10 +52,10 @@ class FencedAdmin:
     ) -> Reply:
         """See Admin.call. Raises LockedError, and then nothing was sent; a read needs no lease."""
 
-        def held() -> None:
+        def check_fence() -> None:
             condition()
             if method != "GET":
                 self._check()
                 self._sent.count = self.sent_here + 1
 
-        return self._admin.call(method, path, body, query=query, content_type=content_type, condition=held)
+        return self._admin.call(method, path, body, query=query, content_type=content_type, condition=check_fence)

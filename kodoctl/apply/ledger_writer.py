@@ -94,7 +94,7 @@ class LedgerWriter:
         self._write(final=complete)
 
     def _update_ownership(self, changes: Iterable[Change], *, intent: bool) -> None:
-        held: dict[Key, dict[Address, OwnershipKind | None]] = {}
+        owned: dict[Key, dict[Address, OwnershipKind | None]] = {}
         for change in changes:
             key = self._key(change)
             if key is None:
@@ -104,16 +104,18 @@ class LedgerWriter:
                 self._hold_grant(key, change)
             match change:
                 case Create(after=after) if isinstance(after, HELD):
-                    held.setdefault(key, {})[change.address] = OwnershipKind.INTENT if intent else OwnershipKind.CREATED
+                    owned.setdefault(key, {})[change.address] = (
+                        OwnershipKind.INTENT if intent else OwnershipKind.CREATED
+                    )
                 case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
-                    held.setdefault(key, {})[change.address] = self._adopted(key, change)
+                    owned.setdefault(key, {})[change.address] = self._adopted(key, change)
                     if other is not None and (key[0], other) in self._entries:
-                        held.setdefault((key[0], other), {})[change.address] = None
+                        owned.setdefault((key[0], other), {})[change.address] = None
                 case Delete() | Forget():
-                    held.setdefault(key, {})[change.address] = None
+                    owned.setdefault(key, {})[change.address] = None
                 case _:
                     pass
-        for key, addresses in held.items():
+        for key, addresses in owned.items():
             self._entries[key] = self._entries[key].with_holdings(addresses)
 
     def _hold_keys(self, key: Key, change: Change) -> None:

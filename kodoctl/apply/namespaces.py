@@ -108,8 +108,8 @@ class GrantGuard:
             self._read[namespace] = time.monotonic(), shown
         now = shown.get(grant.address, frozenset())
         if now not in (planned, wanted):
-            told = f"planned from {actions_text(planned)}, now {actions_text(now)}"
-            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {told}; plan again")
+            difference = f"planned from {actions_text(planned)}, now {actions_text(now)}"
+            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {difference}; plan again")
 
 
 def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
@@ -140,8 +140,8 @@ def revoke_grant(admin: Admin, grant: GrantResource) -> None:
     def look() -> Mapping[str, str] | None:
         now = read_grant(admin, grant)
         if now and now != grant.actions:
-            told = f"planned from {actions_text(grant.actions)}, now {actions_text(now)}"
-            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {told}; plan again")
+            difference = f"planned from {actions_text(grant.actions)}, now {actions_text(now)}"
+            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {difference}; plan again")
         return {} if now else None
 
     path = f"{_target(grant)}/permissions/{path_part(grant.role)}"

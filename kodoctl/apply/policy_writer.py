@@ -36,8 +36,8 @@ def write_policy(
         if done():
             return None
         if not poll_until(as_planned):  # another broker may show late what was written right before
-            told = f"planned from {step.before}, now {now()}"
-            raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
+            difference = f"planned from {step.before}, now {now()}"
+            raise WriteFailedError(f"{step.name} changed since the plan: {difference}; plan again")
         return query
 
     for one in requests:

@@ -104,8 +104,8 @@ def _ended(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyRe
     notes = report.notes
     if journaled and journal.lease.ever_lost:
         shows = " and ".join(f"`kodoctl history {namespace} --id {journal.id}`" for namespace in journal.namespaces)
-        told = "shows what is written down of this apply; what is unknown there may have been done: a plan finds out"
-        notes = (*notes, f"{shows} {told}")
+        advice = "shows what is written down of this apply; what is unknown there may have been done: a plan finds out"
+        notes = (*notes, f"{shows} {advice}")
     return replace(report, id=journal.id, notes=notes)
 
 
@@ -128,12 +128,12 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
         with contextlib.suppress(ClusterError):
             found = history.read(read_journal(session.admin, session.client, namespace)).applies
             if earlier := history.earlier_apply(found, plan_file.to_json(plan)):
-                told = _told(earlier, namespace, latest=earlier is found[-1])
-                return error("K533", "the plan was applied already", told)
+                detail = _application_text(earlier, namespace, latest=earlier is found[-1])
+                return error("K533", "the plan was applied already", detail)
     return None
 
 
-def _told(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -> str:
+def _application_text(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -> str:
     began = time_text(earlier.began)
     shown = f"`kodoctl history {namespace} --id {earlier.id}` shows what it did"
     onward = (

@@ -164,8 +164,8 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:
     """A new version after `before`; an incompatible one is refused by the broker and nothing changes."""
     if (now := read_schema(admin, schema.topic)) not in (before, schema):
-        told = "somebody removed it" if now is None else "somebody uploaded another one"
-        raise WriteFailedError(f"the schema changed since the plan: {told}; plan again")
+        difference = "somebody removed it" if now is None else "somebody uploaded another one"
+        raise WriteFailedError(f"the schema changed since the plan: {difference}; plan again")
     path = f"{schema_path(schema.topic)}/schema"
     body = {"type": schema.type, "schema": schema.definition, "properties": {}}
 

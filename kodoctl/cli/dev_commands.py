@@ -97,7 +97,7 @@ def up(
     from kodoctl.cli.dev_progress import shown
     from kodoctl.cli.dev_views import started
     from kodoctl.dev import contexts
-    from kodoctl.dev.dev_errors import told
+    from kodoctl.dev.dev_errors import disk_errors
     from kodoctl.dev.instance import lock
     from kodoctl.dev.resolve import UpFlags
     from kodoctl.dev.up import up as start
@@ -109,7 +109,7 @@ def up(
     asked = UpFlags(name, version, auth, engine.chosen, ports, brokers, bookies)
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
-    with told(config), lock(places, ".contexts", progress):
+    with disk_errors(config), lock(places, ".contexts", progress):
         contexts.write(config, result.instance, result.folder, use=use)
     document = {
         "format_version": FORMAT_VERSION,
@@ -202,7 +202,7 @@ def logs(
     Of a cluster without a node named: of its first broker.
     """
     from kodoctl.dev import drills, service
-    from kodoctl.dev.dev_errors import told
+    from kodoctl.dev.dev_errors import disk_errors
 
     places = homes()
     if node is None:
@@ -212,7 +212,7 @@ def logs(
     else:
         cluster, instance, found = drills.find(places, os.environ, name, node)
         last, more = partial(cluster.node_lines, instance, found, lines), partial(cluster.follow_node, instance, found)
-    with told(places.folder(name).logs):
+    with disk_errors(places.folder(name).logs):
         for line in last():
             say(line)
         for line in more() if follow else ():
@@ -276,11 +276,11 @@ def token(
 ) -> None:
     """Print a token for a role, and nothing else. Needs an instance with `--auth token`."""
     from kodoctl.dev import service, tokens
-    from kodoctl.dev.dev_errors import told
+    from kodoctl.dev.dev_errors import disk_errors
 
     places = homes()
     folder = places.folder(name)
-    with told(folder.path):
+    with disk_errors(folder.path):
         say(tokens.token(folder, service.known(places, name), role).reveal())
 
 
@@ -290,7 +290,7 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
     """Stop a broker and remove it with all its data."""
     from kodoctl.cli.dev_progress import shown
     from kodoctl.dev import contexts, service
-    from kodoctl.dev.dev_errors import told
+    from kodoctl.dev.dev_errors import disk_errors
     from kodoctl.dev.instance import lock
     from kodoctl.pulsar.connection import user_config
 
@@ -301,7 +301,7 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
     _confirm_removal(name, yes=yes)
     with shown() as progress:
         instance = service.reset(places, os.environ, name, progress)
-    with told(config), lock(places, ".contexts", progress):
+    with disk_errors(config), lock(places, ".contexts", progress):
         contexts.remove(config, instance)
     say(f"`{name}` is removed with all its data.")
 

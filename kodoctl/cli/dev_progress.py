@@ -53,12 +53,12 @@ class _Lines:
     """A step at once; what goes on, every 10 seconds."""
 
     def __init__(self) -> None:
-        self._told = time.monotonic()
+        self._last_line = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, ProgressStep):
             tell(event.text)
-            self._told = time.monotonic()
-        elif time.monotonic() - self._told >= _EVERY_SECONDS:
+            self._last_line = time.monotonic()
+        elif time.monotonic() - self._last_line >= _EVERY_SECONDS:
             tell(f"  {words(event)}")
-            self._told = time.monotonic()
+            self._last_line = time.monotonic()

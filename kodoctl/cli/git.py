@@ -45,8 +45,8 @@ class Revision:
             raise _unknown(ref, folder, "not a git repository: neither it nor a folder above it has a .git")
         done = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
-            raise _unknown(ref, folder, f"{said}\nFetch it first (in CI: a checkout with its history).")
+            reason = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
+            raise _unknown(ref, folder, f"{reason}\nFetch it first (in CI: a checkout with its history).")
         self._top, self._ref, self._folder = top, ref, folder
         self.commit = done.stdout.decode().strip()
 
@@ -85,9 +85,9 @@ class Revision:
         """
         done = _git(self._top, *arguments)
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip()
+            reason = done.stderr.decode(errors="replace").strip()
             advice = "A partial clone lacks files of earlier commits, and none is fetched here: clone without --filter."
-            raise _unknown(self._ref, self._folder, f"{said}\n{advice}")
+            raise _unknown(self._ref, self._folder, f"{reason}\n{advice}")
         return done.stdout
 
 

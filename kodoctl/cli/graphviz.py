@@ -35,8 +35,8 @@ def draw(text: str, kind: str) -> bytes:
     except OSError as problem:
         raise _failed(f"{program}: {problem.strerror}") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()[:500]
-        raise _failed(f"{program} ended with {done.returncode}: {said or 'it printed no reason'}")
+        message = done.stderr.decode(errors="replace").strip()[:500]
+        raise _failed(f"{program} ended with {done.returncode}: {message or 'it printed no reason'}")
     return done.stdout
 
 

@@ -262,20 +262,20 @@ def _show(form: RecallPlanDocument, session: Session) -> None:
     show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
 
 
-def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, names: list[str] | None) -> None:
+def _confirm(session: Session, plan: RecallPlan, found: str, answer: str | None, names: list[str] | None) -> None:
     """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
     from kodoctl.recall.recall_plan import RecallAction
 
     confirm(session.connection, Approval(auto_approve=True, names=names), question="")
-    if said is None and plan.action is RecallAction.DISCARD:
+    if answer is None and plan.action is RecallAction.DISCARD:
         if not is_terminal():
             detail = f"a discard cannot be undone: say --hash {found} to confirm it"
             raise UsageError(error("K539", "confirmation needs a terminal", detail))
         question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
-        said = ask(question)
-    if said is not None and said != found:
+        answer = ask(question)
+    if answer is not None and answer != found:
         raise RefusedError(
-            error("K538", "confirmation declined", f"{said!r} is not the plan's hash; nothing was written")
+            error("K538", "confirmation declined", f"{answer!r} is not the plan's hash; nothing was written")
         )
 
 

@@ -97,10 +97,10 @@ class Bar:
         from kodoctl.pipeline.spark.spark_session import running_tasks
 
         done, tasks = (0, 0) if self._spark is None else running_tasks(self._spark)
-        told = f"{done:,} of {many(tasks, 'task')}" if tasks else ""
+        count = f"{done:,} of {many(tasks, 'task')}" if tasks else ""
         row = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=tasks or None, completed=done, width=_WIDE)
-        row.add_row(self._doing, bar, told, f"{time.monotonic() - self._began:.0f} s")
+        row.add_row(self._doing, bar, count, f"{time.monotonic() - self._began:.0f} s")
         return row
 
 

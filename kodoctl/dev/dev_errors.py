@@ -33,7 +33,7 @@ def too_little_room(where: Path, free: int, needed: int, purpose: str) -> Kodoct
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """Turns what the file system refuses into an error that names the place; `folder` serves when it names none."""
     try:
         yield

@@ -150,9 +150,9 @@ class DockerEngine(BrokerEngine):
 
     def _running(self, instance: Instance) -> str:
         """`true`, `false`, or nothing when there is no container. Raises KodoctlError when there is nobody to ask."""
-        told = self._try(["inspect", "--format", "{{.State.Running}}", container(instance.name)])
-        if told.returncode == 0:
-            return told.stdout.strip()
+        answer = self._try(["inspect", "--format", "{{.State.Running}}", container(instance.name)])
+        if answer.returncode == 0:
+            return answer.stdout.strip()
         self._require_daemon()
         return ""
 
@@ -166,9 +166,11 @@ class DockerEngine(BrokerEngine):
         """As `docker logs` has them."""
         if count <= 0:
             return []
-        told = self._try(["logs", "--tail", str(count), container(instance.name)])
+        answer = self._try(["logs", "--tail", str(count), container(instance.name)])
         return (
-            [logs.printable(line) for line in (told.stdout + told.stderr).splitlines()] if told.returncode == 0 else []
+            [logs.printable(line) for line in (answer.stdout + answer.stderr).splitlines()]
+            if answer.returncode == 0
+            else []
         )
 
     def follow(self, instance: Instance) -> Iterator[str]:
@@ -213,10 +215,10 @@ class DockerEngine(BrokerEngine):
         return self._call(arguments, _WORK_SECONDS)
 
     def _do(self, arguments: list[str], seconds: float) -> None:
-        told = self._call(arguments, seconds)
-        if told.returncode != 0:
-            said = (told.stderr or told.stdout).strip().splitlines()
-            detail = f"`docker {arguments[0]}` failed: {logs.printable(said[-1]) if said else 'it does not say why'}"
+        answer = self._call(arguments, seconds)
+        if answer.returncode != 0:
+            lines = (answer.stderr or answer.stdout).strip().splitlines()
+            detail = f"`docker {arguments[0]}` failed: {logs.printable(lines[-1]) if lines else 'it does not say why'}"
             raise failure("K618", "Docker cannot be used", detail)
 
     def _call(self, arguments: list[str], seconds: float) -> subprocess.CompletedProcess[str]:

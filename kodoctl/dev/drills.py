@@ -11,7 +11,7 @@ from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind, NodeState
-from kodoctl.dev.dev_errors import failure, told
+from kodoctl.dev.dev_errors import disk_errors, failure
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.typed_command import typed
 
@@ -58,7 +58,7 @@ def carry_out(
     """
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)
-    with told(homes.data), record.lock(homes, name, tell):
+    with disk_errors(homes.data), record.lock(homes, name, tell):
         state = cluster_nodes.state(folder)
         runs = state in (NodeState.RUNNING, NodeState.PAUSED)
         if runs == (action is NodeAction.START):

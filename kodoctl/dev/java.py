@@ -55,7 +55,7 @@ def find(environ: Mapping[str, str], needed: int) -> Java:
     """Java of JAVA_HOME, else of PATH. Raises KodoctlError: K601 there is none, K602 it is too old."""
     program = _locate(environ, needed)
     try:
-        told = subprocess.run(  # noqa: S603 - the user's own java
+        answer = subprocess.run(  # noqa: S603 - the user's own java
             [program, "-version"],
             capture_output=True,
             text=True,
@@ -66,8 +66,8 @@ def find(environ: Mapping[str, str], needed: int) -> Java:
         )
     except (OSError, subprocess.TimeoutExpired):
         raise _none(f"{program} does not run", needed) from None
-    feature = parse_version(told.stderr + told.stdout)
-    if told.returncode != 0 or feature is None:  # macOS has a java that only says there is none
+    feature = parse_version(answer.stderr + answer.stdout)
+    if answer.returncode != 0 or feature is None:  # macOS has a java that only says there is none
         raise _none(f"{program} does not tell its version", needed)
     if feature < needed:
         detail = f"{program} is Java {feature}; Pulsar needs {needed} or newer\n{_how_to_get(needed)}"
@@ -99,9 +99,9 @@ def _how_to_get(needed: int) -> str:
     )
 
 
-def parse_version(told: str) -> int | None:
+def parse_version(text: str) -> int | None:
     """Feature version in the answer of `java -version`: 17 of `17.0.15`, 8 of `1.8.0_392`; None if it is no answer."""
-    found = _VERSION.search(told)
+    found = _VERSION.search(text)
     return int(found[1]) if found else None
 
 

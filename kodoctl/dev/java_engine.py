@@ -74,8 +74,8 @@ class JavaEngine(BrokerEngine):
     def last_lines(self, instance: Instance, count: int) -> list[str]:
         """Of the broker's own log; when it ended, what Java said outside of it comes last, for that may be why."""
         folder = self.homes.folder(instance.name)
-        said = [] if self.alive(instance) else logs.tail(folder.logs / "console.log", count)
-        return [*logs.tail(log_file(folder), count), *said][-count:] if count else []
+        console = [] if self.alive(instance) else logs.tail(folder.logs / "console.log", count)
+        return [*logs.tail(log_file(folder), count), *console][-count:] if count else []
 
     def follow(self, instance: Instance) -> Iterator[str]:
         """Over restarts, until the reader stops."""

@@ -97,12 +97,12 @@ def _replaced(file: Path, source: TextIO) -> bool:
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
     """At most `limit` lines that say why: errors and causes, each once, then the last ones of all. No stack frames."""
-    told = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
-    errors = _once(line for line in told if _MATTERS.search(line))
+    readable = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
+    errors = _once(line for line in readable if _MATTERS.search(line))
     if len(errors) >= limit:
         return [*errors[: limit // 2], *errors[-(limit - limit // 2) :]]
     room = min(_LAST, limit - len(errors)) if errors else limit
-    return _once([*errors, *told[-room:]])
+    return _once([*errors, *readable[-room:]])
 
 
 def _once(lines: Iterable[str]) -> list[str]:

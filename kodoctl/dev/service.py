@@ -17,7 +17,7 @@ from kodoctl.dev import docker, logs, readiness, tokens
 from kodoctl.dev import instance as record
 from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.cluster_nodes import ClusterNode, NodeState
-from kodoctl.dev.dev_errors import failure, told
+from kodoctl.dev.dev_errors import disk_errors, failure
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.progress import Tell, quiet
@@ -69,7 +69,7 @@ def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> B
 
 def known(homes: Homes, name: str) -> Instance:
     """Raises KodoctlError (K615) when there is no such instance."""
-    with told(homes.data):
+    with disk_errors(homes.data):
         found = record.read(homes.folder(name))
         others = [other.name for other in record.all_instances(homes)] if found is None else []
     if found is None:
@@ -88,7 +88,7 @@ def targets(homes: Homes, engine: BrokerEngine, instance: Instance) -> tuple[rea
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[InstanceStatus]:
     """One instance, or all of them by name. Raises KodoctlError (K615) when the one is not there."""
-    with told(homes.data):
+    with disk_errors(homes.data):
         return [_status(homes, environ, one) for one in ([known(homes, name)] if name else record.all_instances(homes))]
 
 
@@ -128,7 +128,7 @@ def _nodes(engine: BrokerEngine, instance: Instance) -> tuple[NodeStatus, ...]:
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
     """Stops a broker and keeps its data; whether it ran. Raises KodoctlError: K615, K620 (it cannot be stopped)."""
     instance = known(homes, name)
-    with told(homes.data), record.lock(homes, name, tell):
+    with disk_errors(homes.data), record.lock(homes, name, tell):
         instance = known(homes, name)
         return _stop(homes, environ, instance)
 
@@ -145,7 +145,7 @@ def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
 def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> Instance:
     """Stops a broker and removes it with all its data; what it was. Jars stay. Raises like `down`."""
     instance = known(homes, name)
-    with told(homes.data), record.lock(homes, name, tell):
+    with disk_errors(homes.data), record.lock(homes, name, tell):
         _stop(homes, environ, instance)
         remove(homes, environ, instance)
     return instance

@@ -12,7 +12,7 @@ from typing import Final
 from kodoctl.dev import instance as record
 from kodoctl.dev import logs, ports, readiness, service, tokens
 from kodoctl.dev.broker_engine import PATIENCE, BrokerEngine, Launch
-from kodoctl.dev.dev_errors import failure, told
+from kodoctl.dev.dev_errors import disk_errors, failure
 from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
 from kodoctl.dev.java_engine import log_file
 from kodoctl.dev.ports import AskedPorts
@@ -68,7 +68,7 @@ def up(
     Raises KodoctlError with what to do, K601 to K623. Whatever it started has ended then, and data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
-    with told(homes.data), record.lock(homes, asked.name, tell):
+    with disk_errors(homes.data), record.lock(homes, asked.name, tell):
         there = record.read(job.folder)
         if there is not None:
             engine = service.engine_of(there, homes, environ)
@@ -177,11 +177,11 @@ def _not_up(job: _Job, engine: BrokerEngine, instance: Instance, problem: str) -
     else:
         what = f"after {job.limit:.0f} s: {problem}; it was stopped, data is kept\n"
         what += advice or "on a busy machine give it longer with --timeout SECONDS"
-    said = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
+    log_lines = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
     where = _log(instance, job.folder)
     if not failed:
-        return failure("K609", "broker not ready", what + said, where)
-    error = _DiedError(*failure("K608", "broker died before it was ready", what + said, where).diagnostics)
+        return failure("K609", "broker not ready", what + log_lines, where)
+    error = _DiedError(*failure("K608", "broker died before it was ready", what + log_lines, where).diagnostics)
     error.port_taken = logs.port_taken(lines)
     return error
 

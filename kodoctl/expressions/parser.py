@@ -115,10 +115,10 @@ def _parse_fault(text: str, problem: Any) -> SyntaxIssue:
     if line is None or column is None:
         return _syntax(0, 1, "a condition is needed; comments are none")
     at = max(0, _line_start(text, int(line)) + int(column) - len(word))
-    said = str(first.get("description") or "")
-    if said.startswith("Expecting"):
-        return _syntax(at + len(word), 1, f"{said.removeprefix('Expecting ')} is missing")
-    if said.startswith("Required keyword"):
+    description = str(first.get("description") or "")
+    if description.startswith("Expecting"):
+        return _syntax(at + len(word), 1, f"{description.removeprefix('Expecting ')} is missing")
+    if description.startswith("Required keyword"):
         return _syntax(at, len(word), f"something is missing beside {word}")
     return _syntax(at, len(word), f"{word or 'this'} does not belong here")
 

@@ -74,11 +74,11 @@ def check_review(
     counted = [login for login, objection in why.items() if objection is None]
     if len(counted) > len(known.unnamed):
         return
-    told = [f"{login} approved, but {objection}" for login, objection in why.items() if objection]
+    objections = [f"{login} approved, but {objection}" for login, objection in why.items() if objection]
     if counted:
-        told += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
+        objections += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
     detail = f"nobody else of the repository approved {head[:8]} since #{number} shows this plan"
-    raise refused(f"{detail}: approve it, and run this job again", *told)
+    raise refused(f"{detail}: approve it, and run this job again", *objections)
 
 
 def _approvals(reviews: Iterable[Json]) -> Mapping[str, Json]:

@@ -180,7 +180,7 @@ class Forge:
                 if answer.status_code < 400 or answer.status_code in well:
                     return answer
                 if answer.status_code not in _BUSY or attempt == tries:
-                    raise self._failed(method, path, f"{answer.status_code} {self._said(answer)}")
+                    raise self._failed(method, path, f"{answer.status_code} {self._reason(answer)}")
             self._pause(2.0 ** (attempt - 1))
         raise AssertionError("unreachable")
 
@@ -201,7 +201,7 @@ class Forge:
                 raise self._failed("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
         return found
 
-    def _said(self, answer: requests.Response) -> str:
+    def _reason(self, answer: requests.Response) -> str:
         """The forge's reason, without the token should it repeat it."""
         try:
             text = str(answer.json().get("message", ""))

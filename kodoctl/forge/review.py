@@ -136,7 +136,7 @@ def check_run(run: Json, pull: Json, job: CiJob) -> None:
     path, _, ref = str(run.get("path")).removeprefix(f"{job.repository}/").partition("@")
     head, own = pull["head"]["ref"], "its workflow may have been the pull request's own"
     advice = "if another file than this job's plans, name it with --workflow"
-    for wrong, told in (
+    for wrong, difference in (
         (run.get("event") != TRUSTED_EVENT, f"began by {run.get('event')!r}, not by {TRUSTED_EVENT}: {own}"),
         (whose.lower() != job.repository.lower(), f"is of {whose}, not of {job.repository}"),
         (path != job.workflow, f"is of the workflow {path}, not of {job.workflow}; {advice}"),
@@ -145,7 +145,7 @@ def check_run(run: Json, pull: Json, job: CiJob) -> None:
         (run.get("head_branch") != head, f"is of the branch {run.get('head_branch')}, not of {head}"),
     ):
         if wrong:
-            raise refused(f"run {run.get('id')}, which #{pull['number']} names, {told}")
+            raise refused(f"run {run.get('id')}, which #{pull['number']} names, {difference}")
 
 
 def approved_plan(archive: bytes, mark: CommentHeader, comment: Json, run_url: str) -> Plan:

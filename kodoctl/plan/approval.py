@@ -94,8 +94,8 @@ def _in_words(change: Change) -> str:
             return f"{verb} ({serialization.describe(after)})"
         case Update(fields=fields):
             documents = [(field.label, serialization.field_to_json(field)) for field in fields]
-            told = [f"{label} {_text(d['before'])} → {_text(d['after'])}" for label, d in documents]
-            return f"{verb} ({', '.join(told)})"
+            changes = [f"{label} {_text(d['before'])} → {_text(d['after'])}" for label, d in documents]
+            return f"{verb} ({', '.join(changes)})"
         case _:
             return verb
 

@@ -26,8 +26,8 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
     changes: list[Forget] = []
     for entry in entries:
         whole = entry.name in names
-        held = {*entry.owned, *entry.grants}
-        going = held if whole else held & wanted
+        owned = {*entry.owned, *entry.grants}
+        going = owned if whole else owned & wanted
         if going or whole:
             owners.append(_owner(entry, going, whole=whole))
             changes += [_forget(entry.name, address, live) for address in sorted(going)]

@@ -97,7 +97,7 @@ def _of_fields(
 
 
 def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject | None) -> Origin:
-    before, after = _said(then, field), _said(now, field)
+    before, after = _field_value(then, field), _field_value(now, field)
     if then and now and isinstance(field, PolicyChange) and field.policy in then.ignore - now.ignore:
         return Origin.EDIT  # it was somebody else's so far, and is the file's from now on
     if before == after:
@@ -107,7 +107,7 @@ def _of_field(field: FieldUpdate, now: DesiredObject | None, then: DesiredObject
     return Origin.EDIT if before == normalize(field.before) else Origin.BOTH
 
 
-def _said(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
+def _field_value(wanted: DesiredObject | None, field: FieldUpdate) -> Any:
     """Value of a field in a file. None: no value, or the field is not for a file to declare
     (a half-made object is repaired).
     """

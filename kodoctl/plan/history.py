@@ -174,7 +174,7 @@ def _take(found: dict[str, _Open], entry: Json) -> None:
 def _applied(name: str, one: _Open) -> Applied:
     begin, end = one.begin, one.end
     status = {key: one.results.get(key, ("unknown", "its end was never written down")) for key in one.changes}
-    bad = {key: told for key, told in status.items() if told[0] != "done"}
+    bad = {key: outcome for key, outcome in status.items() if outcome[0] != "done"}
     touched = {(address, action) for address, action, _ in bad}
     whole = {(key[0], key[1]): change for key, change in one.changes.items() if (key[0], key[1]) not in touched}
     return Applied(
@@ -190,7 +190,10 @@ def _applied(name: str, one: _Open) -> Applied:
         complete=bool(end and end.complete),
         total=begin.changes,
         done=tuple(whole.values()),
-        broken=tuple((one.changes[key], f"{told[0]}: {told[1]}" if told[1] else told[0]) for key, told in bad.items()),
+        broken=tuple(
+            (one.changes[key], f"{outcome[0]}: {outcome[1]}" if outcome[1] else outcome[0])
+            for key, outcome in bad.items()
+        ),
     )
 
 

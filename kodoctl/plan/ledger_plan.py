@@ -139,12 +139,12 @@ def partial_owners(
 def _addresses_of(owner: LedgerPlan, desired: Desired, live: Live) -> frozenset[Address]:
     """Everything an entry would name or names by now, under earlier names as well."""
     entries = live.ledgers.get(owner.namespace, {})
-    held = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
+    of_ledgers = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
     if owner.leaves:
-        return frozenset().union(*held)
+        return frozenset().union(*of_ledgers)
     declared = [one.resources.keys() for one in desired.expansions if one.name == owner.name]
     owned = {address for address, wanted in desired.objects.items() if wanted.owner == owner.name}
-    return frozenset(owned).union(*declared, *held)
+    return frozenset(owned).union(*declared, *of_ledgers)
 
 
 def _concerns(change: Change, owner: LedgerPlan, entry: Ledger | None, live: Live) -> bool:
@@ -226,12 +226,14 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for ground, spec in expansion.topology.spec.topics.items():
         for name, subscription in spec.subscriptions.items():
-            said = subscription.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(_CONSUMER_KEYS))
+            settings = subscription.model_dump(
+                mode="json", by_alias=True, exclude_unset=True, include=set(_CONSUMER_KEYS)
+            )
             if spec.fair_by is not None:
-                said["fair_by"] = spec.fair_by
+                settings["fair_by"] = spec.fair_by
             if draining := [lane.value for lane in (*spec.draining, *subscription.draining)]:
-                said[_DRAINING] = draining
-            found[f"{ground}/{name}"] = said
+                settings[_DRAINING] = draining
+            found[f"{ground}/{name}"] = settings
     return found
 
 
@@ -258,13 +260,13 @@ def ledgers_fit(desired: Desired, owners: Iterable[LedgerPlan], live: Live) -> I
     """All entries of a namespace stay below what metadata stores can hold: said before anything is written."""
     entries = {(entry.namespace, entry.name): entry for entry in live.entries}
     for owner in owners:
-        held = {
+        owned = {
             a: OwnershipKind.CREATED
             for a, w in desired.objects.items()
             if w.owner == owner.name and isinstance(w.resource, HELD)
         }
         earlier = entries.get((owner.namespace, owner.name)) if owner.partial else None
-        kept = {} if owner.leaves else held
+        kept = {} if owner.leaves else owned
         entries[owner.namespace, owner.name] = ledger_after(owner, {**earlier.owned, **kept} if earlier else kept)
     sizes: dict[NamespaceName, int] = {}
     for (namespace, _), entry in entries.items():

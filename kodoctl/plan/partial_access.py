@@ -57,7 +57,9 @@ def _by_markers(namespace: NamespaceName, live: Live, environment: str | None) -
     for address, found in live.objects.items():
         if found.marker is not None and namespace_of(found.resource) == namespace:
             owned.setdefault(found.marker, {})[address] = OwnershipKind.CREATED
-    return {name: Ledger(name, namespace, environment=environment, owned=held) for name, held in owned.items()}
+    return {
+        name: Ledger(name, namespace, environment=environment, owned=addresses) for name, addresses in owned.items()
+    }
 
 
 def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:

@@ -147,10 +147,10 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
         ValidationError,
         KodoctlError,
     ) as problem:
-        said = (
+        difference = (
             f"its seal is right, and this kodoctl ({__version__}) does not read it: {type(problem).__name__}: {problem}"
         )
-        detail = f"{said}\nit may be of another build of the same version: plan again"
+        detail = f"{difference}\nit may be of another build of the same version: plan again"
         raise InvalidFileError(error("K530", "not a plan file", detail, Where(file))) from None
 
 
@@ -194,7 +194,7 @@ def _portion_to_json(portion: TargetSummary | None) -> PlanPart | None:
         "targets": list(portion.selection.targets),
         "excludes": list(portion.selection.excludes),
         "taken_along": [{"address": address, "needed_by": cause} for address, cause in portion.along],
-        "held_back": [{"address": address, "needs": cause} for address, cause in portion.held],
+        "held_back": [{"address": address, "needs": cause} for address, cause in portion.held_back],
         "left_out": dict(portion.left_out),
     }
 

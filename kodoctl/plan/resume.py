@@ -53,7 +53,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
     foreign: list[Diagnostic] = []
     for change in plan.changes:
         try:
-            if plan.fingerprints.get(change.address) == fingerprint(change.address, live) and not _held(change, live):
+            if plan.fingerprints.get(change.address) == fingerprint(change.address, live) and not _stands(change, live):
                 left.append(change)
             else:
                 left += _left(change, live)
@@ -70,7 +70,7 @@ def rest_of(plan: Plan, live: Live) -> Plan:
     )
 
 
-def _held(change: Change, live: Live) -> bool:
+def _stands(change: Change, live: Live) -> bool:
     """True if an adoption that writes nothing on its object is in the ledger already."""
     return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
         OwnershipKind.ADOPTED,
@@ -97,7 +97,7 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
         case Adopt():
             if found is None:
                 raise _ForeignError("it is gone")
-            if not _held(change, live):
+            if not _stands(change, live):
                 yield replace(change, before=found.resource)
         case Forget(address=address):
             if _listed(address, change.about.owner, live):

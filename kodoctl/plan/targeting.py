@@ -62,7 +62,7 @@ class TargetSummary:
 
     selection: TargetFlags
     along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
-    held: tuple[tuple[Address, Address], ...]  # held back, and what it needs that is left out
+    held_back: tuple[tuple[Address, Address], ...]  # held back, and what it needs that is left out
     left_out: Mapping[str, int]
 
 
@@ -96,9 +96,9 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     _must_fit(selection, known)
     needs = _Needs(desired, live, known)
     excluded = {address for address in known if selection.excluded(address)}
-    held = _reached(excluded, needs.backwards)
+    dependents = _reached(excluded, needs.backwards)
     targeted = {address for address in known if selection.targeted(address)}
-    named = targeted - excluded - held.keys()
+    named = targeted - excluded - dependents.keys()
     if not named:
         raise UsageError(
             error("K426", "object not found in the plan", "what --target names, --exclude leaves out again")
@@ -109,7 +109,7 @@ def choose(selection: TargetFlags, desired: Desired, live: Live) -> TargetedObje
     for address in sorted(known - addresses):
         kind = address.partition(".")[0]
         left_out[kind] = left_out.get(kind, 0) + 1
-    shown = {address: cause for address, cause in held.items() if address in targeted}
+    shown = {address: cause for address, cause in dependents.items() if address in targeted}
     portion = TargetSummary(selection, tuple(sorted(along.items())), tuple(sorted(shown.items())), left_out)
     return TargetedObjects(addresses, known, portion)
 
@@ -149,13 +149,13 @@ def _nearest(pattern: str, known: frozenset[Address]) -> str:
 
 def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ...]]) -> dict[Address, Address]:
     """Address that is reached from some addresses -> the address before it; without the first ones."""
-    begun = set(start)
+    visited = set(start)
     found: dict[Address, Address] = {}
-    waiting = sorted(begun)
+    waiting = sorted(visited)
     while waiting:
         here = waiting.pop(0)
         for there in steps.get(here, ()):
-            if there not in begun and there not in found:
+            if there not in visited and there not in found:
                 found[there] = here
                 waiting.append(there)
     return found

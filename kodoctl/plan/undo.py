@@ -91,8 +91,8 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
                     _take_back(way, change, address)
             case _:
                 assert_never(change)
-    for broken, told in applied.broken:
-        way.stays(broken.address, f"it was not done, or nobody knows ({told}): look at it yourself")
+    for broken, outcome in applied.broken:
+        way.stays(broken.address, f"it was not done, or nobody knows ({outcome}): look at it yourself")
     return tuple(way.changes), tuple(way.findings)
 
 
@@ -148,8 +148,8 @@ def _not_its_owner(live: Live, after: Resource, found: LiveObject, owner: str, h
     entry = live.entry(namespace_of(after), owner)
     if entry is not None and isinstance(after, GrantResource):
         return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
-    held = entry is not None and entry.owned.get(after.address) in how
-    return "" if held else f"{owner!r} does not own it by now"
+    owns = entry is not None and entry.owned.get(after.address) in how
+    return "" if owns else f"{owner!r} does not own it by now"
 
 
 def _differs(after: TopicResource, now: Resource) -> bool:

@@ -67,7 +67,7 @@ def new_run(now: int, token: str) -> str:
     return f"{now:011x}{token}"
 
 
-def begun(run: str) -> int:
+def run_start(run: str) -> int:
     """Start time of a run by the clock of its producer, ms since the epoch."""
     return int(run[:11], 16)
 

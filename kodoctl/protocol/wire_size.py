@@ -12,5 +12,5 @@ def on_the_way(payload: bytes | None, properties: Mapping[str, str], *texts: str
     """Bytes that the broker counts: payload, properties, and what the client adds at most. `texts`: the message's
     keys, and a producer's name where it was given.
     """
-    told = [*properties, *properties.values(), *texts]
-    return len(payload or b"") + sum(len(text.encode()) + _FRAME for text in told) + _FRAME * 16
+    strings = [*properties, *properties.values(), *texts]
+    return len(payload or b"") + sum(len(text.encode()) + _FRAME for text in strings) + _FRAME * 16

@@ -245,8 +245,8 @@ class HttpAdmin:
             except (ValueError, RecursionError):
                 data, foreign = text.strip(), True
         if not ok:
-            said = data.get("reason") if isinstance(data, dict) else data
-            reason = _reason(str(said or answer.reason or ""))
+            message = data.get("reason") if isinstance(data, dict) else data
+            reason = _reason(str(message or answer.reason or ""))
         return Reply(request.method, request.path, answer.status, data, reason, foreign=foreign)
 
 
@@ -255,9 +255,9 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _reason(said: str) -> str:
+def _reason(text: str) -> str:
     """The line that tells why: of a failure within the broker the one of its message, where the first is the same for all."""
-    lines = [line.strip() for line in said.strip().splitlines()]
+    lines = [line.strip() for line in text.strip().splitlines()]
     first = next(iter(lines), "")
     if first.startswith("--- An unexpected error occurred"):
         first = next((line for line in lines if line.startswith("Message: ")), first).removeprefix("Message: ")

@@ -38,8 +38,8 @@ def read_server(admin: Admin) -> Server:
             error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
         )
     runtime = admin.call("GET", "brokers/configuration/runtime")
-    told = _allowed(runtime, "reading the broker's configuration")
-    configuration = told if isinstance(told, dict) else {}
+    answer = _allowed(runtime, "reading the broker's configuration")
+    configuration = answer if isinstance(answer, dict) else {}
     version = read_version(admin)
     return Server(
         _local_cluster(clusters, configuration),
@@ -52,8 +52,8 @@ def read_server(admin: Admin) -> Server:
 
 def read_bookies(admin: Admin) -> int | None:
     """Number of bookies that can be written to; None: only super-users may ask. Raises AdminError."""
-    told = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
-    found = told.get("bookies") if isinstance(told, dict) else None
+    answer = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
+    found = answer.get("bookies") if isinstance(answer, dict) else None
     return len(found) if isinstance(found, list) else None
 
 
@@ -66,8 +66,8 @@ def _allowed(reply: Reply, doing: str) -> Any:
 
 def read_version(admin: Admin) -> tuple[int, ...]:
     """`4.2.4` -> (4, 2, 4); () when the broker does not say. Raises AdminError."""
-    told = _allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told or ""))
+    answer = _allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(answer or ""))
     return tuple(int(part) for part in match.groups(default="0")) if match else ()
 
 

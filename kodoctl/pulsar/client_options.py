@@ -35,15 +35,15 @@ def knock(connection: Connection) -> None:
     if connection.broker_url is None:
         return  # create_client says so
     scheme, _, hosts = connection.broker_url.partition("://")
-    told = []
+    problems = []
     for host in hosts.partition("/")[0].split(","):
         try:
             _knock_at(connection, scheme, host)
         except PortError as problem:
-            told.append(problem)
+            problems.append(problem)
         else:
             return
-    raise PortError(*(finding for problem in told for finding in problem.diagnostics))
+    raise PortError(*(finding for problem in problems for finding in problem.diagnostics))
 
 
 def _knock_at(connection: Connection, scheme: str, host: str) -> None:

@@ -262,11 +262,11 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     own_broker = context.broker_url if context else None
     broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
     mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
-    told = _told_by(environ)
+    access = _access_of(environ)
     sent = context is None  # both addresses are of flags and of the environment then
     places = [
         _flagged(flags),
-        told if sent else _Access(tls=told.tls if env else None),
+        access if sent else _Access(tls=access.tls if env else None),
         _Access() if mixed or context is None else _kept_by(context),
     ]
     shown = next((place for place in places if place.token or place.oauth2), _Access())
@@ -278,7 +278,7 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         tls,
         shown.oauth2,
         _broker_from(flags, env, context),
-        _withheld(context) if context is not None and (told.token or told.oauth2) else "",
+        _withheld(context) if context is not None and (access.token or access.oauth2) else "",
         native_setting(environ),
     )
 
@@ -319,7 +319,7 @@ def _flagged(flags: Flags) -> _Access:
     return _Access(token_of(given), tls_of(given, "the flags"))
 
 
-def _told_by(environ: Mapping[str, str]) -> _Access:
+def _access_of(environ: Mapping[str, str]) -> _Access:
     given = {key: environ.get(f"KODOCTL_{key.upper()}", "") for key in _ACCESS_KEYS}
     token = token_of(given, text=environ.get("KODOCTL_TOKEN", ""), source="KODOCTL_TOKEN")
     text = environ.get(_OAUTH2_TEXT, "").strip()

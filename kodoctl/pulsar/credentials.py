@@ -117,8 +117,8 @@ def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
         try:
             context.load_cert_chain(found.cert, found.key, password=lambda: b"")
         except (OSError, ValueError) as problem:
-            told = f"certificate and key {found.key} cannot be used together: {getattr(problem, 'reason', None) or problem}"
-            raise _unusable(told, found.cert) from None
+            detail = f"certificate and key {found.key} cannot be used together: {getattr(problem, 'reason', None) or problem}"
+            raise _unusable(detail, found.cert) from None
     return found
 
 

@@ -57,28 +57,32 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
 
 def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
     """Unacknowledged messages of a subscription: what is in the entries of its backlog."""
-    return sum(count for count, _ in _counts(admin, topic, subscription, _held(stats, subscription)))
+    return sum(count for count, _ in _counts(admin, topic, subscription, _subscription_parts(stats, subscription)))
 
 
-def _held(stats: Stats, name: str) -> dict[int, Stats]:
+def _subscription_parts(stats: Stats, name: str) -> dict[int, Stats]:
     return {index: sub for index, part in _parts(stats).items() if (sub := (part.get("subscriptions") or {}).get(name))}
 
 
-def _counts(admin: Admin, topic: TopicName, name: str, held: Mapping[int, Stats]) -> list[tuple[int, bool]]:
-    backlogs = {index: int(sub.get("msgBacklog") or 0) for index, sub in held.items()}
+def _counts(admin: Admin, topic: TopicName, name: str, partitions: Mapping[int, Stats]) -> list[tuple[int, bool]]:
+    backlogs = {index: int(sub.get("msgBacklog") or 0) for index, sub in partitions.items()}
     return [_analyze(admin, topic, index, name) for index, entries in backlogs.items() if entries]
 
 
 def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) -> Evidence:
-    held = _held(stats, name)
-    counts = _counts(admin, topic, name, held)
-    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held.values() if sub.get("msgBacklog")]
-    consumers = {_client(consumer, "consumerName") for sub in held.values() for consumer in sub.get("consumers") or []}
+    partitions = _subscription_parts(stats, name)
+    counts = _counts(admin, topic, name, partitions)
+    oldest = [
+        int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in partitions.values() if sub.get("msgBacklog")
+    ]
+    consumers = {
+        _client(consumer, "consumerName") for sub in partitions.values() for consumer in sub.get("consumers") or []
+    }
     return Evidence(
-        entries=sum(int(sub.get("msgBacklog") or 0) for sub in held.values()),
+        entries=sum(int(sub.get("msgBacklog") or 0) for sub in partitions.values()),
         messages=sum(count for count, _ in counts) if counts else None,
         at_least=any(aborted for _, aborted in counts),
-        bytes=sum(int(sub.get("backlogSize") or 0) for sub in held.values()),
+        bytes=sum(int(sub.get("backlogSize") or 0) for sub in partitions.values()),
         oldest=min((time for time in oldest if time > 0), default=None),
         clients=tuple(sorted(consumers)),
     )

@@ -120,7 +120,7 @@ class ExclusiveProducer:
                     )
                 except UnansweredError as silence:
                     self._silent = True
-                    raise unconfirmed(self._namespace, _told(silence)) from None
+                    raise unconfirmed(self._namespace, _silence_text(silence)) from None
                 if self._failed is not None:
                     raise self._failed
                 if done():
@@ -184,7 +184,7 @@ def _refusal(result: Any) -> str:
     return f"the journal takes no entry: {result}"
 
 
-def _told(silence: UnansweredError) -> str:
+def _silence_text(silence: UnansweredError) -> str:
     if silence.interrupted:
         return f"interrupted, the broker stored no entry of the journal for {silence.seconds:.0f} s"
     return f"the broker stored no entry of the journal for {silence.seconds:.0f} s"

@@ -77,8 +77,8 @@ class Journal:
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
         """Records the result of a write; `settle` waits until the entry is stored."""
-        told = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
-        self.lease.note(self._place(change), {**self._entry("after"), **told})
+        step = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
+        self.lease.note(self._place(change), {**self._entry("after"), **step})
 
     def settle(self) -> None:
         """Returns when every entry is stored."""

@@ -115,8 +115,8 @@ class Lease:
         """Returns when every entry has its receipt. Raises LockedError when one has none."""
         self._raise_lost()
         with self._noticing():
-            for held in self._holds.values():
-                held.settle()
+            for taken_hold in self._holds.values():
+                taken_hold.settle()
 
     def _raise_lost(self) -> None:
         """Raises the loss that another thread noticed: to wait again would be in vain."""
@@ -163,18 +163,18 @@ def hold(
     )
     try:
         for namespace in sorted(namespaces):
-            holds[namespace] = held = taking.acquire(namespace)
-            _write_first(namespace, held, {"kind": "lease", "who": who, "plan": plan})
+            holds[namespace] = taken_hold = taking.acquire(namespace)
+            _write_first(namespace, taken_hold, {"kind": "lease", "who": who, "plan": plan})
         yield Lease(holds, since=since)
     finally:
-        for held in holds.values():
-            held.close()
+        for taken_hold in holds.values():
+            taken_hold.close()
 
 
-def _write_first(namespace: NamespaceName, held: Hold, entry: Mapping[str, Any]) -> None:
+def _write_first(namespace: NamespaceName, taken_hold: Hold, entry: Mapping[str, Any]) -> None:
     """Nothing is written so far: where this entry is not stored the lease was never ours."""
     try:
-        held.write(entry)
+        taken_hold.write(entry)
     except UnconfirmedError as problem:
         raise _not_taken(namespace, problem.diagnostics[0].detail.partition(": ")[2]) from None
 
@@ -200,9 +200,9 @@ class _Taking:
         limit = max(self.deadline - _now(), FAIL_OVER_S)  # one try lasts as long as a fail-over
         with self.patience.waits.during(f"the lease of {namespace}", limit) as wait:
             while True:
-                held = self._try(namespace, topic)
-                if held is not None:
-                    return held
+                taken_hold = self._try(namespace, topic)
+                if taken_hold is not None:
+                    return taken_hold
                 if _now() >= self.deadline:
                     detail = f"{namespace} is being applied by {_named(self.admin, namespace)}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
                     raise LockedError(error("K540", "another apply is running", detail))
@@ -214,16 +214,16 @@ class _Taking:
     def _try(self, namespace: NamespaceName, topic: str) -> Hold | None:
         """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
         ours = self.client.available
-        held = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
-        if held is None:
+        taken_hold = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
+        if taken_hold is None:
             return None
         other: object = "unknown"
         try:
             other = lock_holder(self.admin, namespace) if ours else _publisher(self.admin, topic)
         finally:
             if other is not None:
-                held.close()
-        return held if other is None else None
+                taken_hold.close()
+        return taken_hold if other is None else None
 
     def _exclusive(self, namespace: NamespaceName, topic: str) -> ExclusiveProducer | None:
         import pulsar

@@ -94,7 +94,7 @@ def _encryption(context: Any, lost: list[str]) -> str:
     sizes, as JSON. Bytes are base64.
     """
     names = "encryption"
-    told = {
+    facts = {
         "keys": [
             {
                 "name": _read(lost, names, partial(getattr, key, "key"), other=None),
@@ -109,7 +109,7 @@ def _encryption(context: Any, lost: list[str]) -> str:
         "uncompressed_size": context.uncompressed_message_size(),
         "batch_size": context.batch_size(),
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(facts, separators=(",", ":"))
 
 
 def _read(lost: list[str], what: str, ask: Callable[[], Any], *, other: Any) -> Any:

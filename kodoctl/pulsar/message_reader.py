@@ -16,8 +16,8 @@ from kodoctl.pulsar.undeliverable_entries import (
     EntryRun,
     Expected,
     ledgers_of,
+    runs_text,
     stored_of,
-    told,
     without_end,
     without_message,
 )
@@ -158,7 +158,7 @@ class Unread:
     def add(self, part: str, runs: list[EntryRun]) -> None:
         """Entries that did not come, though the reading went on; those that are gone by now are left out."""
         if self._sure and not self.silent(part, runs):
-            detail = f"{told(part, runs)}, or it lost its place: try again"
+            detail = f"{runs_text(part, runs)}, or it lost its place: try again"
             raise ClusterError(error("K561", "messages cannot be read", detail))
         if runs and (there := stored_of(runs, read_facts(self._admin, part).ledgers)):
             self.runs[part] = sorted({*self.runs.get(part, ()), *there})
@@ -179,7 +179,7 @@ class Unread:
 
     def lines(self) -> list[str]:
         """One a partition, in words."""
-        return [told(part, runs) for part, runs in self.runs.items()]
+        return [runs_text(part, runs) for part, runs in self.runs.items()]
 
     def check(self) -> None:
         """Raises ClusterError naming them, for who has shown everything else."""

@@ -66,8 +66,8 @@ def _asked(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) 
     with socket.create_connection((host, port), timeout=_left(deadline)) as plain:
         plain.settimeout(_left(deadline))
         if trust is None:
-            said = _answer(plain, deadline)
-            return Peer(_protocol(said), tls=False) if said else None
+            answer = _answer(plain, deadline)
+            return Peer(_protocol(answer), tls=False) if answer else None
         try:
             connection = trust.wrap_socket(plain, server_hostname=host)
         except (ssl.SSLCertVerificationError, TimeoutError):
@@ -95,10 +95,10 @@ def _left(deadline: float) -> float:
     return max(0.001, deadline - time.monotonic())
 
 
-def _protocol(said: bytes) -> Protocol:
-    if said.startswith(b"HTTP/"):
+def _protocol(answer: bytes) -> Protocol:
+    if answer.startswith(b"HTTP/"):
         return Protocol.HTTP
-    return Protocol.PULSAR if said.startswith(_FRAME) else Protocol.UNKNOWN
+    return Protocol.PULSAR if answer.startswith(_FRAME) else Protocol.UNKNOWN
 
 
 def _anybody() -> ssl.SSLContext:

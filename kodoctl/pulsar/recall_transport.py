@@ -77,7 +77,7 @@ class DeadLetterConsumer:
         self._tokens: dict[Where, Any] | None = None
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
 
-    def held(self, until: Place, only: Collection[Where]) -> Collection[Where]:
+    def unacknowledged(self, until: Place, only: Collection[Where]) -> Collection[Where]:
         """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is
         received tells which messages of a batch were acknowledged: the admin API knows whole entries. It keeps a token
         of each, and `letters` of the same then reads beside the subscription, as everything comes once.
@@ -91,7 +91,7 @@ class DeadLetterConsumer:
         return self._tokens.keys()
 
     def forget(self) -> None:
-        """Drops the tokens of `held`: `letters` reads through the subscription again, behind what was held."""
+        """Drops the tokens of `unacknowledged`: `letters` reads through the subscription again, behind what was held."""
         self._tokens = None
 
     def letters(self, until: Place, only: Container[Where]) -> Iterator[ReadMessage]:
@@ -240,8 +240,8 @@ class DedupProducer:
             return
         size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
         if size > self._largest:
-            told = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
-            raise RejectedError(told)
+            detail = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
+            raise RejectedError(detail)
 
     def close(self) -> None:
         """Closes the producer, which frees its name for other processes. Never raises."""

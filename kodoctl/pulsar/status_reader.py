@@ -70,25 +70,28 @@ _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
 
 def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
     for reader, label in _readers(expansion, topic):
-        held = [sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None]
-        oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
+        partitions = [
+            sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None
+        ]
+        oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in partitions if sub.get("msgBacklog")]
         lane = LaneStatus(
             topic.ground,
             label,
             topic.level.value if topic.level else "",
             topic.state.value if topic.state else "audit",
             topic.name.local,
-            there=bool(held),
-            entries=sum(int(sub.get("msgBacklog") or 0) for sub in held),
-            delayed=sum(int(sub.get("msgDelayed") or 0) for sub in held),
-            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in held),
+            there=bool(partitions),
+            entries=sum(int(sub.get("msgBacklog") or 0) for sub in partitions),
+            delayed=sum(int(sub.get("msgDelayed") or 0) for sub in partitions),
+            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in partitions),
             rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
-            rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in held), 1),
+            rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in partitions), 1),
             oldest=min((time for time in oldest if time > 0), default=None),
-            consumers=max((len(sub.get("consumers") or []) for sub in held), default=0),
-            blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in held), default=0),
+            consumers=max((len(sub.get("consumers") or []) for sub in partitions), default=0),
+            blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in partitions), default=0),
             steered=next(
-                filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in held)), None
+                filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in partitions)),
+                None,
             ),
         )
         yield lane, topic, reader, stats or {}

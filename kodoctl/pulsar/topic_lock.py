@@ -71,8 +71,8 @@ class Lock:
 def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
     """Makes the lock topic of a namespace; None: it is there already. Raises ClusterError."""
     lock = Lock(admin, namespace, secrets.token_hex(8))
-    said = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
-    body = {"partitions": 1, "properties": said}
+    properties = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
+    body = {"partitions": 1, "properties": properties}
     path = f"{_path(namespace)}/partitions"
     try:
         reply = write_confirmed(

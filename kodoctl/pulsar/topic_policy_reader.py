@@ -67,8 +67,10 @@ class _Difference:
     unset: bool
 
     def __str__(self) -> str:
-        told = "is set in bulk and unset in a single read" if self.unset else "differs between bulk and single read"
-        return f"{self.policy} of {self.topic} {told}"
+        difference = (
+            "is set in bulk and unset in a single read" if self.unset else "differs between bulk and single read"
+        )
+        return f"{self.policy} of {self.topic} {difference}"
 
 
 class PolicyReader:

@@ -70,11 +70,11 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     if not isinstance(found, dict):
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
     parts = (found.get("partitions") or {}).items()
-    told = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
-    known = {_index(name) for name in told}
+    answered = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
+    known = {_index(name) for name in answered}
     lacking = [index for index in range(_count(found)) if index not in known]
     alone = ask_each(admin, topic, lacking, "stats", **query) if lacking else {}
-    return {**found, "partitions": told | {topic.partition(index): part for index, part in alone.items()}}
+    return {**found, "partitions": answered | {topic.partition(index): part for index, part in alone.items()}}
 
 
 def _count(stats: Stats) -> int:
@@ -163,12 +163,12 @@ def _subs(part: Stats) -> dict[str, Stats]:
 
 
 def _subscriptions(by_index: dict[int, Stats], there: list[int]) -> Iterator[SubscriptionReading]:
-    held: dict[str, dict[int, Stats]] = {}
+    found_by_name: dict[str, dict[int, Stats]] = {}
     for index, part in by_index.items():
         for name, sub in _subs(part).items():
             if name != COMPACTION:
-                held.setdefault(name, {})[index] = sub
-    for name, parts in sorted(held.items()):
+                found_by_name.setdefault(name, {})[index] = sub
+    for name, parts in sorted(found_by_name.items()):
         properties = [sub.get("subscriptionProperties") or {} for sub in parts.values()]
         facts = SubscriptionFacts(
             backlog_entries=sum(int(sub.get("msgBacklog") or 0) for sub in parts.values()),

@@ -150,7 +150,7 @@ def ledgers_of(stats: dict[str, Any]) -> tuple[EntryRun, ...]:
     return tuple(found)
 
 
-def told(part: str, runs: Iterable[EntryRun]) -> str:
+def runs_text(part: str, runs: Iterable[EntryRun]) -> str:
     """In words, at most some places."""
     some = list(runs)
     count = sum(run.entries for run in some)

@@ -105,7 +105,7 @@ class DeadLetterPartitions:
             open_ = wanted.intersection(expected)
             if isinstance(source, DeadLetterConsumer) and any(position.batch >= 0 for position in open_):
                 last = max(wanted)
-                found |= open_.difference(source.held((last.ledger, last.entry), wanted))
+                found |= open_.difference(source.unacknowledged((last.ledger, last.entry), wanted))
         return found
 
     def acknowledge(self, position: Position, token: object) -> None:

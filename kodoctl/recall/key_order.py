@@ -93,7 +93,7 @@ def leaving(letters: Iterable[PlannedLetter], settle: Iterable[LetterRef]) -> se
 def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
     """Raises RefusedError where messages of planned keys came since the plan, of which nothing was sent yet."""
     keys = KeyOrder()
-    for letter in _held(plan, cluster):
+    for letter in _unacknowledged(plan, cluster):
         keys.add(letter)
     if split := keys.split_keys(plan.action, leaving(plan.letters, plan.settle)):
         names = ", ".join(one.key for one in split[:_SHOWN])
@@ -101,7 +101,7 @@ def check_keys(plan: RecallPlan, cluster: RecallCluster) -> None:
         raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
 
 
-def _held(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
+def _unacknowledged(plan: RecallPlan, cluster: RecallCluster) -> Iterator[DeadLetter]:
     """Messages for the subscription that it has not acknowledged, in their order."""
     from kodoctl.recall.cluster import letter_of
 

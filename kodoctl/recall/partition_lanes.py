@@ -51,8 +51,10 @@ def check_lanes(plan: RecallPlan, cluster: RecallCluster, needed: Collection[int
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
     if grown:
-        told = [f"{topic} has {many(now, 'partition')}, {topics[topic]:,} when planned" for topic, now in grown.items()]
-        detail = "\n".join([*told, "plan again; nothing more was sent"])
+        differences = [
+            f"{topic} has {many(now, 'partition')}, {topics[topic]:,} when planned" for topic, now in grown.items()
+        ]
+        detail = "\n".join([*differences, "plan again; nothing more was sent"])
         raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
     facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
     check_targets(facts.values(), plan.reader_of)

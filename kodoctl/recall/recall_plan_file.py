@@ -218,10 +218,10 @@ def _table(table: LetterTable) -> LetterFile:
 
 def _with_table(document: Json, file: str) -> RecallPlan:
     """Its letters stay in their file, which nobody has looked at yet."""
-    told = document["letters"]
-    path = Path(file).with_name(told["file"])
-    counts = (told["rows"], told["letters"], told["settled"], tuple(told["by_lane"]))
-    table = LetterTable(path, *counts, told["sha256"])
+    letters = document["letters"]
+    path = Path(file).with_name(letters["file"])
+    counts = (letters["rows"], letters["letters"], letters["settled"], tuple(letters["by_lane"]))
+    table = LetterTable(path, *counts, letters["sha256"])
     return replace(_from_json({**document, "letters": []}), table=table)
 
 

@@ -116,8 +116,8 @@ def _doing(changes: list[DifferingChange]) -> str:
 def _did(change: DifferingChange) -> str:
     made = [words.created_text(change["after"])] if change["after"] else []
     fields = [f"{words.field_name(field['name'])} {words.field_text(field)}" for field in change["fields"]]
-    told = ", ".join(part for part in (*made, *fields) if part)
-    return f"{Action(change['action']).symbol} {change['action']}{f': {told}' if told else ''}"
+    changes = ", ".join(part for part in (*made, *fields) if part)
+    return f"{Action(change['action']).symbol} {change['action']}{f': {changes}' if changes else ''}"
 
 
 def _verdict(document: FleetDocument) -> Iterator[Line]:
@@ -142,8 +142,8 @@ def summary(member: FleetMember) -> str:
 
 def _without(document: FleetDocument) -> str:
     lead = f"Without {_named(_contexts(_unreached(document)))}: the others can be applied"
-    held = ", but for their deletes, which wait for all" if document["deletes"] else ""
-    return f"{lead}{held}. Plan again once it answers, or leave its --context out."
+    exception = ", but for their deletes, which wait for all" if document["deletes"] else ""
+    return f"{lead}{exception}. Plan again once it answers, or leave its --context out."
 
 
 def fleet_markdown(document: FleetDocument, targets: Mapping[str, str]) -> str:
@@ -164,8 +164,8 @@ def _joined(contexts: Iterable[str], targets: Mapping[str, str]) -> str:
 
 def _markdown_rest(document: FleetDocument) -> Iterator[str]:
     for member in _unreached(document):
-        told = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
-        yield f"**{markdown(member['context'])} not planned**: {markdown(told)}"
+        problems = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
+        yield f"**{markdown(member['context'])} not planned**: {markdown(problems)}"
     if _unreached(document) and not document["refused"]:
         yield markdown(_without(document))
     found = document["differences"]

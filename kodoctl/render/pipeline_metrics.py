@@ -126,15 +126,15 @@ class PipelineCollector(Collector):
         at = self._progress_at
         silent = 0.0 if at is None else (self._now() - at) / 1000
         problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > _SILENT else []
-        return not problems, {"ok": not problems, "problems": problems, **self._told()}
+        return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:
         """Whether the last run of each topology came to a verdict, for /readyz."""
-        told = self._told()
-        well = not any(one["problems"] for one in told["topologies"])
-        return well, {"ok": well, **told}
+        runs = self._runs()
+        well = not any(one["problems"] for one in runs["topologies"])
+        return well, {"ok": well, **runs}
 
-    def _told(self) -> dict[str, list[dict[str, object]]]:
+    def _runs(self) -> dict[str, list[dict[str, object]]]:
         with self._lock:
             return {
                 "topologies": [

@@ -173,8 +173,8 @@ def _by_name(changes: list[ChangeRow]) -> Iterator[str]:
 
 
 def _finding(finding: FindingRow) -> str:
-    said = f"{markdown(finding['summary'])}: {markdown(finding['detail'], _DETAIL)}"
-    return f"- **{finding['severity']}** {markdown(finding['code'])} {said}"
+    text = f"{markdown(finding['summary'])}: {markdown(finding['detail'], _DETAIL)}"
+    return f"- **{finding['severity']}** {markdown(finding['code'])} {text}"
 
 
 def _sections(document: PlanDocument) -> Iterator[tuple[str, list[str]]]:

@@ -170,10 +170,10 @@ def _findings(document: PlanDocument) -> Iterator[Line]:
 
 
 def _order(document: PlanDocument) -> Iterator[Line]:
-    told = words.rollout_notes(document)
-    for text in told:
+    notes = words.rollout_notes(document)
+    for text in notes:
         yield Line(text)
-    if told:
+    if notes:
         yield Line()
 
 

@@ -83,10 +83,10 @@ def part_lists(document: PlanDocument) -> list[tuple[str, list[str]]]:
     if part is None:
         return []
     along = [f"{one_line(one['address'])}, for {one_line(one['needed_by'])}" for one in part["taken_along"]]
-    held = [f"{one_line(one['address'])}, needs {one_line(one['needs'])}" for one in part["held_back"]]
+    held_back = [f"{one_line(one['address'])}, needs {one_line(one['needs'])}" for one in part["held_back"]]
     found = (
         ("Taken along, because what is named needs them:", along),
-        ("Held back, because of what is left out:", held),
+        ("Held back, because of what is left out:", held_back),
     )
     return [(title, rows) for title, rows in found if rows]
 
@@ -240,14 +240,14 @@ def rollout_notes(document: PlanDocument) -> list[str]:
     exists. And what a policy does that no file has to name.
     """
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
-    told = []
+    notes = []
     if "delete" in topics and not document["destroying"]:
-        told.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
+        notes.append("Deleted topics: first deploy consumers and producers that no longer use them, then apply.")
     if "create" in topics and not document["destroying"]:
-        told.append("New topics: first apply, then deploy consumers and producers that use them.")
+        notes.append("New topics: first apply, then deploy consumers and producers that use them.")
     if any(map(_begins_to_deduplicate, document["changes"])):
-        told.append(_DEDUPLICATES)
-    return told
+        notes.append(_DEDUPLICATES)
+    return notes
 
 
 def _begins_to_deduplicate(change: ChangeRow) -> bool:

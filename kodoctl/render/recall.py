@@ -149,8 +149,8 @@ def _left_out(summary: RecallSummary, words: Mapping[str, str]) -> Iterator[Line
     yield Line("  left out", "dim")
     for word, count in summary["left_out"].items():
         one = words["repeat"] == _LEFT_OUT["repeat"] and (word, count) == ("repeat", 1)
-        said = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word]
-        yield Line(f"    {count:,} {said}", "yellow", hang=6)
+        text = "copy of a chosen letter: acknowledged with it, not sent" if one else words[word]
+        yield Line(f"    {count:,} {text}", "yellow", hang=6)
         if word == "not_landed":
             yield from (Line(f"      {one_line(name)}", "yellow", hang=8) for name in summary.get("not_landed", ()))
     for why, count in summary["not_editable"].items():

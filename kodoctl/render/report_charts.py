@@ -106,10 +106,10 @@ def _ranges(
             axes.plot([seen(one["p50"]), seen(one["p99"])], [place] * 2, color=style.line, linewidth=3, zorder=1)
         if style.narrow and named:
             axes.text(0, place + 0.36, name, transform=left, va="center", fontsize=9.5)
-    for (share, shape, told), colour in zip(marks, style.marks, strict=True):
+    for (share, shape, caption), colour in zip(marks, style.marks, strict=True):
         points = [(seen(one[share]), place) for place, (_, one) in zip(at, rows, strict=True) if one]
         across, down = [x for x, _ in points], [y for _, y in points]
-        axes.scatter(across, down, marker=shape, s=46, color=colour, label=told, zorder=2)
+        axes.scatter(across, down, marker=shape, s=46, color=colour, label=caption, zorder=2)
     scale_times(axes)
     axes.set_yticks(at, [""] * len(rows) if style.narrow or not named else [name for name, _ in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4 + (0.15 if style.narrow else 0))
@@ -157,10 +157,10 @@ def traffic(document: ReportDocument, style: Style, title: str = "") -> Figure |
     figure = new_figure(style, 2.6 if style.narrow else 2.8, title)
     axes = figure.subplots()
     at: Any = [datetime.fromtimestamp(one["at"] / 1000, UTC) for one in points]
-    for (name, told, dash, shape), colour in zip(_SERIES, style.states, strict=False):
+    for (name, caption, dash, shape), colour in zip(_SERIES, style.states, strict=False):
         counts = [one[name] for one in points]
         if any(counts):
-            axes.plot(at, counts, dash, marker=shape, markersize=4, color=colour, label=told, linewidth=1.6)
+            axes.plot(at, counts, dash, marker=shape, markersize=4, color=colour, label=caption, linewidth=1.6)
     bare(axes)
     axes.grid(visible=True, axis="both", linewidth=0.8)
     axes.set_xlim(right=min(axes.get_xlim()[1], _LAST))

@@ -198,8 +198,8 @@ def _traffic(document: ReportDocument) -> Json:
         at = window_text(most["at"], over_time["width_ms"])
         head = f"The busiest {width} had {most['arrivals']:,} new messages, at {at}"
     say = "New messages, and what workers did, by the time it happened."
-    if told := words.undrawn(document):
-        say += f" {told}."
+    if sentence := words.undrawn(document):
+        say += f" {sentence}."
     return _part(
         "traffic", "What happened when", head, say, ["from", "arrived", "done", "failed", "over a limit"], rows
     )

@@ -98,10 +98,10 @@ def waiting(document: ReportDocument) -> str:
     most = max(alive, key=lambda one: one["messages"])
     oldest = max(one["oldest_ms"] for one in alive)
     where = "" if len(alive) == 1 and total == most["messages"] else f", most of them in {lane(document, most)}"
-    told = (
+    sentence = (
         f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {duration_text(oldest)}"
     )
-    return f"{told}; {letters}" if letters else told
+    return f"{sentence}; {letters}" if letters else sentence
 
 
 def slow(document: ReportDocument) -> str:
@@ -111,10 +111,10 @@ def slow(document: ReportDocument) -> str:
         return "No record says how long anything took"
     most = max(rows, key=lambda one: one["done"])
     worst = max(rows, key=lambda one: one["p95"])
-    told = f"95 of 100 messages in {lane(document, most)} were done within {duration_text(most['p95'])}"
+    sentence = f"95 of 100 messages in {lane(document, most)} were done within {duration_text(most['p95'])}"
     if worst is most:
-        return told
-    return f"{told}; the slowest lane is {lane(document, worst)}, {duration_text(worst['p95'])}"
+        return sentence
+    return f"{sentence}; the slowest lane is {lane(document, worst)}, {duration_text(worst['p95'])}"
 
 
 def failing(document: ReportDocument) -> str:
@@ -140,10 +140,10 @@ def causes(document: ReportDocument) -> list[tuple[str, int]]:
 
 def noisy(document: ReportDocument) -> str:
     """Headline on noisy tenants, and on the delay of others."""
-    told = [sentence for one in document["fairness"] if (sentence := _noise(one))]
+    sentences = [sentence for one in document["fairness"] if (sentence := _noise(one))]
     broken = _broken(document)
-    if told:
-        return "; ".join([*told, broken] if broken else told)
+    if sentences:
+        return "; ".join([*sentences, broken] if broken else sentences)
     if broken:
         return f"No tenant sends too much, but {broken}"
     return "No tenant stands out" if document["tenants"] else "No message says whose it is"

@@ -78,8 +78,8 @@ def _lines(axes: Axes, rows: list[tuple[float, SimulatedTenant]], kind: tuple[st
         axes.plot([half, most], [place] * 2, dash, color=colour, linewidth=1.8, zorder=1)
         axes.plot([half], [place], shape, color=colour, markerfacecolor="white", markersize=7, zorder=2)
         axes.plot([most], [place], shape, color=colour, markersize=7, zorder=3)
-        told = duration_text(one["wait_ms"]["p95"])
-        axes.annotate(told, (most, place), (8, 0), textcoords="offset points", va="center", fontsize=9.5)
+        text = duration_text(one["wait_ms"]["p95"])
+        axes.annotate(text, (most, place), (8, 0), textcoords="offset points", va="center", fontsize=9.5)
 
 
 def for_chat(document: SimulationDocument) -> Iterator[tuple[str, bytes]]:

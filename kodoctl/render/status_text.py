@@ -91,8 +91,8 @@ def _notes(lanes: list[LaneRow], now: int) -> Iterator[Line]:
             of = f"{lane['blocked']:,} of {many(lane['consumers'], 'consumer')}"
             held_back = f"{of} {get} nothing more: too much is unacknowledged"
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
-        if lane["steered"] and (told := steered_text(lane["steered"], now)):
-            yield Line(f"  {_name(lane)}: {told}", "bold cyan", hang=4)
+        if lane["steered"] and (text := steered_text(lane["steered"], now)):
+            yield Line(f"  {_name(lane)}: {text}", "bold cyan", hang=4)
 
 
 def _name(lane: LaneRow) -> str:

@@ -122,7 +122,7 @@ def _run_and_unload_twice(broker: Broker, consumers: dict[str, Consumer], ledger
 def _held(consumer: Consumer) -> int:
     assert consumer._running is not None
     return (
-        sum(lane.held for lane in consumer._running.worker.engine.lanes)
+        sum(lane.in_flight for lane in consumer._running.worker.engine.lanes)
         + len(consumer.policy.lanes) * consumer.policy.queue
     )
 

@@ -62,7 +62,7 @@ def test_a_quiet_message_behind_five_times_the_limit_is_handled_at_its_turn(sett
     with setting.worker(handle) as consumer:
         eventually(lambda: noisy_before, within=30)
         worker = _worker(consumer)
-        held, several = worker.engine.lanes[0].held, _consumers(worker)
+        held, several = worker.engine.lanes[0].in_flight, _consumers(worker)
         unload(setting.broker, setting.topic())  # what all of them held comes again
         quick = True
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)

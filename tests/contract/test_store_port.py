@@ -183,7 +183,7 @@ def test_what_one_has_borrowed_no_other_is_lent(store_of: Open) -> None:
     assert first.count == 10
     assert second.mark >= first.mark + 10 * 0.01 - 1e-6
     a.grant([LeaseRequest("cap", CAP, 0), LeaseRequest(long, RATE, 0, back=(first.mark + 0.09,))])
-    assert [grant.permits for grant in b.grant([LeaseRequest("cap", CAP, 3, held=1)])] == [3]
+    assert [grant.permits for grant in b.grant([LeaseRequest("cap", CAP, 3, in_use=1)])] == [3]
     assert b.grant([LeaseRequest(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
     assert list(a.grant([])) == []
 

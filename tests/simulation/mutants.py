@@ -25,9 +25,9 @@ Mutant = tuple[Any, str, Callable[[Made], Any]]
 
 
 def _acknowledged_at_once(right: Made) -> Made:
-    def begin(self: Any, held: Any, *given: Any) -> None:
-        right(self, held, *given)
-        held.lane.acks.append(held.ack_token)
+    def begin(self: Any, in_flight: Any, *given: Any) -> None:
+        right(self, in_flight, *given)
+        in_flight.lane.acks.append(in_flight.ack_token)
         self._context.unsent += 1
 
     return begin
@@ -68,10 +68,10 @@ def _for_everybody(right: Made) -> Made:
 
 
 def _moved_aside_at_once(right: Made) -> Made:
-    def begin(self: Any, held: Any, decision: Any, *given: Any) -> None:
-        right(self, held, decision, *given)
+    def begin(self: Any, in_flight: Any, decision: Any, *given: Any) -> None:
+        right(self, in_flight, decision, *given)
         if getattr(decision, "why", None) is Rule.ISOLATED:
-            held.lane.acks.append(held.ack_token)
+            in_flight.lane.acks.append(in_flight.ack_token)
             self._context.unsent += 1
 
     return begin
@@ -130,8 +130,8 @@ MUTANTS: dict[str, Mutant] = {
     "dead letters are dropped": (state_machine, "_dead_letter", lambda _: lambda *_given: Acknowledge(Rule.DEAD)),
     "a weight is off by one": (StartTimeFairQueue, "__init__", _one_more),
     "tenants have no turns": (_Rounds, "end_turn", lambda _: lambda self, **_named: setattr(self.current[0], "used", 0)),
-    "due times are not heeded": (message_flow, "check_before_queueing", lambda right: lambda held, policy, wall: (
-        right(held, policy, wall + 10**12)
+    "due times are not heeded": (message_flow, "check_before_queueing", lambda right: lambda in_flight, policy, wall: (
+        right(in_flight, policy, wall + 10**12)
     )),
     "it handles what is for others": (message_flow, "check_on_receipt", _for_everybody),
     "routes are taken twice": (Headers, "first_receipt", lambda _: property(lambda _self: True)),

@@ -65,11 +65,11 @@ def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str
     wanted = policy.lookahead_messages
     consumers = 1 if lane.state is State.READY and policy.subscription_type == "key_shared" else MOST_CONSUMERS
     if limits.consumer and limits.consumer * consumers < policy.lane_most:
-        held = f"{limits.consumer} unacknowledged messages" + (
+        most = f"{limits.consumer} unacknowledged messages" + (
             f" by each of {consumers} consumers" if consumers > 1 else ""
         )
         yield (
-            f"the broker sends a worker no more than {held}, the look-ahead is {wanted}:"
+            f"the broker sends a worker no more than {most}, the look-ahead is {wanted}:"
             f" write `policies: {{max_unacked_per_consumer: {max(wanted, 50_000)}}}`, or a smaller `lookahead`"
         )
     # Once beyond it the broker sends nothing until half is acknowledged.

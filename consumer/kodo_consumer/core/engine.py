@@ -95,9 +95,9 @@ class Engine:
         for delivery in deliveries:
             if entry is None or entry.key is not delivery.entry:  # mostly many of one batch in a row
                 entry = lane.entry(delivery.entry, now)
-            held = entry.held.get(delivery.batch_index)
-            if held is not None:
-                held.redelivered(delivery, now)
+            in_flight = entry.in_flight.get(delivery.batch_index)
+            if in_flight is not None:
+                in_flight.redelivered(delivery, now)
                 counts.redelivered += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
@@ -120,7 +120,7 @@ class Engine:
         shut = self.draining or lane.blocked or lane.paused_by_override or lane.paused_until > self._clock.now()
         room = 0 if shut else self.lookahead.capacity(lane)
         if lane.active is not None:
-            room = lane.active.room(room, lane.held)
+            room = lane.active.room(room, lane.in_flight)
         if not room:
             self.lookahead.lanes_without_capacity[lane] = None
             if not (shut or lane.cannot_evacuate):

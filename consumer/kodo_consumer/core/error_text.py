@@ -65,7 +65,7 @@ class ErrorTextReader:
         if brought:  # from another process, where its exceptions stayed
             return self._kept(*brought[0])
         speaking = [one for one in chain if not isinstance(one, HandlerSignal)]
-        text = " <- ".join(_said(one, named=one is not problem) for one in speaking)
+        text = " <- ".join(_problem_text(one, named=one is not problem) for one in speaking)
         return self._kept(text, _stack((speaking or [problem])[-1].__traceback__))
 
     def _kept(self, text: str, stack: str) -> ErrorDetails:
@@ -131,7 +131,7 @@ def _chain(problem: BaseException) -> Iterator[BaseException]:
         one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
 
 
-def _said(problem: BaseException, *, named: bool) -> str:
+def _problem_text(problem: BaseException, *, named: bool) -> str:
     try:
         text = str(problem)
     except BaseException:  # noqa: BLE001  # an exception of the user's own making

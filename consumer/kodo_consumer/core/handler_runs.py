@@ -35,14 +35,16 @@ class HandlerRuns:
 
     def take(self, now: float) -> Message | None:
         """The next message to handle, its tokens taken; None when nobody may start now."""
-        held = self._scheduler.take(now)
+        in_flight = self._scheduler.take(now)
         if self._scheduler.over_limit:
             self._flow.decide_over_limit(now)
-        if held is None:
+        if in_flight is None:
             return None
-        held.enter(Stage.RUNNING)
+        in_flight.enter(Stage.RUNNING)
         self._context.counts.started += 1
-        message = Message(held.delivery, held.lane.lane, held.headers, held.tenant, self._check, held)
+        message = Message(
+            in_flight.delivery, in_flight.lane.lane, in_flight.headers, in_flight.tenant, self._check, in_flight
+        )
         self.running[message] = now
         return message
 
@@ -51,17 +53,17 @@ class HandlerRuns:
         started = self.running.pop(message, None)
         if started is None:
             return False
-        held = message._held  # noqa: SLF001  # made by take
-        assert isinstance(held, InFlight)
-        slow = self._scheduler.freed(held, now)
-        held.slot_time += now - started
+        in_flight = message._in_flight  # noqa: SLF001  # made by take
+        assert isinstance(in_flight, InFlight)
+        slow = self._scheduler.freed(in_flight, now)
+        in_flight.slot_time += now - started
         if self.meter is not None:
-            self.meter.ended(held, started, now, done=outcome is DONE)
-        outcome = outcome if outcome is DONE else self._validator.validate(held, outcome)
+            self.meter.ended(in_flight, started, now, done=outcome is DONE)
+        outcome = outcome if outcome is DONE else self._validator.validate(in_flight, outcome)
         throttle = self._scheduler.throttle
         if outcome is not DONE or throttle.wants_all_outcomes:
-            throttle.ended(held, outcome, started, len(self.running) + 1, now, slow=slow)
-        self._flow.finish(held, outcome, now)
+            throttle.ended(in_flight, outcome, started, len(self.running) + 1, now, slow=slow)
+        self._flow.finish(in_flight, outcome, now)
         return True
 
     def time_out(self, now: float) -> None:

@@ -65,11 +65,11 @@ class BatchEntry:
     finished.
     """
 
-    __slots__ = ("at", "done", "held", "key")
+    __slots__ = ("at", "done", "in_flight", "key")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.held: dict[int, InFlight] = {}  # by their place in the batch
+        self.in_flight: dict[int, InFlight] = {}  # by their place in the batch
         self.done = 0  # a bit for each index, the first for a message alone
         self.at = 0.0  # when the last one was acknowledged
 
@@ -178,20 +178,20 @@ class InFlight:
 
 
 class LaneState:
-    """One lane at work. `held`: how many messages it holds. `key_queues`: on an ordered lane, the messages of each
+    """One lane at work. `in_flight`: number of its messages. `key_queues`: on an ordered lane, the messages of each
     key in order, the first of which is at work. `active_entries`: entries with messages held; `recent_entries` and
     `older_entries`, the generation before it: entries without.
     """
 
     __slots__ = (
-        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "held", "key_queues", "lane",
+        "acks", "active", "active_entries", "blocked", "cannot_evacuate", "counted", "in_flight", "key_queues", "lane",
         "older_entries", "paused_by_override", "paused_until", "recent_entries", "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.ring: DeficitRoundRobin[InFlight] = DeficitRoundRobin()
-        self.held = 0
+        self.in_flight = 0
         self.active_entries: dict[Hashable, BatchEntry] = {}
         self.recent_entries: dict[Hashable, BatchEntry] = {}
         self.older_entries: dict[Hashable, BatchEntry] = {}
@@ -238,42 +238,49 @@ class LaneState:
                 self.older_entries = self.recent_entries
                 self.recent_entries = {}
 
-    def enqueue_by_key(self, held: InFlight) -> bool:
+    def enqueue_by_key(self, in_flight: InFlight) -> bool:
         """Adds the message to its key.
         True: it may get on, as the lane keeps no order or it is the first of its key.
         """
         if self.key_queues is None:
             return True
-        key_queue = self.key_queues.setdefault(_order_key(held.delivery), deque())
-        key_queue.append(held)
+        key_queue = self.key_queues.setdefault(_order_key(in_flight.delivery), deque())
+        key_queue.append(in_flight)
         if len(key_queue) > 1:
-            held.enter(Stage.BLOCKED_BY_KEY)
+            in_flight.enter(Stage.BLOCKED_BY_KEY)
         return len(key_queue) == 1
 
-    def next_for_key(self, held: InFlight) -> InFlight | None:
+    def next_for_key(self, in_flight: InFlight) -> InFlight | None:
         """The message that may start now that this one has ended."""
-        key_queue = self.key_queues.get(_order_key(held.delivery)) if self.key_queues is not None else None
-        if self.key_queues is None or not key_queue or key_queue[0] is not held:
+        key_queue = self.key_queues.get(_order_key(in_flight.delivery)) if self.key_queues is not None else None
+        if self.key_queues is None or not key_queue or key_queue[0] is not in_flight:
             return None
         key_queue.popleft()
         if key_queue:
             return key_queue[0]
-        del self.key_queues[_order_key(held.delivery)]
+        del self.key_queues[_order_key(in_flight.delivery)]
         return None
 
     def unstarted(self, partition: str | None = None) -> list[InFlight]:
         """Takes out of all key queues what has not started, of one partition or of all, and lists it."""
-        found = [held for held in self if held.stage in UNSTARTED and partition in (None, held.delivery.partition)]
+        found = [
+            in_flight
+            for in_flight in self
+            if in_flight.stage in UNSTARTED and partition in (None, in_flight.delivery.partition)
+        ]
         if self.key_queues is not None:
             gone = set(found)
-            left = {key: deque(held for held in queue if held not in gone) for key, queue in self.key_queues.items()}
+            left = {
+                key: deque(in_flight for in_flight in queue if in_flight not in gone)
+                for key, queue in self.key_queues.items()
+            }
             self.key_queues = {key: queue for key, queue in left.items() if queue}
         return found
 
     def __iter__(self) -> Iterator[InFlight]:
         """In-flight messages of the lane; to be read while nothing comes or goes."""
         for entry in self.active_entries.values():
-            yield from entry.held.values()
+            yield from entry.in_flight.values()
 
 
 def _order_key(delivery: Delivery) -> str:

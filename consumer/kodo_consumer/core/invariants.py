@@ -11,7 +11,7 @@ def contradictions(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Stage, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one stage", in words; empty unless there is a bug."""
-    stages = [held.stage for lane in lanes for held in lane]
+    stages = [in_flight.stage for lane in lanes for in_flight in lane]
     found = {
         Stage.QUEUED: sum(len(lane.ring) for lane in lanes),
         Stage.BLOCKED_BY_KEY: sum(

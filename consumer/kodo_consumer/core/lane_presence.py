@@ -42,7 +42,7 @@ class LanePresence:
             if index in self.away:
                 self.away.discard(index)
                 self._context.effects.join(index)
-            elif all(held.stage in _HARMLESS for held in lane):
+            elif all(in_flight.stage in _HARMLESS for in_flight in lane):
                 self.away.add(index)
                 self._handover.drop_unstarted(lane)
                 self._context.effects.leave(index)

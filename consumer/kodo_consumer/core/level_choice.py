@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SLOW: Final = 30_000  # ms on a level that does not admit a message which routes have moved as often as they may
 
 
-def choose_level(held: InFlight, policy: Policy, wall: int) -> Routed | Deferred | None:
+def choose_level(in_flight: InFlight, policy: Policy, wall: int) -> Routed | Deferred | None:
     """Another level for a message whose handler could run now; None: it stays. `wall`: ms since the epoch.
 
     Routes count at the first receipt from a ready lane (its sender may have evaluated them before) and whenever a wait
@@ -24,13 +24,13 @@ def choose_level(held: InFlight, policy: Policy, wall: int) -> Routed | Deferred
     choose. After MAX_ROUTES moves, or with the last hop that it has, a message stays. A level that it must not be on is
     left all the same, then slowly: workers with different files would send it to and fro.
     """
-    lane, headers, tenant = held.lane.lane, held.headers, held.tenant
+    lane, headers, tenant = in_flight.lane.lane, in_flight.headers, in_flight.tenant
     move = policy.moves.get(tenant) if policy.moves else None
     if move is not None:
         if lane.level is move.to:
             return None
-        if move.takes(lane.level, lane.state, headers, held.delivery.publish_time):
-            return _moved(held, policy, Routed(move.to, move.name), "by hand")
+        if move.takes(lane.level, lane.state, headers, in_flight.delivery.publish_time):
+            return _moved(in_flight, policy, Routed(move.to, move.name), "by hand")
     table, exclusive = policy.route_table, policy.exclusive
     belongs = exclusive.level_of(tenant, lane.level) if exclusive.tenants else lane.level
     if not table.rules and belongs is lane.level:
@@ -39,24 +39,24 @@ def choose_level(held: InFlight, policy: Policy, wall: int) -> Routed | Deferred
     waited = lane.state is not State.READY or (lane.level.is_backup and (headers.backup or headers.due is not None))
     route = None
     if table.rules and (first or waited):
-        route = _route(held, policy, first=first)
+        route = _route(in_flight, policy, first=first)
     if route is not None and belongs is lane.level:
-        return _moved(held, policy, route, route.route)
+        return _moved(in_flight, policy, route, route.route)
     if route is None and belongs is not lane.level:
         route = Routed(belongs, exclusive.rule_for(tenant, lane.level))
     if route is None:
         return None
-    on_level = wall - held.delivery.publish_time
+    on_level = wall - in_flight.delivery.publish_time
     if headers.routes >= MAX_ROUTES and 0 <= on_level < _SLOW:
-        held.lane.count("route_stopped", "exclusive")
+        in_flight.lane.count("route_stopped", "exclusive")
         return Deferred("moved too often")
-    held.lane.count("routed", "exclusive level")
+    in_flight.lane.count("routed", "exclusive level")
     return route
 
 
-def _route(held: InFlight, policy: Policy, *, first: bool) -> Routed | None:
+def _route(in_flight: InFlight, policy: Policy, *, first: bool) -> Routed | None:
     """The level that the route table chooses."""
-    lane, headers, delivery, table = held.lane.lane, held.headers, held.delivery, policy.route_table
+    lane, headers, delivery, table = in_flight.lane.lane, in_flight.headers, in_flight.delivery, policy.route_table
     believed = FRESH if first else headers
     facts = RouteFacts(
         delivery.properties,
@@ -71,17 +71,17 @@ def _route(held: InFlight, policy: Policy, *, first: bool) -> Routed | None:
     )
     choice = table.on_dispatch(facts) if first else table.on_leaving(facts)
     for name in choice.unknown:
-        held.lane.count("route_unknown", name)
+        in_flight.lane.count("route_unknown", name)
     if choice.circular:
-        held.lane.count("route_stopped", "circular")
+        in_flight.lane.count("route_stopped", "circular")
     return None if choice.to is None else Routed(choice.to, choice.route)
 
 
-def _moved(held: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
+def _moved(in_flight: InFlight, policy: Policy, route: Routed, name: str) -> Routed | None:
     """The route, unless the message was moved as often as it may be. `name`: as it is counted."""
-    headers = held.headers
+    headers = in_flight.headers
     if headers.routes >= MAX_ROUTES or headers.hop >= policy.max_hops:
-        held.lane.count("route_stopped", "used up")
+        in_flight.lane.count("route_stopped", "used up")
         return None
-    held.lane.count("routed", name)
+    in_flight.lane.count("routed", name)
     return route

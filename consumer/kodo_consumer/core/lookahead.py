@@ -54,35 +54,35 @@ class LookaheadBudget:
         self.messages = 0
         self.bytes = 0
 
-    def add(self, held: InFlight) -> None:
+    def add(self, in_flight: InFlight) -> None:
         """A message more."""
-        lane, entry = held.lane, held.entry
-        if not entry.held:
+        lane, entry = in_flight.lane, in_flight.entry
+        if not entry.in_flight:
             lane.active_entries[entry.key] = entry
-        entry.held[held.delivery.batch_index] = held
-        if lane.held >= self._floor:
+        entry.in_flight[in_flight.delivery.batch_index] = in_flight
+        if lane.in_flight >= self._floor:
             self._taken += 1
-        elif not lane.held:
+        elif not lane.in_flight:
             self._busy += 1
         if lane.cannot_evacuate:
             self._staying += 1
-            self._staying_bytes += held.size
-        lane.held += 1
+            self._staying_bytes += in_flight.size
+        lane.in_flight += 1
         self.messages += 1
-        self.bytes += held.size
+        self.bytes += in_flight.size
 
-    def remove(self, held: InFlight) -> None:
+    def remove(self, in_flight: InFlight) -> None:
         """A message less."""
-        entry = held.entry
-        del entry.held[held.delivery.batch_index]
-        if not entry.held:
-            held.lane.close(entry)
-        self._give_back(held)
+        entry = in_flight.entry
+        del entry.in_flight[in_flight.delivery.batch_index]
+        if not entry.in_flight:
+            in_flight.lane.close(entry)
+        self._give_back(in_flight)
 
-    def park(self, held: InFlight) -> None:
+    def park(self, in_flight: InFlight) -> None:
         """Nobody will ever handle the message: it is known, and no more than one message of what is lent."""
-        self._give_back(held)
-        held.park()
+        self._give_back(in_flight)
+        in_flight.park()
         self.parked += 1
         self._max_messages -= 1
 
@@ -93,18 +93,18 @@ class LookaheadBudget:
         """
         return self.parked >= self._most_parked
 
-    def _give_back(self, held: InFlight) -> None:
-        lane = held.lane
-        lane.held -= 1
-        if lane.held >= self._floor:
+    def _give_back(self, in_flight: InFlight) -> None:
+        lane = in_flight.lane
+        lane.in_flight -= 1
+        if lane.in_flight >= self._floor:
             self._taken -= 1
-        elif not lane.held:
+        elif not lane.in_flight:
             self._busy -= 1
         if lane.cannot_evacuate:
             self._staying -= 1
-            self._staying_bytes -= held.size
+            self._staying_bytes -= in_flight.size
         self.messages -= 1
-        self.bytes -= held.size
+        self.bytes -= in_flight.size
 
     def fraction(self, messages: int, size: int) -> float:
         """So many messages and bytes as a part of the budget that is left to lanes whose messages can
@@ -130,15 +130,15 @@ class LookaheadBudget:
         Beyond the bytes, one at a time into an empty lane: it must get on.
         """
         if self._bytes >= self._max_bytes:
-            return 0 if lane.held else 1
+            return 0 if lane.in_flight else 1
         if len(lane.ring) >= self._enough:
             return 0
         lent = self._max_messages - self._taken
         if lane.cannot_evacuate:
             if 2 * self._staying_bytes >= self._max_bytes:
-                return 0 if lane.held else 1
+                return 0 if lane.in_flight else 1
             lent = min(lent, self._max_messages // 2 - self._staying)
-        return max(self._floor - lane.held, 0) + max(lent, 0)
+        return max(self._floor - lane.in_flight, 0) + max(lent, 0)
 
     def should_resume(self, lane: LaneState) -> bool:
         """True if a lane that waits should go on: room for a batch, or the lane is running dry.
@@ -147,4 +147,4 @@ class LookaheadBudget:
         room = self.capacity(lane)
         if 2 * len(lane.ring) > self._enough:
             return False
-        return room >= self._step or (room > 0 and 2 * lane.held <= self._floor)
+        return room >= self._step or (room > 0 and 2 * lane.in_flight <= self._floor)

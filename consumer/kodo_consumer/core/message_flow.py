@@ -66,91 +66,95 @@ class MessageFlow:
         """A message that is not in flight yet."""
         policy = self._context.policy
         properties = delivery.properties
-        held = InFlight(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
-        held.received = now
-        self._lookahead.add(held)
+        in_flight = InFlight(
+            lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY
+        )
+        in_flight.received = now
+        self._lookahead.add(in_flight)
         if policy.is_plain and not delivery.broken and HEADER_NAMES.isdisjoint(properties):
             if self._gap_monitor is not None:
-                self._gap_monitor.received(held.delivery, lane.lane)
+                self._gap_monitor.received(in_flight.delivery, lane.lane)
             self._scheduler.queues.enqueue(
-                held
+                in_flight
             )  # nothing can stand in its way: the same as below, without the questions
             return
-        outcome = check_on_receipt(held, policy, self._clock.wall())
-        self._context.counts.unsigned += policy.signer is not None and held.delivery is not delivery
+        outcome = check_on_receipt(in_flight, policy, self._clock.wall())
+        self._context.counts.unsigned += policy.signer is not None and in_flight.delivery is not delivery
         if self._gap_monitor is not None:
-            self._gap_monitor.received(held.delivery, lane.lane)
+            self._gap_monitor.received(in_flight.delivery, lane.lane)
         if outcome is not None:
-            self.apply_decision(held, outcome, now)
-        elif lane.enqueue_by_key(held):
-            self.check_due(held, now)
+            self.apply_decision(in_flight, outcome, now)
+        elif lane.enqueue_by_key(in_flight):
+            self.check_due(in_flight, now)
 
-    def check_due(self, held: InFlight, now: float) -> None:
+    def check_due(self, in_flight: InFlight, now: float) -> None:
         """Queues the message, or begins its wait."""
-        outcome = check_before_queueing(held, self._context.policy, wall := self._clock.wall())
+        outcome = check_before_queueing(in_flight, self._context.policy, wall := self._clock.wall())
         if isinstance(outcome, TooEarly):
-            if self._delays.overflows(held, outcome.due - wall):
-                held.enter(Stage.EVACUATING)
-                self.too_early.append(held)
+            if self._delays.overflows(in_flight, outcome.due - wall):
+                in_flight.enter(Stage.EVACUATING)
+                self.too_early.append(in_flight)
                 return
-            if self._delays.hurries(held, outcome.due - wall):
+            if self._delays.hurries(in_flight, outcome.due - wall):
                 outcome = None
         if outcome is None:
-            self._scheduler.admit(held, now, in_turn=self._lookahead.is_low)
+            self._scheduler.admit(in_flight, now, in_turn=self._lookahead.is_low)
             self.decide_over_limit(now)
         else:
-            self.apply_decision(held, outcome, now)
+            self.apply_decision(in_flight, outcome, now)
 
     def decide_over_limit(self, now: float) -> None:
         """Decides about the messages that the scheduler found over a limit."""
         found = self._scheduler.over_limit
         while found:
-            held, slot = found.pop(0)
+            in_flight, slot = found.pop(0)
             wall = self._clock.wall() + round((slot.at - now) * 1000)
             is_quota = slot.over is LimitKind.QUOTA
-            self.apply_decision(held, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
+            self.apply_decision(in_flight, outcomes.OverQuota(wall) if is_quota else outcomes.OverRate(wall), now)
 
-    def wake(self, held: InFlight, timer: int, now: float) -> None:
+    def wake(self, in_flight: InFlight, timer: int, now: float) -> None:
         """A timer of a message that waited is due; one of an earlier wait wakes nobody."""
-        if held.stage is Stage.WAITING and held.waits.timer_id == timer:
-            self._delays.ended(held)
-            self.check_due(held, now)
+        if in_flight.stage is Stage.WAITING and in_flight.waits.timer_id == timer:
+            self._delays.ended(in_flight)
+            self.check_due(in_flight, now)
 
-    def move_aside(self, held: InFlight, wait: float, now: float) -> None:
+    def move_aside(self, in_flight: InFlight, wait: float, now: float) -> None:
         """Publishes a message of an isolated tenant elsewhere, due in `wait` seconds."""
-        self.apply_decision(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
+        self.apply_decision(in_flight, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
-    def finish(self, held: InFlight, outcome: Outcome, now: float) -> None:
+    def finish(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
         """Its handler ended, with a valid outcome."""
         counts = self._context.counts
         if outcome is DONE:  # the first line of the table, without its cost
             counts.done += 1
             if self.recorder is None:
-                self._acknowledge(held, now)
+                self._acknowledge(in_flight, now)
             else:
-                self._complete(held, now)
+                self._complete(in_flight, now)
             return
         if (reason := failure_reason(outcome)) is not None:
             counts.failed[reason] += 1
             counts.timed_out += outcome is TOOK_TOO_LONG
-            held.lane.count("failed", reason)
-        self.apply_decision(held, outcome, now)
+            in_flight.lane.count("failed", reason)
+        self.apply_decision(in_flight, outcome, now)
 
-    def apply_decision(self, held: InFlight, outcome: Outcome, now: float) -> None:
+    def apply_decision(self, in_flight: InFlight, outcome: Outcome, now: float) -> None:
         """Decides what an outcome means, and carries it out."""
-        decision = decide(held.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall())
+        decision = decide(
+            in_flight.envelope(may_wait=self._delays.room), outcome, self._context.policy, self._clock.wall()
+        )
         if self._observer is not None:
-            self._observer.decided(held, outcome, decision)
+            self._observer.decided(in_flight, outcome, decision)
         if isinstance(decision, Acknowledge):  # here and where else it counts no `match`, which is slow when compiled
             self._context.counts.finished[decision.why] += 1
-            held.lane.count("finished", decision.why)
-            self._complete(held, now, decision.why, decision.reason)
+            in_flight.lane.count("finished", decision.why)
+            self._complete(in_flight, now, decision.why, decision.reason)
         elif isinstance(decision, Delay):
-            self._delays.begin(held, decision, now)
+            self._delays.begin(in_flight, decision, now)
         else:
-            self.publishes.start(held, decision, now, self._recorded_error(outcome))
+            self.publishes.start(in_flight, decision, now, self._recorded_error(outcome))
 
     def _recorded_error(self, outcome: Outcome) -> str:
         """Text of an error, where audit records are to have it."""
@@ -164,25 +168,25 @@ class MessageFlow:
             self._stored(end.sent, end.token, now)
         elif end is not None and end.sent.last_resort:
             sent = end.sent
-            self._start_next_for_key(sent.held, now)  # by its key, which is not kept
-            self._park(sent.held, f"{sent.message.topic} will not take it: {end.reason}")
+            self._start_next_for_key(sent.in_flight, now)  # by its key, which is not kept
+            self._park(sent.in_flight, f"{sent.message.topic} will not take it: {end.reason}")
         elif end is not None:
             outcome = outcomes.RejectedByTarget(f"refused by its target: {end.reason}")
-            self.apply_decision(end.sent.held, outcome, now)
+            self.apply_decision(end.sent.in_flight, outcome, now)
 
     def _stored(self, sent: PendingPublish, token: Any, now: float) -> None:
         if isinstance(sent, PendingReroute):
             self._context.counts.finished[sent.why] += 1
-            sent.held.lane.count("finished", sent.why)
+            sent.in_flight.lane.count("finished", sent.why)
             if self._context.policy.error_text is not None:
                 self._context.causes.count(sent.why, sent.message.properties)
             self.due_times.sent(sent.message)
-            self._complete(sent.held, now, sent.why, sent.reason, sent, token)
+            self._complete(sent.in_flight, now, sent.why, sent.reason, sent, token)
         else:
             assert isinstance(sent, AuditBatch)
             assert self.recorder is not None  # who else sends records
-            for held in self.recorder.stored(sent):
-                self._acknowledge(held, now)
+            for in_flight in self.recorder.stored(sent):
+                self._acknowledge(in_flight, now)
 
     @property
     def busy(self) -> bool:
@@ -193,7 +197,7 @@ class MessageFlow:
 
     def _complete(
         self,
-        held: InFlight,
+        in_flight: InFlight,
         now: float,
         why: Rule = Rule.DONE,
         reason: str = "",
@@ -202,46 +206,44 @@ class MessageFlow:
     ) -> None:
         """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
         if self.recorder is None:
-            self._acknowledge(held, now)
+            self._acknowledge(in_flight, now)
             return
-        self._start_next_for_key(held, now)
-        if self.recorder.add(held, why, now, reason, sent, token):
-            self._acknowledge(held, now)
+        self._start_next_for_key(in_flight, now)
+        if self.recorder.add(in_flight, why, now, reason, sent, token):
+            self._acknowledge(in_flight, now)
 
-    def _acknowledge(self, held: InFlight, now: float) -> None:
+    def _acknowledge(self, in_flight: InFlight, now: float) -> None:
         """Acknowledges and releases a message that is complete."""
-        held.lane.acks.append(held.ack_token)
+        in_flight.lane.acks.append(in_flight.ack_token)
         self._context.unsent += 1
-        entry = held.entry
-        entry.done |= 1 << held.delivery.batch_index + 1
+        entry = in_flight.entry
+        entry.done |= 1 << in_flight.delivery.batch_index + 1
         entry.at = now
-        self.release(held)
-        self._start_next_for_key(held, now)
+        self.release(in_flight)
+        self._start_next_for_key(in_flight, now)
 
-    def _start_next_for_key(self, held: InFlight, now: float) -> None:
-        if held.lane.key_queues is not None and (following := held.lane.next_for_key(held)) is not None:
+    def _start_next_for_key(self, in_flight: InFlight, now: float) -> None:
+        if in_flight.lane.key_queues is not None and (following := in_flight.lane.next_for_key(in_flight)) is not None:
             self.check_due(following, now)
 
-    def _park(self, held: InFlight, reason: str) -> None:
+    def _park(self, in_flight: InFlight, reason: str) -> None:
         """Parks a message that every target refuses, the dead letters too, and raises an alarm: nobody will handle it.
 
         It stays unacknowledged. The broker has its payload, so nothing is kept that others could use, and the next of
         its key goes on, as after a dead letter. Only the number of such messages is limited, as the broker limits what
         is unacknowledged: beyond it their lane is no longer read.
         """
-        lane, lookahead = held.lane, self._lookahead
-        lookahead.park(held)
+        lane, lookahead = in_flight.lane, self._lookahead
+        lookahead.park(in_flight)
         self._context.counts.parked += 1
         lane.blocked = lane.blocked or lookahead.overgrown
-        text = (
-            f"{lane.lane.topic}: message {held.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
-        )
+        text = f"{lane.lane.topic}: message {in_flight.delivery.position} has nowhere to go: {reason}; it stays unacknowledged"
         more = f". {lookahead.parked} are parked: the topic is no longer read" if lane.blocked else ""
         self._context.effects.alarm("parked", text + more)
 
-    def release(self, held: InFlight) -> None:
+    def release(self, in_flight: InFlight) -> None:
         """The worker keeps nothing of the message: it is acknowledged, or comes again."""
-        held.enter(Stage.RELEASED)
-        self._lookahead.remove(held)
-        if held.waits.in_local_retry or held.waits.early:
-            self._delays.ended(held)
+        in_flight.enter(Stage.RELEASED)
+        self._lookahead.remove(in_flight)
+        if in_flight.waits.in_local_retry or in_flight.waits.early:
+            self._delays.ended(in_flight)

@@ -21,7 +21,7 @@ OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 class DecisionObserver(Protocol):
     """Is shown decisions before they are carried out. Called with the worker's lock held: quick, and never raises."""
 
-    def decided(self, held: InFlight, outcome: Outcome, decision: Decision) -> None:
+    def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """Of every message but those that were just done, and several times of one that waits."""
 
 

@@ -25,20 +25,20 @@ class OutcomeValidator:
         self._policy = policy
         self._forms: dict[str, MessageValidator | None] = {}
 
-    def validate(self, held: InFlight, asked: Outcome) -> Outcome:
+    def validate(self, in_flight: InFlight, asked: Outcome) -> Outcome:
         """As asked, or failed."""
         if isinstance(asked, MoveAsked):
-            problem = why_not_level(held.envelope(may_wait=True), asked.level, self._policy)
+            problem = why_not_level(in_flight.envelope(may_wait=True), asked.level, self._policy)
             exclusive = self._policy.exclusive
-            if not problem and exclusive.level_of(held.tenant, asked.level) is not asked.level:
-                problem = exclusive.rule_for(held.tenant, asked.level)
+            if not problem and exclusive.level_of(in_flight.tenant, asked.level) is not asked.level:
+                problem = exclusive.rule_for(in_flight.tenant, asked.level)
             return Failed(f"MoveTo: {problem}") if problem else asked
         if isinstance(asked, TransferAsked):
-            problem = self._problem(held, asked)
+            problem = self._problem(in_flight, asked)
             return Failed(f"Transfer: {problem}") if problem else asked
         return asked
 
-    def _problem(self, held: InFlight, asked: TransferAsked) -> str:
+    def _problem(self, in_flight: InFlight, asked: TransferAsked) -> str:
         to = self._policy.produces.get(asked.topic)
         if to is None:
             return f"{asked.topic} is not in produces"
@@ -47,11 +47,11 @@ class OutcomeValidator:
         form = self._form(to)
         if form is None:
             return ""
-        properties: Mapping[str, str] = {**held.delivery.properties, **asked.changes}
+        properties: Mapping[str, str] = {**in_flight.delivery.properties, **asked.changes}
         if missing := form.missing(properties):
             return f"{asked.topic} requires the properties {', '.join(missing)}"
         try:
-            form.encoded(held.delivery.payload if asked.payload is None else asked.payload)
+            form.encoded(in_flight.delivery.payload if asked.payload is None else asked.payload)
         except UsageError as problem:
             return f"{asked.topic}: {problem.diagnostics[0].detail}"
         return ""

@@ -217,9 +217,9 @@ def with_error(outcome: Outcome, error: ErrorDetails | None) -> Outcome:
     return outcome if error is None or not isinstance(outcome, _WITH_ERROR) else replace(outcome, error=error)
 
 
-def reason_text(said: object) -> str:
+def reason_text(reason: object) -> str:
     """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
-    text = str(said)
+    text = str(reason)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

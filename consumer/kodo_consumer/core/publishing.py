@@ -51,13 +51,13 @@ class PendingReroute(PendingPublish):
     that this run ended with, for its audit record.
     """
 
-    __slots__ = ("error", "held", "last_resort", "reason", "why")
+    __slots__ = ("error", "in_flight", "last_resort", "reason", "why")
 
     def __init__(
-        self, message: Outgoing, held: InFlight, why: Rule, reason: str, error: str, *, last_resort: bool
+        self, message: Outgoing, in_flight: InFlight, why: Rule, reason: str, error: str, *, last_resort: bool
     ) -> None:
         super().__init__(message)
-        self.held, self.why, self.reason, self.error = held, why, reason, error
+        self.in_flight, self.why, self.reason, self.error = in_flight, why, reason, error
         self.last_resort = last_resort
 
 
@@ -99,13 +99,13 @@ class PendingPublishes:
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
         self.put_back = 0  # those among them that go to the end of their lane
 
-    def start(self, held: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
+    def start(self, in_flight: InFlight, decision: Reroute | TransferOut, now: float, error: str = "") -> None:
         """Publishes a message until it has a receipt. `error`: text of the error that made it go."""
-        held.enter(Stage.PUBLISHING)
-        if held.delivery.broken:
-            text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
+        in_flight.enter(Stage.PUBLISHING)
+        if in_flight.delivery.broken:
+            text = f"{in_flight.lane.lane.topic}: a message goes to the dead letters: {in_flight.delivery.broken}"
             self._context.effects.alarm("unreadable", text)
-        sending = self._publication(held, decision, error)
+        sending = self._publication(in_flight, decision, error)
         self._count(sending, 1)
         self.send(sending, now)
 
@@ -119,26 +119,26 @@ class PendingPublishes:
         signer = self._context.policy.signer
         return message if signer is None else signed(message, signer)
 
-    def _publication(self, held: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
-        policy, delivery = self._context.policy, held.delivery
+    def _publication(self, in_flight: InFlight, decision: Reroute | TransferOut, error: str) -> PendingReroute:
+        policy, delivery = self._context.policy, in_flight.delivery
         last_resort, reason = policy.dead_letter is None, ""
         if isinstance(decision, TransferOut):
             why, asked = Rule.TRANSFERRED, decision.asked
             payload = delivery.payload if asked.payload is None else asked.payload
             if policy.compat is not None:
                 delivery = without(delivery)
-            origin, to = held.lane.lane.subscription, decision.topic
-            message = transfer_message(delivery, held.headers, origin, to, payload, asked.changes, asked.key)
+            origin, to = in_flight.lane.lane.subscription, decision.topic
+            message = transfer_message(delivery, in_flight.headers, origin, to, payload, asked.changes, asked.key)
         else:
             why, headers, target = decision.why, decision.headers, decision.target
             due = jittered(headers.due, self._clock.wall(), self._rng)
-            received_from, waits = held.lane.lane.topic, decision.lane_waits
+            received_from, waits = in_flight.lane.lane.topic, decision.lane_waits
             message = reroute_message(delivery, headers, received_from, target.topic, due, lane_waits=waits)
             last_resort = last_resort or target.state is State.DEAD
             reason = decision.note or headers.reason or ""
         if policy.signer is not None:
             message = signed(message, policy.signer)
-        return PendingReroute(message, held, why, reason, error, last_resort=last_resort)
+        return PendingReroute(message, in_flight, why, reason, error, last_resort=last_resort)
 
     def send(self, sending: PendingPublish, now: float) -> None:
         """One try."""

@@ -29,7 +29,7 @@ class QueuedMoves:
         self._leaving: deque[tuple[InFlight, Routed]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held, _ in self._leaving if held.stage is Stage.EVACUATING)
+        return sum(1 for in_flight, _ in self._leaving if in_flight.stage is Stage.EVACUATING)
 
     def begin(self, policy: Policy, before: Policy, wall: int, now: float) -> None:
         """Another policy is in force: takes out what belongs on another level by it. `wall`: ms since the epoch."""
@@ -37,20 +37,26 @@ class QueuedMoves:
             return
         for lane in self._lanes:
             routed = [
-                (held, route)
-                for held in lane
-                if held.stage in _WAITS_FOR_TURN and isinstance(route := choose_level(held, policy, wall), Routed)
+                (in_flight, route)
+                for in_flight in lane
+                if in_flight.stage in _WAITS_FOR_TURN
+                and isinstance(route := choose_level(in_flight, policy, wall), Routed)
             ]
             self._take_out(lane, routed)
         self.publish_pending(now)
 
     def _take_out(self, lane: LaneState, routed: list[tuple[InFlight, Routed]]) -> None:
-        limiters = {limiter for held, _ in routed if held.stage is Stage.LIMITED for limiter in held.limiters or ()}
-        for held, _ in routed:
-            held.give_back()
-            held.enter(Stage.EVACUATING)
+        limiters = {
+            limiter
+            for in_flight, _ in routed
+            if in_flight.stage is Stage.LIMITED
+            for limiter in in_flight.limiters or ()
+        }
+        for in_flight, _ in routed:
+            in_flight.give_back()
+            in_flight.enter(Stage.EVACUATING)
         for limiter in limiters:
-            limiter.waiters = deque(held for held in limiter.waiters if held.stage is Stage.LIMITED)
+            limiter.waiters = deque(in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
         if routed:
             self._scheduler.queues.drop(lane)
             self._leaving.extend(routed)
@@ -58,6 +64,6 @@ class QueuedMoves:
     def publish_pending(self, now: float) -> None:
         """Moves what may be on its way at once."""
         while self._leaving and self._flow.publishes.waiting < IN_FLIGHT:
-            held, route = self._leaving.popleft()
-            if held.stage is Stage.EVACUATING:  # else it was released
-                self._flow.apply_decision(held, route, now)
+            in_flight, route = self._leaving.popleft()
+            if in_flight.stage is Stage.EVACUATING:  # else it was released
+                self._flow.apply_decision(in_flight, route, now)

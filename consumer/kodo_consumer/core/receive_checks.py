@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 UNSIGNED = "control properties without a valid signature"
 
 
-def check_on_receipt(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
+def check_on_receipt(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Reads its headers, as far as they may be believed; what ends it here, if anything does. On a ready
     topic broken ones mean a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
-        held.delivery, broken = verify_headers(held.delivery, held.lane.lane, policy.signer)
+        in_flight.delivery, broken = verify_headers(in_flight.delivery, in_flight.lane.lane, policy.signer)
     try:
-        held.headers = _headers(held, policy, wall)
+        in_flight.headers = _headers(in_flight, policy, wall)
     except BrokenHeadersError as problem:
-        held.headers = Headers(meant_for=meant_for(held.delivery.properties))
-        broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
-    if held.headers.meant_for is not None and held.headers.meant_for != policy.subscription:
+        in_flight.headers = Headers(meant_for=meant_for(in_flight.delivery.properties))
+        broken = broken or ("" if in_flight.lane.lane.state is State.READY else f"broken control property {problem}")
+    if in_flight.headers.meant_for is not None and in_flight.headers.meant_for != policy.subscription:
         return OtherSubscription()
     if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
-        held.delivery = held.delivery._replace(broken=broken)
+        in_flight.delivery = in_flight.delivery._replace(broken=broken)
         return CorruptHeaders(broken)
     return None
 
@@ -56,40 +56,40 @@ def verify_headers(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Deli
     return delivery._replace(properties=kept), "" if ready else UNSIGNED
 
 
-def _headers(held: InFlight, policy: Policy, wall: int) -> Headers:
+def _headers(in_flight: InFlight, policy: Policy, wall: int) -> Headers:
     """Headers of the message, as far as they may be believed: anybody who may send to a ready topic may
     write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
     it. Raises BrokenHeadersError.
     """
-    delivery, lane = held.delivery, held.lane.lane
-    softens = _is_softens(held, policy)
+    delivery, lane = in_flight.delivery, in_flight.lane.lane
+    softens = _is_softens(in_flight, policy)
     headers = soften_headers.read(delivery, lane) if softens else read_headers(delivery.properties)
     if not softens and lane.state is State.READY:
         headers = headers.unmoved
-    if headers.due is None or _is_adopted(held, policy):
+    if headers.due is None or _is_adopted(in_flight, policy):
         return headers
     if softens and not lane.ordered:  # of a lane that drains
         return headers.replace(due=min(headers.due, policy.latest(delivery.publish_time, wall)))
     return headers.replace(due=policy.believable(headers.due, lane, delivery.publish_time, wall))
 
 
-def _is_softens(held: InFlight, policy: Policy) -> bool:
-    return policy.compat is not None and soften_headers.speaks(held.delivery.properties)
+def _is_softens(in_flight: InFlight, policy: Policy) -> bool:
+    return policy.compat is not None and soften_headers.speaks(in_flight.delivery.properties)
 
 
-def _is_adopted(held: InFlight, policy: Policy) -> bool:
+def _is_adopted(in_flight: InFlight, policy: Policy) -> bool:
     """True if a message that the Go library left here goes to the same lane again, where the broker
     keeps it until it is due.
     """
-    lane = held.lane.lane
-    return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
+    lane = in_flight.lane.lane
+    return _is_softens(in_flight, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
 
 
-def check_before_queueing(held: InFlight, policy: Policy, wall: int) -> Outcome | None:
+def check_before_queueing(in_flight: InFlight, policy: Policy, wall: int) -> Outcome | None:
     """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
-    if held.delivery.broken:
-        return CorruptHeaders(held.delivery.broken)
-    due = held.headers.due
+    if in_flight.delivery.broken:
+        return CorruptHeaders(in_flight.delivery.broken)
+    due = in_flight.headers.due
     if due is not None and due > wall:  # asked only then: it is rare
-        return TakenOverFromSoften(due) if _is_adopted(held, policy) else TooEarly(due)
-    return choose_level(held, policy, wall)
+        return TakenOverFromSoften(due) if _is_adopted(in_flight, policy) else TooEarly(due)
+    return choose_level(in_flight, policy, wall)

@@ -52,9 +52,9 @@ class HandOver:
     def drop_unstarted(self, lane: LaneState, partition: str | None = None) -> list[InFlight]:
         """Releases unstarted messages without an acknowledgement, of one partition or of all: the broker still has them."""
         unstarted = lane.unstarted(partition)
-        for held in unstarted:
-            held.give_back()
-            self._flow.release(held)
+        for in_flight in unstarted:
+            in_flight.give_back()
+            self._flow.release(in_flight)
         self._context.counts.released += len(unstarted)
         self._scheduler.queues.drop(lane)
         for key_queue in list((lane.key_queues or {}).values()):
@@ -87,7 +87,7 @@ class HandOver:
             self._context.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
             gone = self.drop_unstarted(lane, partition)
-            active.keep([held.delivery for held in gone if held.received >= asked], now)
+            active.keep([in_flight.delivery for in_flight in gone if in_flight.received >= asked], now)
         if change.lost:
             self._others_read()
         self._tell(topic, change)

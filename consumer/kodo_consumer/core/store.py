@@ -58,7 +58,7 @@ class Store(Protocol):
     def create(self) -> None:
         """Makes what the store needs and has not got yet, such as tables."""
 
-    def exchange(self, sent: Exchange) -> StoreAnswer:
+    def exchange(self, request: Exchange) -> StoreAnswer:
         """All of it in one transaction, or nothing."""
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:

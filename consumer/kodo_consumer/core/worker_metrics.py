@@ -52,30 +52,30 @@ class Meter:
         self._until = 1  # messages to the next sample
         self._samples, self._counted_from = 0, float("-inf")
 
-    def ended(self, held: InFlight, started: float, now: float, *, done: bool) -> None:
+    def ended(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
         """A handler came back."""
-        index = held.lane.lane.index
-        served, tenant = self.served[index], held.tenant
+        index = in_flight.lane.lane.index
+        served, tenant = self.served[index], in_flight.tenant
         served[tenant] = served.get(tenant, 0) + 1
         if done:
             self.done[index] += 1
         self._until -= 1
         if not self._until:
-            self._sample(held, started, now, done=done)
+            self._sample(in_flight, started, now, done=done)
 
     def take_busy(self) -> dict[str, float]:
         """Seconds of handlers by tenant; fetched once, and counted anew from here on."""
         found, self.busy = self.busy, {}
         return found
 
-    def _sample(self, held: InFlight, started: float, now: float, *, done: bool) -> None:
+    def _sample(self, in_flight: InFlight, started: float, now: float, *, done: bool) -> None:
         weight = self._stride
         self._pace(now)
         self._until = self._stride if self._stride == 1 else 1 + int(self._draw() * (2 * self._stride - 1))
-        headers, published = held.headers, held.delivery.publish_time
-        timings = self.timings[held.lane.lane.state]
+        headers, published = in_flight.headers, in_flight.delivery.publish_time
+        timings = self.timings[in_flight.lane.lane.state]
         took = now - started
-        self.busy[held.tenant] = self.busy.get(held.tenant, 0.0) + took * weight
+        self.busy[in_flight.tenant] = self.busy.get(in_flight.tenant, 0.0) + took * weight
         wall = self._clock.wall() / 1000
         began = wall - took
         timings.handler.add(took, weight)
@@ -84,7 +84,7 @@ class Meter:
         if due is not None:
             timings.late.add(max(0.0, began - due / 1000), weight)
         if done:
-            timings.done.add(now - held.received, weight)
+            timings.done.add(now - in_flight.received, weight)
             timings.since_origin.add(max(0.0, wall - (headers.origin_time or published) / 1000), weight)
             timings.attempts.add(1 + headers.retrying + headers.backup, weight)
 

@@ -314,5 +314,5 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
 
 def unusable(url: URL, problem: SQLAlchemyError) -> KodoctlError:
     """The database's own words, without the statement and its parameters."""
-    said = " ".join(str(getattr(problem, "orig", None) or problem).split())
-    return KodoctlError(error("K721", "database cannot be used", f"{url.render_as_string()}: {said}"))
+    reason = " ".join(str(getattr(problem, "orig", None) or problem).split())
+    return KodoctlError(error("K721", "database cannot be used", f"{url.render_as_string()}: {reason}"))

@@ -115,8 +115,8 @@ class Relay:
         except SQLAlchemyError as problem:
             self._database_failed += 1
             pause = min(_MOST_PAUSE, 2.0 ** (self._database_failed - 2))
-            said = getattr(problem, "orig", None) or problem
-            log.error("the database does not answer, next try in %.1f s: %s", pause, str(said).strip())  # noqa: TRY400
+            reason = getattr(problem, "orig", None) or problem
+            log.error("the database does not answer, next try in %.1f s: %s", pause, str(reason).strip())  # noqa: TRY400
             return pause
         if self._database_failed:
             log.warning("the database answers again")

@@ -77,16 +77,16 @@ class StoreSession:
         """Request with all news, and with questions about messages that are to start. With the lock held."""
         return Exchange(list(self.unsaved.done), list(self.unsaved.ended), starting)
 
-    def exchange(self, sent: Exchange) -> StoreAnswer | None:
+    def exchange(self, request: Exchange) -> StoreAnswer | None:
         """Sends news and questions to the store; its answer, or None: it is down."""
-        if not (sent.done or sent.ended or sent.starting):
+        if not (request.done or request.ended or request.starting):
             return StoreAnswer()
         try:
-            known = self._store.exchange(sent)
+            known = self._store.exchange(request)
         except StoreDownError as problem:
             self._on_store_down(problem)
             return None
-        self._saved(sent)
+        self._saved(request)
         if known.marks:
             self._observe_or_not()
         return known
@@ -134,16 +134,16 @@ class StoreSession:
         what = "handlers go on without it" if self.go_on else "nothing is started until it is back"
         log.error("the store cannot be asked, %s: %s", what, problem)
 
-    def _saved(self, sent: Exchange) -> None:
+    def _saved(self, request: Exchange) -> None:
         with self._lock:
-            del self.unsaved.done[: len(sent.done)], self.unsaved.ended[: len(sent.ended)]
-            self._since_prune += len(sent.done)
+            del self.unsaved.done[: len(request.done)], self.unsaved.ended[: len(request.ended)]
+            self._since_prune += len(request.done)
 
     def _probe(self) -> None:
         with self._lock:
-            sent = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
-        self._store.exchange(sent)
-        self._saved(Exchange(sent.done, sent.ended[:-1]))
+            request = Exchange(list(self.unsaved.done), [*self.unsaved.ended, PROBE])
+        self._store.exchange(request)
+        self._saved(Exchange(request.done, request.ended[:-1]))
         with self._lock:
             started, self.unguarded = self.unguarded, 0
             forgotten, self.unsaved.forgotten = self.unsaved.forgotten, 0

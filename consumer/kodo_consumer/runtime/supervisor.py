@@ -214,7 +214,7 @@ class WorkerSupervisor:
 
     def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
         reader = self._worker.reader(lane.index)
-        if reader is not None and not self._worker.engine.lanes[lane.index].held:
+        if reader is not None and not self._worker.engine.lanes[lane.index].in_flight:
             reader.reconnect(wait, away)
 
     def _notice_unknown(self, lane: Lane, stats: LaneStats | None) -> None:

@@ -102,8 +102,10 @@ class MemoryBroker:
         """
         found = self._topic(topic)
         for subscription in found.subscriptions.values():
-            batches = {batch for number in subscription.held if (batch := found.messages[number].batch) is not None}
-            subscription.take_back(list(subscription.held))
+            batches = {
+                batch for number in subscription.unacknowledged if (batch := found.messages[number].batch) is not None
+            }
+            subscription.take_back(list(subscription.unacknowledged))
             for batch in batches:
                 self._again(found, subscription, batch)
             for lane in subscription.lanes:

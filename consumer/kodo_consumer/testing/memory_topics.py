@@ -47,7 +47,7 @@ class MemorySubscription:
     """
 
     acknowledged: set[int] = field(default_factory=set)
-    held: dict[int, MemoryLane] = field(default_factory=dict)
+    unacknowledged: dict[int, MemoryLane] = field(default_factory=dict)
     lanes: list[MemoryLane] = field(default_factory=list)
     turn: int = 0
     offered: int = 0
@@ -83,14 +83,14 @@ class MemorySubscription:
 
     def hold(self, number: int, lane: MemoryLane, key: str | None) -> None:
         """A lane has the message. `key`: where lanes share by key."""
-        self.held[number] = lane
+        self.unacknowledged[number] = lane
         if key is not None:
             self.keys[number] = key
             self.owners[key] = lane, self.owners.get(key, (lane, 0))[1] + 1
 
     def release(self, number: int) -> None:
         """No lane has the message any more. Harmless when none had."""
-        self.held.pop(number, None)
+        self.unacknowledged.pop(number, None)
         key = self.keys.pop(number, None)
         if key is not None:
             self.changed = True
@@ -100,7 +100,7 @@ class MemorySubscription:
 
     def is_due(self, number: int) -> bool:
         """True if a message that comes up is to be delivered."""
-        return number not in self.held and (number not in self.acknowledged or number in self.again)
+        return number not in self.unacknowledged and (number not in self.acknowledged or number in self.again)
 
 
 @dataclass(slots=True)
@@ -234,7 +234,7 @@ class MemoryLane:
         subscription = self._subscription
         if self._received is not None:
             self._received.clear()
-        subscription.take_back([number for number, lane in subscription.held.items() if lane is self])
+        subscription.take_back([number for number, lane in subscription.unacknowledged.items() if lane is self])
         if self in subscription.lanes:
             subscription.lanes.remove(self)
 

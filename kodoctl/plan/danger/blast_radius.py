@@ -29,14 +29,14 @@ def blast_radius(
     if desired.destroyed or len(hit) < FEWEST or len(hit) <= LARGEST * len(owned):
         return ()
     share = len(hit) / len(owned)
-    told = (
+    detail = (
         f"{len(hit)} of {len(owned)} owned topics and subscriptions ({share:.0%}) would be deleted, or would lose data or"
         f" copies; more than {LARGEST:.0%} at once is often a slip: a wrong file, folder or environment"
     )
     if allowed is not None and share <= allowed:
-        return (warning("K403", K403, f"{told}; allowed up to {allowed:.0%}"),)
+        return (warning("K403", K403, f"{detail}; allowed up to {allowed:.0%}"),)
     enough = f"{math.ceil(share * 100) / 100:g}"
-    return (error_with_remedy("K403", K403, told, Remedy("--allow-share", enough), f"--allow-share={enough}"),)
+    return (error_with_remedy("K403", K403, detail, Remedy("--allow-share", enough), f"--allow-share={enough}"),)
 
 
 def _owned(desired: Desired, live: Live) -> frozenset[Address]:

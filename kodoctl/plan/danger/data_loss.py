@@ -105,8 +105,8 @@ class DangerRules:
             return
         ours = {entry.namespace for entry in self.live.entries if change.address in entry.grants}
         if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
-            told = ", ".join(map(str, sorted(ours))) or "none"
-            stake = f"it is another tenant's, and the ledger that says it was given is that of {told}"
+            tenants = ", ".join(map(str, sorted(ours))) or "none"
+            stake = f"it is another tenant's, and the ledger that says it was given is that of {tenants}"
             yield self._refusal("K409", K409, change.address, stake)
 
     def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
@@ -195,8 +195,8 @@ def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: b
         return warning(code, summary, f"{address}: {stake}; allowed by name")
     detail = f"{address}: {stake}\n{advice}" if advice else f"{address}: {stake}"
     remedy = Remedy("--allow-destroy", address)
-    told = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
-    return error_with_remedy(code, summary, detail, remedy, told)
+    flags = f"--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    return error_with_remedy(code, summary, detail, remedy, flags)
 
 
 def _was_kept(before: PolicyValue | None) -> bool:

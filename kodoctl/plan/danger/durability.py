@@ -19,12 +19,12 @@ def weakened(change: Update) -> Iterator[Diagnostic]:
     for one in change.policy_changes:
         before, after = one.counting(after=False), one.counting(after=True)
         if one.policy == "persistence" and (lower := _fewer(before, after)):
-            yield _told(change, f"persistence: {lower}; messages stored before keep their copies")
+            yield _weaker(change, f"persistence: {lower}; messages stored before keep their copies")
         elif one.policy == "replication" and (gone := frozenset(before or ()) - frozenset(after or ())):
-            yield _told(change, f"replication: {', '.join(sorted(gone))} no longer gets new messages")
+            yield _weaker(change, f"replication: {', '.join(sorted(gone))} no longer gets new messages")
 
 
-def _told(change: Update, what: str) -> Diagnostic:
+def _weaker(change: Update, what: str) -> Diagnostic:
     return warning("K406", K406, f"{change.address}: {what}")
 
 

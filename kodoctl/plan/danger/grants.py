@@ -30,8 +30,8 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
         for verb, actions in (("loses", lost), ("gets", won))
         if actions
     ]
-    told = f"{change.address}: {'; '.join(parts)}; {_connected(before, live)}"
-    yield warning("K404", K404, told)
+    detail = f"{change.address}: {'; '.join(parts)}; {_connected(before, live)}"
+    yield warning("K404", K404, detail)
 
 
 def takes_away(change: Delete | Update) -> bool:

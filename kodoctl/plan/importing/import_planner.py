@@ -118,8 +118,8 @@ def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> UnownedOb
                 policies = {key: value for key, value in set_policies.items() if not isinstance(value, Foreign)}
             case _:
                 pass
-    held = {local: frozenset(names) for local, names in subscriptions.items()}
-    return UnownedObjects(namespace, topics, held, policies, grants, live.identity.cluster)
+    names_by_topic = {local: frozenset(names) for local, names in subscriptions.items()}
+    return UnownedObjects(namespace, topics, names_by_topic, policies, grants, live.identity.cluster)
 
 
 def _why_not(local: str) -> str:

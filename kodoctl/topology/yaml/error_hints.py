@@ -38,13 +38,13 @@ def yaml_error_hint(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, st
     mark = problem.problem_mark
     assert mark is not None  # libyaml gives its errors one
     place = (mark.line + 1, mark.column + 1)
-    said = str(problem.problem)
-    if "found unexpected end of stream" in said and problem.context_mark:
+    message = str(problem.problem)
+    if "found unexpected end of stream" in message and problem.context_mark:
         opened = problem.context_mark
         return (opened.line + 1, opened.column + 1), "the quote that opens here is never closed"
-    if any(words in said for words in _STRUCTURE):
-        return _colon(place, lines) or _deeper(place, lines) or (place, _in_general(problem, said, lines, place))
-    return place, _in_general(problem, said, lines, place)
+    if any(words in message for words in _STRUCTURE):
+        return _colon(place, lines) or _deeper(place, lines) or (place, _in_general(problem, message, lines, place))
+    return place, _in_general(problem, message, lines, place)
 
 
 def _colon(place: Place, lines: list[str]) -> tuple[Place, str] | None:
@@ -70,17 +70,17 @@ def _deeper(place: Place, lines: list[str]) -> tuple[Place, str] | None:
     return (place[0], column + 1), detail
 
 
-def _in_general(problem: yaml.MarkedYAMLError, said: str, lines: list[str], place: Place) -> str:
+def _in_general(problem: yaml.MarkedYAMLError, text: str, lines: list[str], place: Place) -> str:
     at = _line(place[0], lines)[place[1] - 1 : place[1]]
     opened = problem.context_mark
     since = f" that begins on line {opened.line + 1}" if opened and opened.line + 1 != place[0] else ""
     context = f" ({problem.context}{since})" if problem.context else ""
     if at == "\t":
         return "this is a tab; indent with spaces, two a level"
-    if at and at in "@`%" and "cannot start any token" in said:
-        return f"{said}{context}: a text that begins with {at} needs quotes"
-    hint = next((f": {hint}" for words, hint in _HINTS.items() if words in said), "")
-    return f"{said}{context}{hint}"
+    if at and at in "@`%" and "cannot start any token" in text:
+        return f"{text}{context}: a text that begins with {at} needs quotes"
+    hint = next((f": {hint}" for words, hint in _HINTS.items() if words in text), "")
+    return f"{text}{context}{hint}"
 
 
 def _above(number: int, lines: list[str]) -> int:

@@ -129,7 +129,7 @@ class Bench:
     def crash(self) -> None:
         """The process is gone: connections break, marks stay, nobody says goodbye."""
         for subscription in self.broker._topics[self.topic].subscriptions.values():
-            subscription.take_back(list(subscription.held))
+            subscription.take_back(list(subscription.unacknowledged))
             subscription.lanes.clear()
 
 

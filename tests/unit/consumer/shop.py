@@ -107,7 +107,7 @@ class Shop:
         now, tenant = self.clock.now(), message.tenant
         self.busy[tenant] += 1
         self.most[tenant] = max(self.most[tenant], self.busy[tenant])
-        number = message._held.delivery.token  # type: ignore[union-attr]
+        number = message._in_flight.delivery.token  # type: ignore[union-attr]
         self.started.append(Started(now, tenant, now - self._came[number]))
         self._push(now + self.seconds(message), message, 0)
 

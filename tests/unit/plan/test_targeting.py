@@ -43,7 +43,7 @@ ONE = topology(f"{{J: {{{S}}}}}")
 
 def _held(plan: Plan) -> dict[str, str]:
     assert plan.portion is not None
-    return dict(plan.portion.held)
+    return dict(plan.portion.held_back)
 
 
 def _along(plan: Plan) -> dict[str, str]:

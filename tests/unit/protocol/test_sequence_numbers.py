@@ -11,9 +11,9 @@ from kodoctl.protocol.sequence_numbers import (
     BrokenNumberError,
     Number,
     ProducerWatermark,
-    begun,
     new_run,
     read_number,
+    run_start,
 )
 from kodoctl.topology.names import why_not_pulsar_name
 
@@ -49,7 +49,7 @@ def test_the_format_is_what_the_documentation_says() -> None:
 
 
 def test_a_run_knows_when_it_began() -> None:
-    assert begun(RUN) == 1_795_000_000_000
+    assert run_start(RUN) == 1_795_000_000_000
     assert new_run(1, "aaaa") < new_run(2, "0000")
 
 

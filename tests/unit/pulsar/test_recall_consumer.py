@@ -58,7 +58,10 @@ def test_letters_of_a_further_segment_go_on_behind_those_of_the_one_before(monke
 
 def test_what_is_held_of_a_further_segment_is_found_behind_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     found = consumer(6, monkeypatch)
-    assert set(found.held((1, 2), [(2, 1, 1, -1), (2, 1, 2, -1), (2, 1, 1, 7)])) == {(2, 1, 1, -1), (2, 1, 2, -1)}
+    assert set(found.unacknowledged((1, 2), [(2, 1, 1, -1), (2, 1, 2, -1), (2, 1, 1, 7)])) == {
+        (2, 1, 1, -1),
+        (2, 1, 2, -1),
+    }
     found.forget()
     assert [token for token, _ in found.letters((1, 3), ())] == [3], "not beside the subscription"
-    assert set(found.held((1, 5), [(2, 1, 3, -1), (2, 1, 5, -1)])) == {(2, 1, 5, -1)}
+    assert set(found.unacknowledged((1, 5), [(2, 1, 3, -1), (2, 1, 5, -1)])) == {(2, 1, 5, -1)}

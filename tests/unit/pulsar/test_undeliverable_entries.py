@@ -14,8 +14,8 @@ from kodoctl.pulsar.undeliverable_entries import (
     Place,
     first_chunk,
     ledgers_of,
+    runs_text,
     stored_of,
-    told,
     without_end,
 )
 
@@ -91,8 +91,8 @@ def test_entries_behind_an_acknowledged_one() -> None:
 
 
 def test_places_are_told_in_one_line() -> None:
-    assert told("t", [EntryRun(1, 2, 2)]) == "t: 1 entry cannot be read by the client library: 1:2"
-    many = told("t", [EntryRun(1, at, at + 1) for at in range(0, 4_000, 4)])
+    assert runs_text("t", [EntryRun(1, 2, 2)]) == "t: 1 entry cannot be read by the client library: 1:2"
+    many = runs_text("t", [EntryRun(1, at, at + 1) for at in range(0, 4_000, 4)])
     assert many.startswith("t: 2,000 entries cannot be read by the client library: 1:0..1, 1:4..5, ")
     assert many.endswith("1:76..77, …")
 

@@ -54,8 +54,8 @@ def _stats(sight: WorkerView) -> list[tuple[Lane, LaneStats]]:
 
 def _counted(what: str) -> Read:
     def values(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
-        for lane, held in sight.lanes:
-            for (kind, name), count in dict(held.counted).items():
+        for lane, lane_state in sight.lanes:
+            for (kind, name), count in dict(lane_state.counted).items():
                 if kind == what:
                     yield (lane.level.value, lane.state.value, label(name)), count
 
@@ -187,7 +187,7 @@ EXPORTED: Final = (
            lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
     # what came and what became of it
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
-    counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),
+    counter("started", "Handler runs started.", LANE, of_lane(lambda lane_state: lane_state.started)),
     counter("done", "Messages whose handler returned.", LANE, _done),
     counter("failed", "Handler runs that failed, by reason: the exception's class or the verdict; rare ones as `other`.",
              (*LANE, "reason"), _counted("failed")),
@@ -214,7 +214,7 @@ EXPORTED: Final = (
     counter("published_again", "Sends without a receipt that are sent again.", (),
              plain(lambda sight: sight.worker.counts.republished)),
     # what is held
-    gauge("held_messages", "Messages of a lane that this worker holds.", LANE, of_lane(lambda held: held.held)),
+    gauge("held_messages", "Messages of a lane that this worker holds.", LANE, of_lane(lambda lane_state: lane_state.in_flight)),
     gauge("held_bytes", "Payload bytes that this worker holds.", (), plain(lambda sight: sight.held_bytes)),
     gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
     gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.runs.running))),
@@ -224,7 +224,7 @@ EXPORTED: Final = (
     gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),
            plain(lambda sight: sight.worker.counts.parked)),
     gauge("lane_paused", "1 while a lane is not read: messages come too early, or too many are parked.", LANE,
-           of_lane(lambda held: float(held.blocked or held.paused_until > time.monotonic()))),
+           of_lane(lambda lane_state: float(lane_state.blocked or lane_state.paused_until > time.monotonic()))),
     *RESTRAINTS,
     # how long it took
     _histogram("receive_to_done_seconds", "From receipt to done.", lambda timings: timings.done),

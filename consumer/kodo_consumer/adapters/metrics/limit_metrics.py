@@ -66,7 +66,7 @@ def _slow_seconds(breaker: LaneBreaker) -> float:
 def _slow_running(sight: WorkerView) -> Iterator[tuple[Labels, float]]:
     slots = sight.engine.scheduler.slots
     running = list(slots.slow_running) if slots is not None else []
-    found = Counter((held.lane.lane.level.value, held.lane.lane.state.value) for held in running)
+    found = Counter((message.lane.lane.level.value, message.lane.lane.state.value) for message in running)
     return ((place, float(found[place])) for place in ((lane.level.value, lane.state.value) for lane, _ in sight.lanes))
 
 
@@ -160,7 +160,7 @@ RESTRAINTS: Final = (
     counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
             plain(_lease_outages)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
-    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.paused_by_override))),
+    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda lane_state: float(lane_state.paused_by_override))),
     gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),
           plain(lambda sight: float(len(paused_tenants(sight.worker.orders))))),
 )  # fmt: skip

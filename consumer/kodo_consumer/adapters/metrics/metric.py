@@ -55,7 +55,7 @@ def plain(read: Callable[[WorkerView], float | None]) -> Read:
 
 def of_lane(read: Callable[[LaneState], float]) -> Read:
     """One value a lane."""
-    return lambda sight: [((lane.level.value, lane.state.value), read(held)) for lane, held in sight.lanes]
+    return lambda sight: [((lane.level.value, lane.state.value), read(lane_state)) for lane, lane_state in sight.lanes]
 
 
 def counter(name: str, text: str, labels: Labels, read: Read) -> MetricSpec:

@@ -84,7 +84,7 @@ def _count(name: str) -> Callable[[RelaySight], float]:
     return lambda sight: float(sight.relay.counts[name])
 
 
-TOLD: Final = (
+METRICS: Final = (
     OutboxMetric("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
     OutboxMetric(
         "kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")
@@ -129,13 +129,13 @@ class RelayCollector:
 
     def describe(self) -> Iterator[Metric]:
         """For the registry: names, without any figures."""
-        return (told.family() for told in TOLD)
+        return (metric.family() for metric in METRICS)
 
     def collect(self) -> Iterator[Metric]:
         """For the registry: everything as it is now, of all relays together."""
-        for told in TOLD:
-            found = [value for sight in self.sights if (value := told.read(sight)) is not None]
-            yield told.family(sum(found) if found else None)
+        for metric in METRICS:
+            found = [value for sight in self.sights if (value := metric.read(sight)) is not None]
+            yield metric.family(sum(found) if found else None)
 
     def health(self, ask: Callable[[RelaySight], list[str]]) -> list[dict[str, Any]]:
         """One object for each relay, with its number and what `ask` finds wrong with it."""

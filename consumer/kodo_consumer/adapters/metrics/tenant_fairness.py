@@ -141,10 +141,10 @@ class TenantWatch:
         seen: list[_LanePass] = []
         for lane, before in zip(self._lanes, self._before, strict=True):
             seen.append(found := _LanePass({}))
-            for tenant, held, first in lane.ring.queues():
-                found.waiting[tenant] = held
+            for tenant, queued, first in lane.ring.queues():
+                found.waiting[tenant] = queued
                 found.backlogged += tenant in before
-                waiting[tenant] += held
+                waiting[tenant] += queued
                 firsts.append((max(first.delivery.publish_time, first.headers.due or 0), tenant))
                 if not next(steps) % STEP:
                     yield

@@ -113,7 +113,9 @@ class WorkerView:
         problems = self._broken
         problems += [f"not connected to {topic}" for topic in self.worker.disconnected_topics]
         problems += [
-            f"{lane.topic} is paused: too many messages are parked" for lane, held in self.lanes if held.blocked
+            f"{lane.topic} is paused: too many messages are parked"
+            for lane, lane_state in self.lanes
+            if lane_state.blocked
         ]
         still = [lane for lane in self.standing_still if lane not in self.policy.unread]
         problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in still]

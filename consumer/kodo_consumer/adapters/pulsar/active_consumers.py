@@ -64,19 +64,19 @@ class ActiveConsumerReader:
         silent = self._silent.get(topic, set())
         for number in sorted(range(count), key=lambda number: (number in silent, number)):
             self._ask(f"{path}-partition-{number}/stats", number, answers)
-        told: dict[int, dict[str, Any] | None] = {}
+        found: dict[int, dict[str, Any] | None] = {}
         with suppress(Empty):
-            while len(told) < count:
-                if told.keys() >= set(range(count)) - silent:
+            while len(found) < count:
+                if found.keys() >= set(range(count)) - silent:
                     latest = min(latest, time.monotonic() + _GRACE)
                 asked, stats = answers.get(timeout=max(0.0, latest - time.monotonic()))
                 if asked is not None:
-                    told[asked] = stats
+                    found[asked] = stats
                 elif stats is not None:  # a broker that is slow, and not silent
                     del self._alone_until[topic]
                     return active_consumers(stats, subscription)
-        parts = {f"{topic}-partition-{number}": stats for number, stats in told.items() if stats is not None}
-        self._silent[topic] = {number for number in range(count) if told.get(number) is None}
+        parts = {f"{topic}-partition-{number}": stats for number, stats in found.items() if stats is not None}
+        self._silent[topic] = {number for number in range(count) if found.get(number) is None}
         return active_consumers({"partitions": parts}, subscription)
 
     def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:

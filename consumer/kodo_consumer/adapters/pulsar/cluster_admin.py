@@ -134,11 +134,11 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))
-    held = [sub for part in parts if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None]
-    if not held:
+    each = [sub for part in parts if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None]
+    if not each:
         return None
-    consumers = [consumer for sub in held for consumer in sub.get("consumers") or []]
-    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
+    consumers = [consumer for sub in each for consumer in sub.get("consumers") or []]
+    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in each if sub.get("msgBacklog")]
     return LaneStats(
         partitions=count,
         whole=len(parts) == count,
@@ -148,15 +148,15 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
             if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None
         },
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
-        blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
-        backlog=_sum(held, "msgBacklog"),
-        delayed=_sum(held, "msgDelayed"),
-        unacknowledged=_unacknowledged(held),
+        blocked=frozenset(name for sub in each for name in _blocked(sub.get("consumers") or [])),
+        backlog=_sum(each, "msgBacklog"),
+        delayed=_sum(each, "msgDelayed"),
+        unacknowledged=_unacknowledged(each),
         rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
-        dispatched=_sum(held, "msgOutCounter"),
+        dispatched=_sum(each, "msgOutCounter"),
         permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
         oldest=min((moment for moment in oldest if moment > 0), default=None),
-        properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
+        properties={key: value for sub in each for key, value in (sub.get("subscriptionProperties") or {}).items()},
     )
 
 
@@ -166,14 +166,14 @@ def _blocked(consumers: list[dict[str, Any]]) -> set[str]:
     return {one["consumerName"] for one in consumers} - free
 
 
-def _unacknowledged(held: list[dict[str, Any]]) -> int | None:
+def _unacknowledged(partitions: list[dict[str, Any]]) -> int | None:
     """None where the broker counts less than none in a partition. Measured with Pulsar 4.2.4: after the death of a
     consumer that had acknowledged a part of a batch, the next one's count falls by more than it was given, down to
     -6,498, and stays wrong for as long as it is connected.
     """
-    counts = [int(sub.get("unackedMessages") or 0) for sub in held]
+    counts = [int(sub.get("unackedMessages") or 0) for sub in partitions]
     return None if any(count < 0 for count in counts) else sum(counts)
 
 
-def _sum(held: list[dict[str, Any]], key: str) -> int:
-    return sum(int(sub.get(key) or 0) for sub in held)
+def _sum(partitions: list[dict[str, Any]], key: str) -> int:
+    return sum(int(sub.get(key) or 0) for sub in partitions)

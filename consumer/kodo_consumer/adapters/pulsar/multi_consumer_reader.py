@@ -63,7 +63,7 @@ class MultiConsumerReader:
         self._lock = threading.Lock()  # around changes of the list of consumers
         self._count_lock = threading.Lock()
         # Handed over and unacknowledged, by consumer (None: the first one) and partition.
-        self._held: Counter[tuple[PulsarLaneReader | None, str]] = Counter()
+        self._unacknowledged: Counter[tuple[PulsarLaneReader | None, str]] = Counter()
         self._stopped = self._away = False
         self._opening = False
         self._not_before = float("-inf")
@@ -170,7 +170,7 @@ class MultiConsumerReader:
             for delivery in deliveries:
                 if delivery.entry is not entry:  # mostly many of one batch in a row
                     entry, partition = delivery.entry, delivery.partition
-                self._held[part, partition] += 1
+                self._unacknowledged[part, partition] += 1
 
     def _went(self, part: PulsarLaneReader | None, tokens: Sequence[object]) -> None:
         if not self._limit:
@@ -179,14 +179,14 @@ class MultiConsumerReader:
         with self._count_lock:  # what it had lost before is not counted
             for partition, count in counts.items():
                 of = part, partition
-                self._held[of] = max(0, self._held[of] - count)
+                self._unacknowledged[of] = max(0, self._unacknowledged[of] - count)
 
     def delivered(self) -> None:
         """A consumer has handed over messages."""
         if not self._limit:
             return
         with self._count_lock:
-            enough = 2 * sum(self._held.values()) <= self._limit * len(self._parts)
+            enough = 2 * sum(self._unacknowledged.values()) <= self._limit * len(self._parts)
         if not (enough or self._opening) and len(self._parts) < self._most and time.monotonic() >= self._not_before:
             begin(self._one_more, "kodo-widen", self._sink.fail)  # whoever hands over messages is not kept waiting
 
@@ -198,9 +198,9 @@ class MultiConsumerReader:
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)
             with self._count_lock:
-                for of in list(self._held):
+                for of in list(self._unacknowledged):
                     if partition in (None, of[1]) and (not others_read or of[0] is part):
-                        del self._held[of]
+                        del self._unacknowledged[of]
             if not others_read:
                 self._sink.disconnected(partition)
 
@@ -216,8 +216,8 @@ class MultiConsumerReader:
                 return
             self._opening = True
         if len(self._parts) == 1:
-            held = f"one consumer may hold {self._limit}" if self._limit else "the broker sends one consumer no more"
-            log.info("%s: %s unacknowledged messages; it is read by several", self._request.topic, held)
+            most = f"one consumer may hold {self._limit}" if self._limit else "the broker sends one consumer no more"
+            log.info("%s: %s unacknowledged messages; it is read by several", self._request.topic, most)
         try:
             self._open(self._request.queue // 2 // (self._most - 1))
         except ClusterError as problem:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 log = logging.getLogger("kodo.consumer")
-_TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
+_LOG_INTERVAL: Final = 60.0  # seconds between two lines that say the same of one partition
 _SILENT: Final = 0.5  # seconds in which nothing came
 _USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
 _TAKEN: Final = "another reader has it alone, such as `kodoctl waiting apply`"
@@ -22,7 +22,7 @@ class PartitionConnection:
         self._topic = topic
         self._lost_at: float | None = time.monotonic()  # None while it is connected
         self._connected_at = 0.0
-        self._told: tuple[str, float] = "", float("-inf")
+        self._last_log: tuple[str, float] = "", float("-inf")
         self._taken = False  # another reader has it alone
         self.wanted = threading.Event()
         self.wanted.set()
@@ -59,7 +59,7 @@ class PartitionConnection:
         lost_at, self._lost_at, self._taken = self._lost_at, None, False
         if lost_at is not None and again:
             log.info("%s: connected again after %.1f s", self._topic, now - lost_at)
-            self._told = "", float("-inf")
+            self._last_log = "", float("-inf")
 
     def tell_taken(self) -> None:
         """Says, once, that another reader has the partition alone."""
@@ -71,9 +71,9 @@ class PartitionConnection:
         """Says why it is made anew; the same not again and again."""
         self._taken = False
         now = time.monotonic()
-        if problem == self._told[0] and now < self._told[1] + _TOLD_EVERY:
+        if problem == self._last_log[0] and now < self._last_log[1] + _LOG_INTERVAL:
             return
-        self._told = problem, now
+        self._last_log = problem, now
         log.warning("%s: %s; subscribing again", self._topic, problem)
 
 

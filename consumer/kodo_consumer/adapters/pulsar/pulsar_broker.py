@@ -72,7 +72,7 @@ class PulsarBroker:
         self._connection = connection
         self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
         self._client = self._new_client()
-        self._told, _ = client_log().news(0)
+        self._log_position, _ = client_log().news(0)
         self._lanes: list[PulsarLaneReader | MultiConsumerReader] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
         self._patience = StartupWait()
@@ -188,7 +188,7 @@ class PulsarBroker:
             self._connections.wake()
 
     def _tell_thrown_away(self) -> None:
-        self._told, found = client_log().news(self._told)
+        self._log_position, found = client_log().news(self._log_position)
         for one in found:
             if (whole_topic(one.topic), one.subscription) in self._reads:
                 text = (

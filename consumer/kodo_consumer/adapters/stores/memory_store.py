@@ -42,20 +42,20 @@ class MemoryStore:
     def create(self) -> None:
         """Does nothing: a shelf needs no tables."""
 
-    def exchange(self, told: Exchange) -> StoreAnswer:
+    def exchange(self, request: Exchange) -> StoreAnswer:
         """Records what ended and marks what starts, under the lock of the shelf: one step for all stores that share it."""
         shelf = self._shelf
         with shelf.lock:
             now = shelf.clock()
-            for identity in told.done:
+            for identity in request.done:
                 shelf.done.setdefault(identity, now)
-            for identity in (*told.done, *told.ended):
+            for identity in (*request.done, *request.ended):
                 if identity in shelf.marks and shelf.marks[identity].run == self.run:
                     del shelf.marks[identity]
-            done = frozenset(told.starting) & shelf.done.keys()
+            done = frozenset(request.starting) & shelf.done.keys()
             for identity in done:
                 shelf.marks.pop(identity, None)  # whoever had started it: a crash after the effect leaves its mark
-            starting = [identity for identity in told.starting if identity not in done]
+            starting = [identity for identity in request.starting if identity not in done]
             marks = {identity: shelf.marks[identity] for identity in starting if identity in shelf.marks}
             shelf.marks.update({identity: CrashMark(self.run) for identity in starting if identity not in marks})
         return StoreAnswer(done, marks)

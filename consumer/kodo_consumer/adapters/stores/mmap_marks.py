@@ -63,14 +63,14 @@ class FileStore:
     def create(self) -> None:
         """Does nothing: the constructor made the file."""
 
-    def exchange(self, told: Exchange) -> StoreAnswer:
+    def exchange(self, request: Exchange) -> StoreAnswer:
         """Clears the marks of what ended and writes those of what starts. Nothing counts as done; marks that were
         adopted from dead workers are returned, and stay as they are.
         """
-        for name in (*told.done, *told.ended):
+        for name in (*request.done, *request.ended):
             self._clear(name)
         marks: dict[str, CrashMark] = {}
-        for name in told.starting:
+        for name in request.starting:
             if (mark := self._adopted.get(name)) is not None:
                 marks[name] = mark
             else:

@@ -139,11 +139,11 @@ class SqlStore:
             else:
                 return
 
-    def exchange(self, told: Exchange) -> StoreAnswer:
+    def exchange(self, request: Exchange) -> StoreAnswer:
         """Records what ended and marks what starts, in one transaction. It is tried again once after a deadlock, or on
         a connection that is older than the server.
         """
-        return _with_another_try(lambda: self._exchange(told))
+        return _with_another_try(lambda: self._exchange(request))
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """One grant for each request, in one transaction. Accounts are locked in the order of their names, so that
@@ -176,15 +176,15 @@ class SqlStore:
     def _now(self, connection: Connection) -> float:
         return float(connection.scalars(select(now_ms())).one()) / 1000
 
-    def _exchange(self, told: Exchange) -> StoreAnswer:
+    def _exchange(self, request: Exchange) -> StoreAnswer:
         with self._transaction() as connection:
-            for names in _bundles(told.done):
+            for names in _bundles(request.done):
                 connection.execute(self._insert_done, [{"identity": name} for name in names])
-            for names in _bundles([*told.done, *told.ended]):
+            for names in _bundles([*request.done, *request.ended]):
                 connection.execute(self._unmark, {"names": names})
             done: set[str] = set()
             marks: dict[str, CrashMark] = {}
-            for names in _bundles(told.starting):
+            for names in _bundles(request.starting):
                 self._start(connection, names, done, marks)
             return StoreAnswer(frozenset(done), marks)
 

@@ -97,20 +97,20 @@ class HandlerSpans:
     @contextmanager
     def _within(self, begin: Callable[[Any], HandlerCall], unit: Any) -> Iterator[None]:
         """A handler's call, in its span."""
-        begun: HandlerCall | None = None
+        call: HandlerCall | None = None
         with HARMLESS:
-            begun = begin(unit)
-        if begun is None:
+            call = begin(unit)
+        if call is None:
             yield
             return
-        token = attach(begun.context)
+        token = attach(call.context)
         try:
             yield
         except BaseException as problem:
-            self._raised(begun, problem)
+            self._raised(call, problem)
             raise
         else:
-            self._returned(begun, unit)
+            self._returned(call, unit)
         finally:
             detach(token)
 
@@ -214,44 +214,46 @@ class HandlerSpans:
             self._fail(run.span, why)
             self._one_less(run)
 
-    def decided(self, held: InFlight, outcome: Outcome, decision: Decision) -> None:
+    def decided(self, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
         """See kodo_consumer.core.observer.DecisionObserver: of messages that were not just done, or not handled at all."""
-        run = self._open.pop(held, None)
+        run = self._open.pop(in_flight, None)
         if run is None:
             if isinstance(decision, Reroute):
                 with HARMLESS:
-                    self._moved(held, outcome, decision)
+                    self._moved(in_flight, outcome, decision)
             return
         if run.is_first:
             with HARMLESS:
-                _carry(held, run.context)
+                _carry(in_flight, run.context)
         if run.span.is_recording():
             with HARMLESS:
-                self._tell(run, held, outcome, decision)
+                self._tell(run, in_flight, outcome, decision)
         self._one_less(run)
 
-    def _moved(self, held: InFlight, outcome: Outcome, decision: Reroute) -> None:
+    def _moved(self, in_flight: InFlight, outcome: Outcome, decision: Reroute) -> None:
         """A move without a run has a span of its own, from its decision to its decision."""
-        carried = read(held.delivery.properties)
+        carried = read(in_flight.delivery.properties)
         parent = get_current_span(carried).get_span_context()
-        lane = held.lane.lane
+        lane = in_flight.lane.lane
         name, attributes = f"move {lane.topic}", self._of_lane[lane.index] | _MOVE
         links = [Link(parent)] if parent.is_valid else []
         span = self._tracer.start_span(name, carried, SpanKind.CLIENT, attributes, links)
         if span.is_recording():
-            why, facts = _told(decision)
-            span.set_attributes(self._facts(held.delivery, held.headers, held.tenant) | {"kodo.outcome": why.value})
+            why, facts = _decision_facts(decision)
+            span.set_attributes(
+                self._facts(in_flight.delivery, in_flight.headers, in_flight.tenant) | {"kodo.outcome": why.value}
+            )
             span.add_event(_EVENTS[Reroute], {"kodo.rule": why.value, **facts})
             if isinstance(outcome, CorruptHeaders | RejectedByTarget):
                 self._fail(span, "Broken" if isinstance(outcome, CorruptHeaders) else "Refused")
         if not links:
-            _carry(held, set_span_in_context(span, carried))
+            _carry(in_flight, set_span_in_context(span, carried))
         span.end()
 
-    def _tell(self, run: HandlerCall, held: InFlight, outcome: Outcome, decision: Decision) -> None:
-        why, facts = _told(decision)
+    def _tell(self, run: HandlerCall, in_flight: InFlight, outcome: Outcome, decision: Decision) -> None:
+        why, facts = _decision_facts(decision)
         if run.is_batch:
-            facts["messaging.message.id"] = held.delivery.position
+            facts["messaging.message.id"] = in_flight.delivery.position
         else:
             run.span.set_attribute("kodo.outcome", why.value)
         run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
@@ -290,12 +292,12 @@ class HandlerSpans:
 _EVENTS: Final = {Acknowledge: "kodo.ended", Delay: "kodo.waits", Reroute: "kodo.moved", TransferOut: "kodo.moved"}
 
 
-def _carry(held: InFlight, context: Context) -> None:
+def _carry(in_flight: InFlight, context: Context) -> None:
     """From here on the message carries this context."""
-    held.delivery = held.delivery._replace(properties={**held.delivery.properties, **written(context)})
+    in_flight.delivery = in_flight.delivery._replace(properties={**in_flight.delivery.properties, **written(context)})
 
 
-def _told(decision: Decision) -> tuple[Rule, dict[str, Any]]:
+def _decision_facts(decision: Decision) -> tuple[Rule, dict[str, Any]]:
     """The rule, and what else an event says."""
     match decision:
         case Acknowledge(why, reason):
@@ -327,4 +329,4 @@ def _error_type(outcome: Outcome) -> str | None:
 
 
 def _key(message: Message) -> object:
-    return message if message._held is None else message._held  # noqa: SLF001  # as the worker knows it
+    return message if message._in_flight is None else message._in_flight  # noqa: SLF001  # as the worker knows it

@@ -33,10 +33,10 @@ class Sends:
     def begin(self, properties: dict[str, str], identity: str) -> Span:
         """A span, whose context is added to the properties; one that the application gave them stays, and is linked."""
         with HARMLESS:
-            return self._begun(properties, identity)
+            return self._start_span(properties, identity)
         return INVALID_SPAN
 
-    def _begun(self, properties: dict[str, str], identity: str) -> Span:
+    def _start_span(self, properties: dict[str, str], identity: str) -> Span:
         if not present(properties):
             span = self._tracer.start_span(self._name, None, SpanKind.PRODUCER, self._attributes)
             properties |= written(set_span_in_context(span))

@@ -23,7 +23,7 @@ class _Harmless:
     """
 
     def __init__(self) -> None:
-        self.told = float("-inf")
+        self.last_log = float("-inf")
 
     def __enter__(self) -> None:
         """Nothing is kept: it may be entered by many at once."""
@@ -31,8 +31,8 @@ class _Harmless:
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _trace: object) -> bool:
         if not isinstance(problem, Exception):
             return False
-        if time.monotonic() - self.told >= _QUIET:
-            self.told = time.monotonic()
+        if time.monotonic() - self.last_log >= _QUIET:
+            self.last_log = time.monotonic()
             log.warning("a span could not be made or ended; messages go their way", exc_info=problem)
         return True
 

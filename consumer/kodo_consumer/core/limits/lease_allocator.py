@@ -49,7 +49,7 @@ class LeaseHolder:
 
     seen: float
     wanted: int = 0
-    held: int = 0
+    in_use: int = 0
     turn: float = 0.0
 
 
@@ -68,7 +68,7 @@ class LimitAccount:
 
     def to_json(self) -> str:
         """For a column of a table."""
-        holders = {run: [who.seen, who.wanted, who.held, who.turn] for run, who in self.holders.items()}
+        holders = {run: [who.seen, who.wanted, who.in_use, who.turn] for run, who in self.holders.items()}
         return json.dumps([self.at, self.next, self.back, self.width, list(self.parts.items()), holders])
 
     @classmethod
@@ -86,7 +86,7 @@ class LimitAccount:
         self.holders = {name: who for name, who in self.holders.items() if who.seen + patience >= now}
         mine = self.holders.setdefault(run, LeaseHolder(now))
         mine.seen, mine.wanted = now, request.wanted
-        if not (request.wanted or request.held):
+        if not (request.wanted or request.in_use):
             del self.holders[run]
         match request.terms:
             case RateSpec():
@@ -130,7 +130,7 @@ class LimitAccount:
         self.back = sorted(slot for slot in (*self.back, *request.back) if slot >= since)[:_MOST_BACK]
         ahead = len(self.back) + max(0, floor((now + AHEAD - self.next) / pace + _TINY) + 1)
         count = min(request.wanted, ceil(ahead / self._sharers))
-        if request.wanted and not request.held:
+        if request.wanted and not request.in_use:
             count = max(count, 1)  # however far ahead: everybody gets its turn
         taken, self.back = self.back[:count], self.back[count:]
         runs = [TokenRange(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
@@ -171,12 +171,12 @@ class LimitAccount:
         if mine is None:
             return LeaseGrant(request.name)
         fair = _fair(self.holders, limit, now)[run]
-        others = sum(who.held for name, who in self.holders.items() if name != run)
-        before = mine.held
-        mine.held = max(request.held, min(request.wanted, limit - others, fair))
-        if mine.held > before:
+        others = sum(who.in_use for name, who in self.holders.items() if name != run)
+        before = mine.in_use
+        mine.in_use = max(request.in_use, min(request.wanted, limit - others, fair))
+        if mine.in_use > before:
             mine.turn = now
-        return LeaseGrant(request.name, sharers=len(self.holders), permits=mine.held, fair=fair)
+        return LeaseGrant(request.name, sharers=len(self.holders), permits=mine.in_use, fair=fair)
 
 
 def keeps(terms: Terms) -> float:
@@ -202,7 +202,7 @@ def _fair(holders: Mapping[str, LeaseHolder], limit: int, now: float) -> dict[st
 
     def rank(run: str) -> tuple[bool, float, str]:
         who = holders[run]
-        keeps_it = who.held > level and now - who.turn < _QUANTUM
+        keeps_it = who.in_use > level and now - who.turn < _QUANTUM
         return not keeps_it, who.turn, run
 
     for run in sorted((run for run, who in holders.items() if who.wanted > level), key=rank)[:over]:

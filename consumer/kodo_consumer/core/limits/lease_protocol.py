@@ -43,15 +43,15 @@ Terms = RateSpec | QuotaSpec | ConcurrencySpec
 class LeaseRequest:
     """Request of a worker to one limit, for one value of its property.
 
-    Rate and quota: `wanted` more tokens, `held` at hand; `back` are the marks of those it gives back, `spent` counts
+    Rate and quota: `wanted` more tokens, `in_use` at hand; `back` are the marks of those it gives back, `spent` counts
     starts without a token, made while the store could not be asked. Concurrency: `wanted` permits in all, of which it
-    keeps `held`.
+    keeps `in_use`.
     """
 
     name: str
     terms: Terms
     wanted: int
-    held: int = 0
+    in_use: int = 0
     spent: int = 0
     back: tuple[float, ...] = ()
 

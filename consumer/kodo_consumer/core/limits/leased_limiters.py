@@ -187,7 +187,7 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         self._permits = self._fair = 0
         self._most = 0  # that ran at once lately
         self._valid = -NEVER  # until then the permits are
-        self._asked = (0, 0)  # wanted and held, as the store knows it
+        self._asked = (0, 0)  # wanted and in use, as the store knows it
 
     def free_at(self, now: float) -> float:
         """See Limiter."""
@@ -225,15 +225,15 @@ class LeasedCap(LeasedLimiter, ConcurrencyLimiter):
         """See LeasedLimiter. Gives up what is more than its part before it says so: nobody else is granted it earlier."""
         wanted = max(self.running + len(self.waiters), self._most)
         self._permits = min(self._permits, self._fair, wanted)
-        held = max(self.running, self._permits)
-        if (wanted, held) == self._asked and now < self.request_at:
+        permits = max(self.running, self._permits)
+        if (wanted, permits) == self._asked and now < self.request_at:
             return None
         self._most = max(self.running, self._most - 1)
-        self._asked = (wanted, held)
+        self._asked = (wanted, permits)
         self.ring_at = now + SOON
         hungry = self.waiters and self.running >= self._permits
         self.request_at = now + (SOON if hungry else LOOK)
-        return LeaseRequest(self.name, self.terms, wanted, held)
+        return LeaseRequest(self.name, self.terms, wanted, permits)
 
     def final_request(self, now: float) -> LeaseRequest:  # noqa: ARG002
         """See LeasedLimiter."""

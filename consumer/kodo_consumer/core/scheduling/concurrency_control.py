@@ -45,21 +45,23 @@ class ConcurrencyControl:
         """A handler starts."""
         self.breaker.started()
 
-    def ended(self, held: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool) -> None:
+    def ended(
+        self, in_flight: InFlight, outcome: Outcome, started: float, running: int, now: float, *, slow: bool
+    ) -> None:
         """A handler ended; `running` were at work with it. `slow`: its tenant is slow, or it was: others go on, whatever
         becomes of it, unless the breaker stopped all of them.
         """
         before, more = self.breaker.state, False
         if before is _CLOSED and not slow and self.adaptive is None and not is_systemic(outcome):
-            self.breaker.ended_well(held.tenant, now)  # most ends, all of which are reported while something fails
+            self.breaker.ended_well(in_flight.tenant, now)  # most ends, all of which are reported while something fails
             if not self.breaker.wants_all_outcomes:
                 self._set_wants()
             return
         if slow and self._slots is not None:
-            more = self._slow_ended(self._slots.breakers, held, outcome, started, now)
+            more = self._slow_ended(self._slots.breakers, in_flight, outcome, started, now)
         if not slow or before is not BreakerState.CLOSED:
             opened = self.breaker.opened
-            more = self.breaker.ended(held.tenant, outcome, started, now) or more
+            more = self.breaker.ended(in_flight.tenant, outcome, started, now) or more
             self._say(self.breaker, before, opened, now, "", "handler")
             self._context.counts.paused += self.breaker.opened - opened
         if self.adaptive is not None and before is BreakerState.CLOSED:
@@ -78,11 +80,13 @@ class ConcurrencyControl:
         if found is not None:
             self._context.effects.alarm("outage", found[0], severe=False, good=found[1])
 
-    def _slow_ended(self, breakers: SlowBreakers, held: InFlight, outcome: Outcome, started: float, now: float) -> bool:
-        breaker = breakers.lanes[held.lane.lane.index].breaker
+    def _slow_ended(
+        self, breakers: SlowBreakers, in_flight: InFlight, outcome: Outcome, started: float, now: float
+    ) -> bool:
+        breaker = breakers.lanes[in_flight.lane.lane.index].breaker
         before, opened = breaker.state, breaker.opened
-        more = breakers.ended(held, outcome, started, now)
-        self._say(breaker, before, opened, now, f"{held.lane.lane.name}: ", "handler of a slow tenant")
+        more = breakers.ended(in_flight, outcome, started, now)
+        self._say(breaker, before, opened, now, f"{in_flight.lane.lane.name}: ", "handler of a slow tenant")
         return more
 
     def _say(self, breaker: Breaker, before: BreakerState, opened: int, now: float, where: str, which: str) -> None:

@@ -104,8 +104,8 @@ class ActivePartitions:
             self._recount()
         return ours
 
-    def room(self, room: int, held: int) -> int:
-        """Number of further messages that may come where there would be `room` with `held` of the topic at work.
+    def room(self, room: int, in_flight: int) -> int:
+        """Number of further messages that may come where there would be `room` with `in_flight` of the topic at work.
 
         What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what
         the broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
@@ -113,7 +113,7 @@ class ActivePartitions:
         if self._offered:
             self._old = 0
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
-        if self._old and held < 2 * self._most + self._in_client:
+        if self._old and in_flight < 2 * self._most + self._in_client:
             room = max(1, room)
         self._offered = room > 0
         return room

@@ -86,14 +86,14 @@ def evenness(tallies: Mapping[H, TenantWindow]) -> FairnessIndex | None:
     return FairnessIndex(total * total / (sum(many.values()) * squares) if squares else 1.0, worst)
 
 
-def noisy(held: Mapping[str, int], busy: Mapping[str, float]) -> set[str]:
+def noisy(counts: Mapping[str, int], busy: Mapping[str, float]) -> set[str]:
     """Tenants with more than a tenth of all messages held (and 30 of them) or of the handlers' time, and more than twice
     an even part of it.
     """
-    tenants = max(len(held), len(busy))
+    tenants = max(len(counts), len(busy))
     if tenants < NOISY_TIMES / NOISY_SHARE:  # from there on it makes no difference how many there are
-        tenants = max(1, len(held.keys() | busy.keys()))
+        tenants = max(1, len(counts.keys() | busy.keys()))
     part = max(NOISY_SHARE, NOISY_TIMES / tenants)
-    most_held, most_busy = part * sum(held.values()), part * sum(busy.values())
-    found = {tenant for tenant, count in held.items() if count > most_held and count >= NOISY_LEAST}
+    most_held, most_busy = part * sum(counts.values()), part * sum(busy.values())
+    found = {tenant for tenant, count in counts.items() if count > most_held and count >= NOISY_LEAST}
     return found | {tenant for tenant, seconds in busy.items() if seconds > most_busy}

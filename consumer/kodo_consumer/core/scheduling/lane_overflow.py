@@ -31,7 +31,7 @@ class LaneOverflow:
         self._waits_since: float | None = None
 
     def __len__(self) -> int:
-        return sum(1 for held in self._flow.too_early if held.stage is Stage.EVACUATING)
+        return sum(1 for in_flight in self._flow.too_early if in_flight.stage is Stage.EVACUATING)
 
     @property
     def has_work(self) -> bool:
@@ -46,10 +46,10 @@ class LaneOverflow:
         if not self._must_wait(now, is_flooded=is_flooded):
             most_of_these = _BESIDE if is_flooded else most + _BESIDE
             while waiting and publishes.waiting < most + _BESIDE and publishes.put_back < most_of_these:
-                held = waiting.popleft()
-                if held.stage is Stage.EVACUATING:  # else it was released
-                    assert held.headers.due is not None
-                    self._flow.apply_decision(held, LaneFull(held.headers.due), now)
+                in_flight = waiting.popleft()
+                if in_flight.stage is Stage.EVACUATING:  # else it was released
+                    assert in_flight.headers.due is not None
+                    self._flow.apply_decision(in_flight, LaneFull(in_flight.headers.due), now)
         if len(waiting) >= _MOST:
             waiting[-1].lane.paused_until = now + _PAUSE
 

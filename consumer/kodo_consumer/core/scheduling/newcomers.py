@@ -41,17 +41,17 @@ class Newcomers:
         """So many slots from now on."""
         self._most = self._load.slots_needed(total + (total < _PROBE_FROM))
 
-    def started(self, held: InFlight) -> None:
+    def started(self, in_flight: InFlight) -> None:
         """One starts as a newcomer."""
-        self.running.add(held)
-        held.lane.ring.new_running += 1
+        self.running.add(in_flight)
+        in_flight.lane.ring.new_running += 1
 
-    def remove(self, held: InFlight) -> bool:
+    def remove(self, in_flight: InFlight) -> bool:
         """It ended, or is slow. False: it was none."""
-        if held not in self.running:
+        if in_flight not in self.running:
             return False
-        self.running.discard(held)
-        held.lane.ring.new_running -= 1
+        self.running.discard(in_flight)
+        in_flight.lane.ring.new_running -= 1
         return True
 
     def ended_quickly(self, lasted: float) -> None:

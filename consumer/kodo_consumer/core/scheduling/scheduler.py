@@ -60,7 +60,7 @@ class Scheduler:
         """
         limits_differ = policy.limits != self._policy.limits
         if policy.bulkheads != self._policy.bulkheads:
-            running = [sum(held.stage is Stage.RUNNING for held in lane) for lane in self.queues.lanes]
+            running = [sum(in_flight.stage is Stage.RUNNING for in_flight in lane) for lane in self.queues.lanes]
             self.bulkheads.apply(policy.bulkheads, policy.lanes, running)
         self._policy, self._paused = policy, paused
         self._passes = self._pass if policy.limits else None
@@ -83,45 +83,49 @@ class Scheduler:
         for limiter in self._shut:
             limiter.waiters = EMPTY
         self._shut.clear()
-        for held in [held for lane in self.queues.lanes for held in lane if held.stage in UNSTARTED]:
-            if held.stage is Stage.LIMITED or (held.stage is Stage.WAITING and held.has_reservation):
-                self.queues.enqueue(held)
-            held.limiters, held.has_reservation = None, False
+        for in_flight in [
+            in_flight for lane in self.queues.lanes for in_flight in lane if in_flight.stage in UNSTARTED
+        ]:
+            if in_flight.stage is Stage.LIMITED or (in_flight.stage is Stage.WAITING and in_flight.has_reservation):
+                self.queues.enqueue(in_flight)
+            in_flight.limiters, in_flight.has_reservation = None, False
 
     # ---- in
 
-    def admit(self, held: InFlight, now: float, *, in_turn: bool) -> None:
+    def admit(self, in_flight: InFlight, now: float, *, in_turn: bool) -> None:
         """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go
         elsewhere is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the
         queues short.
         """
-        if self.limits and not (in_turn and held.limiters is None):
-            if not self._has_moment(held, now):
+        if self.limits and not (in_turn and in_flight.limiters is None):
+            if not self._has_moment(in_flight, now):
                 return
             for limiter in (
-                held.limiters or ()
+                in_flight.limiters or ()
             ):  # no overtaking of those who wait there, and no walk through a long queue
                 if limiter.waiters and not limiter.free(now):
-                    self._wait_at(limiter, held, now)
+                    self._wait_at(limiter, in_flight, now)
                     return
-        self.queues.enqueue(held)
+        self.queues.enqueue(in_flight)
 
-    def _has_moment(self, held: InFlight, now: float) -> bool:
+    def _has_moment(self, in_flight: InFlight, now: float) -> bool:
         """Sets a moment aside in the limits. False: a later one, for which the message is `over_limit`."""
-        if held.limiters is None or any(limiter.forgotten for limiter in held.limiters):
-            lane = held.lane.lane
-            held.limiters = self.limits.limiters_of(held.delivery.properties, held.delivery.key, lane.level, lane.state)
-        if not self._is_entitled(held) and self._refuse(held, now):
+        if in_flight.limiters is None or any(limiter.forgotten for limiter in in_flight.limiters):
+            lane = in_flight.lane.lane
+            in_flight.limiters = self.limits.limiters_of(
+                in_flight.delivery.properties, in_flight.delivery.key, lane.level, lane.state
+            )
+        if not self._is_entitled(in_flight) and self._refuse(in_flight, now):
             return False
-        held.has_reservation = True
+        in_flight.has_reservation = True
         return True
 
-    def _is_entitled(self, held: InFlight) -> bool:
+    def _is_entitled(self, in_flight: InFlight) -> bool:
         """True if its moment was set aside before, here or (a message that comes back in time) by the
         worker that moved it.
         """
-        reserved = held.headers.reserved
-        return held.has_reservation or (reserved is not None and self._clock.wall() >= reserved)
+        reserved = in_flight.headers.reserved
+        return in_flight.has_reservation or (reserved is not None and self._clock.wall() >= reserved)
 
     # ---- out
 
@@ -131,37 +135,37 @@ class Scheduler:
         if throttle.adaptive is not None:
             self.bulkheads.resize(throttle.adaptive.limit)
         if not throttle.must_ask:
-            held = self._take(now)
+            in_flight = self._take(now)
         elif not throttle.may_start(self.running, now):
             return None
-        elif (held := self._take(now)) is not None:
+        elif (in_flight := self._take(now)) is not None:
             throttle.started()
-        if held is not None:
+        if in_flight is not None:
             self.running += 1
             if self.bulkheads.groups:
-                self.bulkheads.started(held.lane.lane.index)
-        return held
+                self.bulkheads.started(in_flight.lane.lane.index)
+        return in_flight
 
     def _take(self, now: float) -> InFlight | None:
         if self.slots is None:
             return self.queues.next(self._paused, now, self._passes)
-        held = self.slots.take(self._paused, now, self._passes)
-        if held is not None and self.recent_starts is not None:
-            self.recent_starts.append(held.tenant)
-        return held
+        in_flight = self.slots.take(self._paused, now, self._passes)
+        if in_flight is not None and self.recent_starts is not None:
+            self.recent_starts.append(in_flight.tenant)
+        return in_flight
 
-    def freed(self, held: InFlight, now: float) -> bool:
+    def freed(self, in_flight: InFlight, now: float) -> bool:
         """A message that was taken has ended. True: its tenant is slow, or it was."""
         self.running -= 1
         if self.bulkheads.groups:
-            self.queues.version += self.bulkheads.ended(held.lane.lane.index)
-        if held.limiters is not None:
-            held.has_reservation = False
-            for limiter in held.limiters:
+            self.queues.version += self.bulkheads.ended(in_flight.lane.lane.index)
+        if in_flight.limiters is not None:
+            in_flight.has_reservation = False
+            for limiter in in_flight.limiters:
                 limiter.finish()
                 if limiter.waiters and isinstance(limiter, ConcurrencyLimiter):
                     self.let_through(limiter, now)
-        return self.slots is not None and self.slots.ended(held, now)
+        return self.slots is not None and self.slots.ended(in_flight, now)
 
     # ---- limiters
 
@@ -170,11 +174,11 @@ class Scheduler:
         found: list[InFlight] = []
         room = limiter.room(now)
         while limiter.waiters and len(found) < room:
-            held = limiter.waiters.popleft()
-            if held.stage is Stage.LIMITED:
-                found.append(held)
-        for held in reversed(found):
-            self.queues.enqueue(held, first=True)
+            in_flight = limiter.waiters.popleft()
+            if in_flight.stage is Stage.LIMITED:
+                found.append(in_flight)
+        for in_flight in reversed(found):
+            self.queues.enqueue(in_flight, first=True)
         if limiter.waiters:
             self._set_limiter_timer(limiter, now)
         else:
@@ -189,13 +193,13 @@ class Scheduler:
         if not isinstance(limiter, QuotaLimiter) or limiter.wait(now) * 1000 <= MAX_MEMORY_WAIT:
             self.let_through(limiter, now)
             return
-        waiters = [held for held in limiter.waiters if held.stage is Stage.LIMITED]
+        waiters = [in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED]
         limiter.waiters = EMPTY
-        for held in waiters:
-            if self._leave(held).quota:
-                self.queues.enqueue(held)
+        for in_flight in waiters:
+            if self._leave(in_flight).quota:
+                self.queues.enqueue(in_flight)
             else:
-                limiter.waiters = queued(limiter.waiters, held)
+                limiter.waiters = queued(limiter.waiters, in_flight)
         self._set_limiter_timer(limiter, now)
 
     @property
@@ -206,7 +210,7 @@ class Scheduler:
     @property
     def limited(self) -> int:
         """Messages that wait at a limiter."""
-        return sum(1 for limiter in self._shut for held in limiter.waiters if held.stage is Stage.LIMITED)
+        return sum(1 for limiter in self._shut for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED)
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was released. To be called each second."""
@@ -216,49 +220,51 @@ class Scheduler:
         for limiter in [limiter for limiter in self._shut if limiter.free(now)]:
             self.let_through(limiter, now)
 
-    def _pass(self, held: InFlight, now: float) -> bool:
+    def _pass(self, in_flight: InFlight, now: float) -> bool:
         """Takes the tokens of all limits, or leaves the message at the limiter that is shut."""
-        if not self._has_moment(held, now):
+        if not self._has_moment(in_flight, now):
             return False
-        assert held.limiters is not None
-        headers = held.headers
-        shut = self.limits.start(held.limiters, now, quota_taken=headers.quota_taken)
+        assert in_flight.limiters is not None
+        headers = in_flight.headers
+        shut = self.limits.start(in_flight.limiters, now, quota_taken=headers.quota_taken)
         if shut is None:
-            if not headers.quota_taken and any(isinstance(limiter, QuotaLimiter) for limiter in held.limiters):
-                held.headers = headers.replace(quota_taken=True)
+            if not headers.quota_taken and any(isinstance(limiter, QuotaLimiter) for limiter in in_flight.limiters):
+                in_flight.headers = headers.replace(quota_taken=True)
             return True
-        for limiter in held.limiters:  # another limiter may have let it through for nothing: the next one's turn
+        for limiter in in_flight.limiters:  # another limiter may have let it through for nothing: the next one's turn
             if limiter is not shut and limiter.waiters and limiter.free(now):
                 self.let_through(limiter, now)
         late = not isinstance(shut, ConcurrencyLimiter) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
-        if not (late and self._leave(held) and self._refuse(held, now)):
-            self._wait_at(shut, held, now)
+        if not (late and self._leave(in_flight) and self._refuse(in_flight, now)):
+            self._wait_at(shut, in_flight, now)
         return False
 
-    def _refuse(self, held: InFlight, now: float) -> bool:
+    def _refuse(self, in_flight: InFlight, now: float) -> bool:
         """True if the limits set a later moment aside; then the caller decides where the message waits for it."""
-        assert held.limiters is not None
-        slot = self.limits.reserve(held.limiters, now, self._leave(held), quota_taken=held.headers.quota_taken)
+        assert in_flight.limiters is not None
+        slot = self.limits.reserve(
+            in_flight.limiters, now, self._leave(in_flight), quota_taken=in_flight.headers.quota_taken
+        )
         if slot.over is LimitKind.NOTHING:
             return False
-        self.over_limit.append((held, slot))
+        self.over_limit.append((in_flight, slot))
         return True
 
-    def _leave(self, held: InFlight) -> RerouteOptions:
+    def _leave(self, in_flight: InFlight) -> RerouteOptions:
         """Kinds of limit for which the message may leave its lane."""
-        lane, policy = held.lane.lane, self._policy
+        lane, policy = in_flight.lane.lane, self._policy
         if lane.level.is_backup or lane.ordered:
             return RerouteOptions()
         pending = bool(policy.limit_targets(lane.level, lane.state, Rate))
-        after = policy.waits[State.PENDING].delay(held.headers.pending + 1) / 1000
+        after = policy.waits[State.PENDING].delay(in_flight.headers.pending + 1) / 1000
         quota = bool(policy.limit_targets(lane.level, lane.state, Quota))
         horizon = policy.horizon / 1000
         return RerouteOptions(rate_after=after if pending else None, quota=quota, horizon=horizon)
 
-    def _wait_at(self, limiter: Limiter, held: InFlight, now: float) -> None:
-        held.enter(Stage.LIMITED)
-        held.lane.count("over", limiter.kind)
-        limiter.waiters = queued(limiter.waiters, held)
+    def _wait_at(self, limiter: Limiter, in_flight: InFlight, now: float) -> None:
+        in_flight.enter(Stage.LIMITED)
+        in_flight.lane.count("over", limiter.kind)
+        limiter.waiters = queued(limiter.waiters, in_flight)
         self._shut[limiter] = None
         limiter.awaited(now)
         self._set_limiter_timer(limiter, now)

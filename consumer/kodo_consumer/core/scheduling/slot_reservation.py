@@ -95,30 +95,30 @@ class SlotReservation:
         if now >= self._next_look:
             self._look(now, passing_over)
         queues = self._queues
-        held, slow = None, False
+        in_flight, slow = None, False
         if queues.slow.waiting:
             self._readmit_newcomers(now)
             if not queues.quick.waiting:
                 self._backlog.settle()
             if self._backlog.slow_first:
-                held = self._take_slow(passing_over, now, passes)
-                slow = held is not None
+                in_flight = self._take_slow(passing_over, now, passes)
+                slow = in_flight is not None
         elif not self._backlog.slow_first:
             self._backlog.settle()
-        if held is None:
-            held = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
-        if held is None:
+        if in_flight is None:
+            in_flight = queues.next(passing_over, now, passes, may_start_newcomer=self._may_start_newcomer)
+        if in_flight is None:
             self._backlog.end()  # what waits there is kept by something else
             if queues.slow.waiting:  # where newcomers may have gone just now
-                held = self._take_slow(passing_over, now, passes)
-                slow = held is not None
-        if held is None:
+                in_flight = self._take_slow(passing_over, now, passes)
+                slow = in_flight is not None
+        if in_flight is None:
             self._kept_back = self.any_waiting
             return None
-        self._started(held, now, slow=slow)
+        self._started(in_flight, now, slow=slow)
         if self._kept_back:  # one slot that was returned, or one that proved quick, may be the start of several
             queues.version += 1
-        return held
+        return in_flight
 
     def look(self, now: float) -> None:
         """Who runs for too long is slow. To be called each second: while every slot is taken nobody asks for one."""
@@ -160,7 +160,7 @@ class SlotReservation:
 
     def _is_alone(self, now: float) -> bool:
         """True if one tenant in one lane had every slot for a minute."""
-        return now - self._alone_since > _MINUTE and all(held.queue is self._last for held in self._running)
+        return now - self._alone_since > _MINUTE and all(in_flight.queue is self._last for in_flight in self._running)
 
     def _may_start_newcomer(self, ring: DeficitRoundRobin[InFlight], now: float) -> bool:
         total, free = self.total, self.total - len(self._running)
@@ -190,64 +190,64 @@ class SlotReservation:
 
     # ---- what runs
 
-    def _started(self, held: InFlight, now: float, *, slow: bool) -> None:
-        self._running[held] = now
-        queue = held.queue
+    def _started(self, in_flight: InFlight, now: float, *, slow: bool) -> None:
+        self._running[in_flight] = now
+        queue = in_flight.queue
         if slow:
-            self.slow_running.add(held)
-            self.breakers.started(held.lane.lane.index)
+            self.slow_running.add(in_flight)
+            self.breakers.started(in_flight.lane.lane.index)
         elif queue.slow is None:
-            self._newcomers.started(held)
+            self._newcomers.started(in_flight)
         if self._queues.slow.waiting:
             self._charge_backlog(START_COST, slow=slow)
         if queue is not self._last:
             self._last, self._alone_since = queue, now
 
-    def ended(self, held: InFlight, now: float) -> bool:
+    def ended(self, in_flight: InFlight, now: float) -> bool:
         """It ended. True: it was of a slow tenant, or slow itself."""
-        lasted = now - self._running.pop(held)
-        queue = held.queue
-        slow = held in self.slow_running
-        tried = not slow and held in self._newcomers.running and self._newcomers.remove(held)
+        lasted = now - self._running.pop(in_flight)
+        queue = in_flight.queue
+        slow = in_flight in self.slow_running
+        tried = not slow and in_flight in self._newcomers.running and self._newcomers.remove(in_flight)
         if lasted <= _COST and queue.slow is False and not (slow or queue.relapses):
             self._load.ended(lasted)  # most of all that end
             return False
         if lasted > _COST:
-            self._charge(held, int(lasted * 1000))
-            self._charged.pop(held, None)
+            self._charge(in_flight, int(lasted * 1000))
+            self._charged.pop(in_flight, None)
         was, too_long = queue.slow, lasted >= self.slow_after
         if slow:
-            self.slow_running.discard(held)
+            self.slow_running.discard(in_flight)
         if not too_long and (not slow or was is None):
             self._load.ended(lasted)
             queue.add_quick_time(lasted, now)
             if was is None:
                 self._newcomers.ended_quickly(lasted)
         if too_long:
-            self._becomes_slow(held, now, tried=tried)
+            self._becomes_slow(in_flight, now, tried=tried)
         elif was is not False or queue.relapses:
-            self._ended_quickly(held)
+            self._ended_quickly(in_flight)
         if not too_long and not was and not queue.relapses:
             return slow  # nothing is known of the tenant that a breaker should count
-        self.breakers.lanes[held.lane.lane.index].rate.ended(held.tenant, slow=too_long)
+        self.breakers.lanes[in_flight.lane.lane.index].rate.ended(in_flight.tenant, slow=too_long)
         return slow or too_long
 
     def look_at_slow(self, now: float, wall: int) -> tuple[str, bool] | None:
         """What the breakers of slow tenants have to say: see SlowBreakers.look."""
-        overdue = [held for held, started in self._running.items() if now - started >= self.slow_after]
+        overdue = [in_flight for in_flight, started in self._running.items() if now - started >= self.slow_after]
         return self.breakers.look(overdue, f"{self.headroom} of {self.total} slots are kept for them", now, wall)
 
     def _look(self, now: float, passing_over: AbstractSet[str]) -> None:
         self._next_look = now + _LOOK * max(1.0, len(self._running) / _MANY)
         slow_after = self.slow_after
-        for held, started in self._running.items():
+        for in_flight, started in self._running.items():
             lasted = now - started
             if lasted <= _COST:
                 break
-            self._charge(held, int(lasted * 1000))
-            if lasted >= slow_after and (held.queue.slow is None or held not in self.slow_running):
-                self.slow_running.add(held)
-                self._becomes_slow(held, now, tried=self._newcomers.remove(held))
+            self._charge(in_flight, int(lasted * 1000))
+            if lasted >= slow_after and (in_flight.queue.slow is None or in_flight not in self.slow_running):
+                self.slow_running.add(in_flight)
+                self._becomes_slow(in_flight, now, tried=self._newcomers.remove(in_flight))
         if self._queues.slow.waiting and self._queues.quick.waiting:
             self._backlog.divide(self._fair_share(passing_over) / self.total)
         if self._load.measure(now):
@@ -257,21 +257,21 @@ class SlotReservation:
     def _needed(self) -> int:
         return self._load.slots_needed(self.total) if self.total > 1 else 0
 
-    def _charge(self, held: InFlight, lasted: int) -> None:
-        more = lasted - self._charged.get(held, START_COST)
+    def _charge(self, in_flight: InFlight, lasted: int) -> None:
+        more = lasted - self._charged.get(in_flight, START_COST)
         if more > 0:
-            queues, slow = self._queues, held in self.slow_running
-            (queues.slow if slow else queues.quick).charge_time(held.lane.lane.index, more)
-            held.lane.ring.charge(held.queue, more)
-            self._charged[held] = lasted
+            queues, slow = self._queues, in_flight in self.slow_running
+            (queues.slow if slow else queues.quick).charge_time(in_flight.lane.lane.index, more)
+            in_flight.lane.ring.charge(in_flight.queue, more)
+            self._charged[in_flight] = lasted
             self._charge_backlog(more, slow=slow)
 
     def _charge_backlog(self, milliseconds: int, *, slow: bool) -> None:
         if self._queues.slow.waiting and self._queues.quick.waiting:
             self._backlog.charge(milliseconds, slow=slow)
 
-    def _becomes_slow(self, held: InFlight, now: float, *, tried: bool) -> None:
-        queue, ring = held.queue, held.lane.ring
+    def _becomes_slow(self, in_flight: InFlight, now: float, *, tried: bool) -> None:
+        queue, ring = in_flight.queue, in_flight.lane.ring
         if queue.quick_time:  # it is no demand of quick ones any more: else it would be kept from the slow ones, itself
             self._load.forget(queue.quick_time, queue.quick_since, now)
             queue.quick_time = 0.0
@@ -285,8 +285,8 @@ class SlotReservation:
         queue.doubt = _DOUBT << queue.relapses
         ring.remember(queue)
 
-    def _ended_quickly(self, held: InFlight) -> None:
-        queue, ring = held.queue, held.lane.ring
+    def _ended_quickly(self, in_flight: InFlight) -> None:
+        queue, ring = in_flight.queue, in_flight.lane.ring
         queue.doubt -= 1
         if queue.slow is None:
             ring.newcomers_slow = False
@@ -299,4 +299,4 @@ class SlotReservation:
             ring.remember(queue)
             if queue.in_slow:
                 ring.recovered(queue)
-                self._queues.recovered(held.lane)
+                self._queues.recovered(in_flight.lane)

@@ -112,13 +112,13 @@ class SlowBreakers:
     `wants_all_outcomes`: every end of a handler of a slow tenant is to be reported, not failures alone.
     """
 
-    __slots__ = ("_said", "lanes", "not_closed", "wants_all_outcomes")
+    __slots__ = ("_last_report", "lanes", "not_closed", "wants_all_outcomes")
 
     def __init__(self, lanes: Sequence[LaneState], slots: int) -> None:
         self.lanes = [LaneBreaker(lane, slots) for lane in lanes]
         self.not_closed: set[int] = set()
         self.wants_all_outcomes = False
-        self._said: float | None = None
+        self._last_report: float | None = None
 
     def stops_beside(self, running: Collection[InFlight]) -> Callable[[int, float], bool]:
         """`stops`, beside those that run."""
@@ -129,18 +129,18 @@ class SlowBreakers:
         if index not in self.not_closed:
             return False
         lane = self.lanes[index]
-        return not lane.breaker.may_start(sum(held.lane is lane.lane for held in running), now)
+        return not lane.breaker.may_start(sum(in_flight.lane is lane.lane for in_flight in running), now)
 
     def started(self, index: int) -> None:
         """A handler of a slow tenant starts."""
         if index in self.not_closed:
             self.lanes[index].breaker.started()
 
-    def ended(self, held: InFlight, outcome: Outcome, started: float, now: float) -> bool:
+    def ended(self, in_flight: InFlight, outcome: Outcome, started: float, now: float) -> bool:
         """A handler of a slow tenant ended. True: the breaker of its lane opened or closed, or more may start."""
-        index = held.lane.lane.index
+        index = in_flight.lane.lane.index
         breaker = self.lanes[index].breaker
-        more = breaker.ended(held.tenant, outcome, started, now)
+        more = breaker.ended(in_flight.tenant, outcome, started, now)
         if breaker.state is BreakerState.CLOSED:
             self.not_closed.discard(index)
         else:
@@ -155,14 +155,14 @@ class SlowBreakers:
         new = False
         for lane in self.lanes:
             before = lane.noticed
-            lane.look(Counter(held.tenant for held in overdue if held.lane is lane.lane), now, wall)
+            lane.look(Counter(in_flight.tenant for in_flight in overdue if in_flight.lane is lane.lane), now, wall)
             new = new or (before is None and lane.noticed is not None)
         noticed = [lane for lane in self.lanes if lane.noticed is not None]
         if not noticed:
-            over, self._said = self._said is not None, None
+            over, self._last_report = self._last_report is not None, None
             return ("the tenants whose handlers were slow are so no more, or have no messages", True) if over else None
-        if not new and self._said is not None and now - self._said < _AGAIN:
+        if not new and self._last_report is not None and now - self._last_report < _AGAIN:
             return None
-        self._said = now
+        self._last_report = now
         what = ", ".join(lane.text() for lane in noticed)
         return f"the breaker noticed slow handlers in {what}. Others go on, {kept}; it stops only what fails", False

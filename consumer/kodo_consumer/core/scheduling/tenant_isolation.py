@@ -81,7 +81,7 @@ class TenantIsolation:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __len__(self) -> int:
-        return sum(1 for held in self.leaving if held.stage is Stage.EVACUATING) + len(self._overflow)
+        return sum(1 for in_flight in self.leaving if in_flight.stage is Stage.EVACUATING) + len(self._overflow)
 
     def _evacuates(self, now: float) -> bool:
         """True while messages leave, and for a moment after."""
@@ -138,7 +138,7 @@ class TenantIsolation:
         holdings: Counter[str] = Counter()
         for lane in self._lanes:
             if self._context.policy.limits:
-                holdings.update(held.tenant for held in lane if held.stage in _WAITS_FOR_TURN)
+                holdings.update(in_flight.tenant for in_flight in lane if in_flight.stage in _WAITS_FOR_TURN)
             else:
                 for tenant, count in lane.ring.sizes():
                     holdings[tenant] += count
@@ -148,13 +148,13 @@ class TenantIsolation:
         """The size of a message of each tenant, on average: of its newest, because to count all would hold up everybody."""
         sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
         if self._context.policy.limits and tenants:
-            for held in chain.from_iterable(self._lanes):
-                if held.tenant in sizes and held.stage in _WAITS_FOR_TURN:
-                    sizes[held.tenant].append(held.size)
+            for in_flight in chain.from_iterable(self._lanes):
+                if in_flight.tenant in sizes and in_flight.stage in _WAITS_FOR_TURN:
+                    sizes[in_flight.tenant].append(in_flight.size)
         else:
             for tenant, known in sizes.items():
                 for lane in self._lanes:
-                    known.extend(held.size for held in lane.ring.sample(tenant, _SAMPLED))
+                    known.extend(in_flight.size for in_flight in lane.ring.sample(tenant, _SAMPLED))
         return {tenant: sum(known) / len(known) for tenant, known in sizes.items()}
 
     def _let_calm_return(self, now: float) -> None:
@@ -203,9 +203,9 @@ class TenantIsolation:
     def publish_pending(self, now: float) -> None:
         """Moves what may be on its way at once."""
         while self.leaving and self._flow.publishes.waiting < IN_FLIGHT:
-            held = self.leaving.popleft()
-            if held.stage is Stage.EVACUATING:  # else it was released
-                self._flow.move_aside(held, self._wait(held, now), now)
+            in_flight = self.leaving.popleft()
+            if in_flight.stage is Stage.EVACUATING:  # else it was released
+                self._flow.move_aside(in_flight, self._wait(in_flight, now), now)
         if self._overflow.has_work:
             self._overflow.publish_pending(now, IN_FLIGHT, is_flooded=self._evacuates(now))
 
@@ -215,31 +215,33 @@ class TenantIsolation:
             return
         for lane in self._lanes:
             waiting: dict[str, list[InFlight]] = {tenant: [] for tenant in self.tenants}
-            for held in lane:
-                if held.stage is Stage.LIMITED and held.tenant in waiting:
-                    waiting[held.tenant].append(held)
+            for in_flight in lane:
+                if in_flight.stage is Stage.LIMITED and in_flight.tenant in waiting:
+                    waiting[in_flight.tenant].append(in_flight)
             for tenant, at_limiters in waiting.items():
                 noisy = self.tenants[tenant]
                 gone = at_limiters[self._keep(noisy) :]
                 self._part_with(gone, noisy, now)
-                for limiter in {limiter for held in gone for limiter in held.limiters or ()}:
-                    limiter.waiters = deque(held for held in limiter.waiters if held.stage is Stage.LIMITED)
+                for limiter in {limiter for in_flight in gone for limiter in in_flight.limiters or ()}:
+                    limiter.waiters = deque(
+                        in_flight for in_flight in limiter.waiters if in_flight.stage is Stage.LIMITED
+                    )
 
     def _part_with(self, gone: list[InFlight], noisy: _Noisy, now: float) -> None:
-        for held in gone:
-            held.give_back()
-            held.enter(Stage.EVACUATING)
+        for in_flight in gone:
+            in_flight.give_back()
+            in_flight.enter(Stage.EVACUATING)
         if gone:
             noisy.last_moved_at = now
             noisy.next_turn = max(noisy.next_turn, now + self._keep(noisy) * len(self._lanes) / noisy.pace)
             self.leaving.extend(gone)
 
-    def _wait(self, held: InFlight, now: float) -> float:
+    def _wait(self, in_flight: InFlight, now: float) -> float:
         """Seconds until the turn of a message would come.
 
         What cannot be handled within the longest wait comes back spread over the second half of it, not in a heap.
         """
-        noisy = self.tenants[held.tenant]
+        noisy = self.tenants[in_flight.tenant]
         noisy.last_moved_at = now
         wait = noisy.next_turn - now
         if wait >= _LATEST:

@@ -50,23 +50,25 @@ class TurnQueues:
         if lane.ring.count(slow=True):
             self.slow.activate(lane.lane.index)
 
-    def enqueue(self, held: InFlight, *, first: bool = False) -> None:
+    def enqueue(self, in_flight: InFlight, *, first: bool = False) -> None:
         """Into its tenant's queue."""
-        held.enter(Stage.QUEUED)
-        lane, weights = held.lane, self._weights
-        queue = lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
-        held.queue = queue
+        in_flight.enter(Stage.QUEUED)
+        lane, weights = in_flight.lane, self._weights
+        queue = lane.ring.push(
+            in_flight.tenant, in_flight, weights.get(in_flight.tenant, 1) if weights else 1, first=first
+        )
+        in_flight.queue = queue
         (self.slow if queue.in_slow else self.quick).activate(lane.lane.index)
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
         """Takes out of the lane's queue what is no longer queued."""
-        left = [held for held in lane.ring if held.stage is Stage.QUEUED]
+        left = [in_flight for in_flight in lane.ring if in_flight.stage is Stage.QUEUED]
         lane.ring.clear()
         self.quick.deactivate(lane.lane.index)
         self.slow.deactivate(lane.lane.index)
-        for held in left:
-            self.enqueue(held)
+        for in_flight in left:
+            self.enqueue(in_flight)
 
     def recovered(self, lane: LaneState) -> None:
         """A tenant of the lane that was slow may be among the quick ones now."""
@@ -108,8 +110,8 @@ class TurnQueues:
             if not may_run or (lane.active is not None and not lane.active.may_start(now)):
                 skipped.append(index)
                 continue
-            while (held := ring.take(passing_over, now, slow=slow, may_start_newcomer=asked)) is not None:
-                if passes is None or passes(held, now):
+            while (in_flight := ring.take(passing_over, now, slow=slow, may_start_newcomer=asked)) is not None:
+                if passes is None or passes(in_flight, now):
                     lane.started += 1
                     shares.charge(index)
                     if not rounds.count and not ring.count(slow=slow):
@@ -118,7 +120,7 @@ class TurnQueues:
                         shares.requeue(other)
                     if not slow and ring.newcomers:
                         self.slow.activate(index)
-                    return held
+                    return in_flight
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: the caller should ask again

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from kodo_consumer.core.sequences.intervals import Intervals
-from kodoctl.protocol.sequence_numbers import BrokenNumberError, Number, ProducerWatermark, begun, read_number
+from kodoctl.protocol.sequence_numbers import BrokenNumberError, Number, ProducerWatermark, read_number, run_start
 
 GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
 _SKEW: Final = 60_000  # ms that clocks of producers and readers may differ
@@ -134,6 +134,6 @@ class Gaps:
             if len(self._counts) >= _MAX_RUNS:
                 del self._counts[next(iter(self._counts))]
             at = read.number if isinstance(read, Number) else read.high + 1
-            base = 1 if begun(read.run) > self._since + _SKEW else at
+            base = 1 if run_start(read.run) > self._since + _SKEW else at
             count = self._counts[key] = _Count(base, at - 1)
         return count

@@ -94,10 +94,10 @@ def one_operator(scope: LintScope) -> Iterator[RuleMatch]:
             used = [name.rstrip("_") for name in ROUTE_OPERATORS if getattr(route.when, name) is not None]
             if len(used) != 1:
                 names = ", ".join(name.rstrip("_") for name in ROUTE_OPERATORS)
-                said = f"it has {' and '.join(used)}" if used else "it has none"
+                detail = f"it has {' and '.join(used)}" if used else "it has none"
                 yield RuleMatch(
                     expansion.topology.where_key(*path, "routes", index, "when"),
-                    f"one operator is needed ({names}): {said}",
+                    f"one operator is needed ({names}): {detail}",
                 )
 
 

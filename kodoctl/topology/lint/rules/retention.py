@@ -150,13 +150,13 @@ def durability(scope: LintScope) -> Iterator[RuleMatch]:
 @rule("K216", Severity.WARNING, "topics that come by themselves in production")
 def automatic_topics(scope: LintScope) -> Iterator[RuleMatch]:
     """With automatic topics a misspelt name loses messages, and a deleted topic comes back."""
-    told = set()
+    reported = set()
     for expansion in scope.expansions:
         owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
         off = namespace is not None and namespace.policies.get("auto_topic_creation") is False
-        if off or not expansion.topology.production or expansion.namespace in told:
+        if off or not expansion.topology.production or expansion.namespace in reported:
             continue
-        told.add(expansion.namespace)
+        reported.add(expansion.namespace)
         where = owner.topology.where_key(*(["namespace_policies", "auto_topic_creation"] if namespace else ["topics"]))
         detail = (
             f"{expansion.namespace}: production, and no file turns automatic topic creation off: a misspelt name is a new"

@@ -29,10 +29,10 @@ def test_a_paused_lane_is_left_with_what_has_not_started_and_joined_when_the_ord
     bench.give(*(delivery(number) for number in range(5)), level=level, state=state)
     index = paused(bench, level, state)
     assert presence(bench) == {index: False}
-    assert bench.engine.lanes[index].held == 0
+    assert bench.engine.lanes[index].in_flight == 0
     assert bench.engine.counts.released == 5
     bench.give(delivery(9), level=level, state=state)
-    assert bench.engine.lanes[index].held == 0, "what was under way comes again"
+    assert bench.engine.lanes[index].in_flight == 0, "what was under way comes again"
     bench.later(1.5)
     assert presence(bench) == {}, "once"
     bench.engine.apply_policy(bench.policy)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kodo_consumer.adapters.metrics.collector import EXPORTED
 from kodo_consumer.adapters.metrics.metric import BASE
-from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
+from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import main
 
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
@@ -43,7 +43,7 @@ def _labels() -> dict[str, set[str]]:
         else:
             found[one.name] = labels
     others = {one.name: set(one.labels) for one in (*STATUS_METRICS, *PIPELINE_METRICS)}
-    return found | {told.name: set() for told in TOLD} | others
+    return found | {metric.name: set() for metric in METRICS} | others
 
 
 LABELS = _labels()

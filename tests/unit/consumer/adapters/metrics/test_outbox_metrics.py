@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer.adapters.metrics import outbox_metrics
 from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
-from kodo_consumer.adapters.metrics.outbox_metrics import RELAYS, TOLD, RelaySight
+from kodo_consumer.adapters.metrics.outbox_metrics import METRICS, RELAYS, RelaySight
 from kodo_consumer.cli.outbox_commands import _seen
 from kodo_consumer.core.broker import Rejected, Unconfirmed
 from kodo_consumer.settings import Settings
@@ -58,9 +58,9 @@ def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
         setting.turn(relay)
         assert _value(window, "kodo_outbox_failed_total") == 1
         page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
-        for told in TOLD:
-            assert _value(window, told.name) is not None, told.name
-            assert f"`{told.name}`" in page
+        for metric in METRICS:
+            assert _value(window, metric.name) is not None, metric.name
+            assert f"`{metric.name}`" in page
     finally:
         window.close()
     assert not any(name.startswith("kodo_outbox") for name in REGISTRY._names_to_collectors)

@@ -80,7 +80,7 @@ def test_spans_that_fail_cost_no_message_anything(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.adapters.tracing.propagation.HARMLESS.told", float("-inf"))
+    monkeypatch.setattr("kodo_consumer.adapters.tracing.propagation.HARMLESS.last_log", float("-inf"))
     spans.provider.add_span_processor(_Broken(at))
     consumer = load(tmp_path)
 

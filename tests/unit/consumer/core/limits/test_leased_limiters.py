@@ -178,7 +178,7 @@ def test_a_cap_opens_while_its_permits_last() -> None:
     limiter.finish()
     assert desk.rings == 2, "others wait for it"
     (request,) = desk.leases.collect(0.3)
-    assert (request.wanted, request.held) == (2, 1)
+    assert (request.wanted, request.in_use) == (2, 1)
     assert desk.leases.leave(0.3) == [LeaseRequest(limiter.name, ConcurrencySpec(4), 0, 1)]
 
 
@@ -193,7 +193,7 @@ def test_an_idle_cap_gives_its_permits_back_and_is_forgotten() -> None:
     asked = []
     for step in range(1, 6):
         for request in desk.leases.collect(step / 10):
-            asked.append((request.wanted, request.held))
+            asked.append((request.wanted, request.in_use))
             permits = min(request.wanted, 1)
             desk.leases.accept([LeaseGrant(limiter.name, permits=permits, fair=permits)], step / 10, step / 10)
     assert asked == [(1, 1), (0, 0)]

@@ -183,8 +183,8 @@ def test_what_is_not_used_comes_back() -> None:
 # ---- accounts
 
 
-def _ask(terms: RateSpec | QuotaSpec | ConcurrencySpec, wanted: int, held: int = 0, spent: int = 0) -> LeaseRequest:
-    return LeaseRequest("g", terms, wanted, held, spent)
+def _ask(terms: RateSpec | QuotaSpec | ConcurrencySpec, wanted: int, in_use: int = 0, spent: int = 0) -> LeaseRequest:
+    return LeaseRequest("g", terms, wanted, in_use, spent)
 
 
 def test_a_burst_too_small_for_answers_that_take_a_while_costs_pace_not_the_law() -> None:
@@ -217,11 +217,11 @@ def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
     (run,) = rate.grant("b", _ask(RateSpec(1.0, 1), 1), 5_000.0).runs
     assert run.after <= 3.0
     terms = QuotaSpec(4, 60.0)
-    quota.grant("a", _ask(terms, 8, held=1), 10_000.0)
-    assert not quota.grant("a", _ask(terms, 8, held=1), 5_000.0).leaving
-    while quota.grant("a", _ask(terms, 8, held=1), 5_000.0).runs:
+    quota.grant("a", _ask(terms, 8, in_use=1), 10_000.0)
+    assert not quota.grant("a", _ask(terms, 8, in_use=1), 5_000.0).leaving
+    while quota.grant("a", _ask(terms, 8, in_use=1), 5_000.0).runs:
         pass
-    full = quota.grant("a", _ask(terms, 8, held=1), 5_000.0)
+    full = quota.grant("a", _ask(terms, 8, in_use=1), 5_000.0)
     assert 60.0 <= full.leaving[0][0] <= 61.0
     assert sum(count for _, count in full.leaving) == 4
     cap.grant("a", _ask(CAP, 4), 10_000.0)

@@ -90,7 +90,7 @@ def test_held_on_its_way_and_in_receiver_queues_never_exceed_the_lookahead(
                 reading.park(number)
             case _:
                 reading.handle(number)
-        held = Counter({state.lane.index: state.held for state in reading.bench.engine.lanes})
+        held = Counter({state.lane.index: state.in_flight for state in reading.bench.engine.lanes})
         assert held.total() == stock.messages
         assert held.total() + len(reading.allowed) * of.batch + of.queue * len(of.lanes) <= of.lookahead_messages
         assert stock.bytes + len(reading.allowed) * of.batch_bytes <= of.lookahead_bytes
@@ -106,7 +106,7 @@ def test_one_busy_lane_gets_all_but_what_is_kept_for_the_others(messages: int, b
         if not reading.allowed:
             break
         reading.bring(busy, 10_000, 1)
-    held = reading.bench.engine.lanes[busy].held
+    held = reading.bench.engine.lanes[busy].in_flight
     assert held >= of.max_held - 3 * 200
     assert held >= 3 * of.max_held // 4
     for lane in range(4):

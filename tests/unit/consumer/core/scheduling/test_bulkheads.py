@@ -233,12 +233,12 @@ def judged(seed: int, *, reserves: bool = False) -> Judge:
     fails = rng.choice([0.0, 0.2])
 
     def seconds(message: Message) -> float:
-        shop.running[message._held.lane.lane.index] += 1  # type: ignore[union-attr]
+        shop.running[message._in_flight.lane.lane.index] += 1  # type: ignore[union-attr]
         shop.check_bounds()
         return rng.choice([0.001, 0.05, 1.0, 8.0])
 
     def outcome(message: Message, _now: float) -> Outcome:
-        shop.running[message._held.lane.lane.index] -= 1  # type: ignore[union-attr]
+        shop.running[message._in_flight.lane.lane.index] -= 1  # type: ignore[union-attr]
         return Failed("ValueError") if rng.random() < fails else DONE
 
     of = replace(SHAPE, concurrency=total, bulkheads=bulkheads, in_place=(2_000,), fair_by=None)
