@@ -6,6 +6,7 @@
 |---|---|
 | `no-op` | is delivered, taken and finished |
 | `fair` | the same with 100 tenants and turns between them |
+| `audit` | as no-op, with a record that is published, and acknowledged behind its receipt |
 | `move` | its handler asks for RETRYING: delivered, taken, finished, published, receipt |
 | `transfer` | its handler asks for a new message on another topic |
 
@@ -29,17 +30,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kodo_consumer.core.engine import Engine
 
-ARMS = ("no-op", "fair", "move", "transfer")
+ARMS = ("no-op", "fair", "audit", "move", "transfer")
 BATCH, BUNDLE = 100, 1_000  # messages of a broker entry; messages delivered at once
 CORES = ("compiled", "interpreted")
 
 
-def _engine(*, by_tenant: bool) -> Engine:
+def _engine(*, by_tenant: bool, audited: bool) -> Engine:
     """An engine of one ready lane and its retrying lane."""
     from kodo_consumer.core.clock import SystemClock
     from kodo_consumer.core.engine import Engine
     from kodo_consumer.core.envelope import Level, State
-    from kodo_consumer.core.policy import DelaySchedule, Lane, Policy, Target
+    from kodo_consumer.core.policy import AuditTo, DelaySchedule, Lane, Policy, Target
 
     states = (State.READY, State.RETRYING)
     lanes = tuple(Lane(index, Level.L1, state, f"t-{state}", 1, 0.5) for index, state in enumerate(states))
@@ -54,6 +55,7 @@ def _engine(*, by_tenant: bool) -> Engine:
             waits={State.RETRYING: DelaySchedule((3_600_000,), 3)},
             fair_by="uid" if by_tenant else None,
             concurrency=16,
+            audit=AuditTo("t-audit", wait=True) if audited else None,
             produces={"other": "persistent://p/n/other"},
         ),
         SystemClock(),
@@ -68,11 +70,11 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
     from kodo_consumer.core.envelope import Delivery
     from kodo_consumer.core.outcomes import DONE, Outcome, RetryAsked, TransferAsked
 
-    engine = _engine(by_tenant=arm == "fair")
+    engine = _engine(by_tenant=arm == "fair", audited=arm == "audit")
     others: dict[str, Outcome] = {"move": RetryAsked(None, "busy"), "transfer": TransferAsked("other")}
     asked = others.get(arm, DONE)
     payload, spent, ended = b"x" * 1024, 0.0, {"finish": 0.0, "receipt": 0.0}
-    clock = time.thread_time
+    clock, acknowledged = time.thread_time, 0
     for first in range(0, messages, BUNDLE):
         bundle = [
             Delivery(
@@ -98,9 +100,10 @@ def measure(arm: str, messages: int) -> dict[str, Any]:
                 engine.receipt(ticket, Confirmed(ticket))
             ended["receipt"] += clock() - at
             done += len(taken)
-        acknowledged = sum(len(tokens) for _, tokens in engine.acknowledgements())
+        acknowledged += sum(len(tokens) for _, tokens in engine.acknowledgements())
         spent += clock() - began
-        assert acknowledged == len(bundle)
+    recorder = engine.flow.recorder
+    assert acknowledged + (recorder.waiting if recorder is not None else 0) == messages
     return {"core": str(COMPILED), "us": spent / messages * 1e6} | {
         name: took / messages * 1e6 for name, took in ended.items()
     }

@@ -86,7 +86,8 @@ class AuditRecorder:
         """
         delivery, headers, wall = in_flight.delivery, in_flight.headers, self._clock.wall()
         stored_at = delivery.position
-        identity = names.identity(delivery.properties.get(names.ID), headers.origin_id, stored_at)
+        given, origin = delivery.properties.get(names.ID), headers.origin_id
+        identity = names.identity(given, origin, stored_at) if given or origin else stored_at
         if not self._gathered:
             self._set_timer(now + GATHER, self)
         self._number += 1
