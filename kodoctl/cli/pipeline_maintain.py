@@ -137,8 +137,8 @@ class _View(PipelineProgress):
         would = "would be removed" if dry else "removed"
         say_folded(
             f"{what} of before {date} {would}: {many(whole, 'file')} as a whole, {touched - whole:,} rewritten without them. "
-            f"{many(found.left, 'message')} as old {'stays' if found.left == 1 else 'stay'}: not settled, a producer's mark, or "
-            "beside such or a younger one."
+            f"{many(found.left, 'message')} as old {'stays' if found.left == 1 else 'stay'}: not settled, a dead letter, "
+            "a producer's mark, or beside such or a younger one."
         )
 
     def table(self, name: str, before: int, after: int) -> None:

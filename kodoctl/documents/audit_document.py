@@ -50,12 +50,14 @@ class AuditFinding(TypedDict):
 
 class AuditBasis(TypedDict):
     """What was judged. `all_rows`: everything that landed, and `why`; else what is new and what is open, and
-    `settled_before` messages were settled by earlier audits. `unsaved`: why the next audit cannot begin with this one.
+    `settled_before` messages were settled by earlier audits, `reopened` of which are judged again. `unsaved`: why the
+    next audit cannot begin with this one.
     """
 
     all_rows: bool
     why: str
     settled_before: int
+    reopened: int
     unsaved: str
 
 

@@ -46,7 +46,8 @@ def _basis(judged: AuditBasis) -> Iterator[str]:
     if judged["all_rows"]:
         yield f"judged: all, as {judged['why']}"
     else:
-        yield f"judged: what is new or open; {many(judged['settled_before'], 'message')} had been settled"
+        again = f", {judged['reopened']:,} more once again" if judged["reopened"] else ""
+        yield f"judged: what is new or open{again}; {many(judged['settled_before'], 'message')} had been settled"
     if judged["unsaved"]:
         yield f"the next audit cannot begin with this one: {judged['unsaved']}"
 

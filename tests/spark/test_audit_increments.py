@@ -30,13 +30,15 @@ def expansion(tmp_path):
     return expand(load_topology(str(file)))
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(1, 4), *(pytest.param(seed, 6, marks=pytest.mark.full) for seed in (1, 2, 3))]
+)
 @pytest.mark.parametrize("calm", [True, False], ids=["calm", "wild"])
-def test_random_histories_in_random_batches_are_judged_alike(spark, tmp_path, expansion, seed, calm):
+def test_random_histories_in_random_batches_are_judged_alike(spark, tmp_path, expansion, seed, steps, calm):
     landing = Landing(str(tmp_path / "landing"), "histories", None)
     history = History(expansion, landing, seed, calm=calm)
     ways, settled = [], 0
-    for number in range(6):
+    for number in range(steps):
         history.step(40, mischief=0 if calm or number % 2 else 1)
         found, full = both(spark, landing, expansion, history.letters, f"20260101-000000-{number}")
         basis = found.pop("judged")
@@ -44,5 +46,5 @@ def test_random_histories_in_random_batches_are_judged_alike(spark, tmp_path, ex
         assert not basis["unsaved"]
         ways.append(basis["all_rows"])
         settled = max(settled, basis["settled_before"])
-    assert ways.count(False) >= (4 if calm else 1), "else nothing was tried"
+    assert ways.count(False) >= (steps - 2 if calm else 1), "else nothing was tried"
     assert settled > 50

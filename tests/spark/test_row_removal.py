@@ -8,6 +8,7 @@ import pytest
 
 from kodoctl.pipeline.audit.audit_inputs import landed_inputs
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest import row_removal
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -132,6 +133,50 @@ def test_no_audit_finds_anything_else_and_what_was_lost_is_found(spark, landing,
     assert {old, young} <= {one["id"] for one in full["findings"] if one["fate"] == "lost"}
     assert "were settled and removed" in " ".join(full["notes"])
     assert "were settled and removed" not in " ".join(found["notes"])
+
+
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_what_is_spoken_of_behind_a_removal_is_judged_as_all_rows_are(spark, landing, expansion, monkeypatch, killed):
+    """A dead letter that is released by itself, as its rows stay; a message that is removed with all others, once."""
+    history = History(expansion, landing, 4, calm=True, recalls=False)
+    audits = Audits(spark, landing, expansion, history)
+    days(history, 3)
+    audits.once()
+    letters = [one for one in history.messages if one.lane.topic.state == "dead" and one.open_for]
+    landed = {one["id"] for one in landing.table(EVENTS).rows()}
+    plan = plan_removal(landing, expansion, None, midnight(history, 1))
+    with monkeypatch.context() as patched:
+        if killed:
+            patched.setattr(row_removal, "finish_removal", lambda *_: None)
+        remove_rows(landing, "20260601-000000-m1", plan)
+    for letter in letters[:2]:
+        history.acknowledge(letter, letter.row["subscription"])
+    days(history, 1)
+    found, full, basis = audits.both()
+    assert (basis["all_rows"], basis["reopened"] > 0) == (False, True), basis
+    assert essence(found) == essence(full)
+    lost = {one["id"] for one in full["findings"] if one["cause"] == Cause.RELEASED}
+    assert lost == {one.row["id"] for one in letters[:2]}
+    if killed:
+        maintain(MaintenanceRequest(landing, "20260601-000000-m2"))
+    left = {one["id"] for one in landing.table(EVENTS).rows()}
+    removed = [one for one in history.done if one[0].row["id"] in landed - left]
+    ways = []
+    for late in removed[:2]:
+        history.record(*late, "done")
+        days(history, 1)
+        found, full, basis = audits.both()
+        assert essence(found) == essence(full)
+        ways.append((basis["all_rows"], found == full))
+    assert ways == [(True, True), (False, True)], "both count from the removal on"
+    remove_rows(landing, "20260601-000000-m3", plan_removal(landing, expansion, None, midnight(history, 3)))
+    left = {one["id"] for one in landing.table(EVENTS).rows()}
+    done = {one["id"] for one in history.kept if one["event"] == "done"}
+    there = [one for one in history.done if one[0].row["id"] in left & done]
+    history.record(*there[len(there) // 2], "discarded")
+    days(history, 1)
+    found, full, basis = audits.both()
+    assert (basis["all_rows"], found == full) == (True, True), "other places of it may be gone"
 
 
 @pytest.mark.full

@@ -5,7 +5,7 @@ ledger, and the ledgers of the cluster. Raises KodoctlError if files of the land
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.partition_history import Key
     from kodoctl.pipeline.audit.readings import AuditScope
+    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
@@ -93,7 +94,9 @@ def landed_inputs(
     snapshot = landing.snapshot(*TABLES, *REMOVALS)
     _check_whole(landing, snapshot)
     removed = _removed(spark, landing, snapshot)
-    events, transitions = (_rows(spark, landing, table, snapshot, removed) for table in (EVENTS, TRANSITIONS))
+    events, transitions = (
+        rows_left(spark, landing, table, snapshot.files[table.name], removed) for table in (EVENTS, TRANSITIONS)
+    )
     coverage, cursors = (_small(spark, landing, table, snapshot) for table in (COVERAGE, CURSORS))
     runs = unfinished(snapshot.commits)
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
@@ -114,16 +117,16 @@ def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -
     return RemovedRows(record, *(_small(spark, landing, table, snapshot) for table in REMOVALS))
 
 
-def _rows(
-    spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot, removed: RemovedRows | None
+def rows_left(
+    spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
 ) -> DataFrame:
-    """Rows of messages, or of records, without those that are removed: a removal that was killed has left some."""
+    """Rows of messages, or of records, in these files without those that are removed: a removal that was killed has left
+    some.
+    """
     if removed is None or removed.record.finished:
-        return landing.read(spark, table, snapshot=snapshot)
+        return landing.read_files(spark, table, files)
     judged, fresh = (
-        landing.read_files(
-            spark, table, (one for one in snapshot.files[table.name] if (one.batch <= removed.record.batch) is old)
-        )
+        landing.read_files(spark, table, (one for one in files if (one.batch <= removed.record.batch) is old))
         for old in (True, False)
     )
     left = removed.events_left(judged) if table is EVENTS else removed.transitions_left(judged)

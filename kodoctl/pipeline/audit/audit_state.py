@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kodoctl import __version__
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, batches, rows_of
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS, Table
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.audit.partition_history import Key
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Place
     from kodoctl.pulsar.secret import Secret
 
-_RULES: Final = 2  # what an audit judges by; another number: states of other kodoctls are of no use
+_RULES: Final = 3  # what an audit judges by; another number: states of other kodoctls are of no use
 JUDGED: Final = (EVENTS, TRANSITIONS)  # tables whose rows are judged once
+_CURSOR: Final = ("mark_ledger", "mark_entry", "acknowledged")
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
 
 
@@ -34,7 +36,8 @@ class SettledTotals:
     """Counts over all rows that were judged before. `fates`: settled messages by (number of the subscription, rank);
     `contradictions`: by number of the subscription; `newest`: publish time of the newest message in ms; `meant`: first
     hops that are meant for one subscription, by (topic, subscription); `since`: settled messages that were published
-    before that (ms) are not counted, because their rows were gone when the counts began; None: all are.
+    before that (ms) are not counted, because their rows were gone when the counts began; None: all are; `removal`: run
+    of the last removal then, "" where there was none: rows that a later one removed are counted.
     """
 
     fates: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -43,6 +46,7 @@ class SettledTotals:
     unnumbered: int = 0
     meant: Mapping[tuple[str, str], int] = field(default_factory=dict)
     since: int | None = None
+    removal: str = ""
 
     @classmethod
     def of_removed(cls, record: RemovalRecord | None) -> Self:
@@ -50,7 +54,13 @@ class SettledTotals:
         if record is None:
             return cls()
         found = record.totals
-        return cls(newest=found.newest, unnumbered=found.unnumbered, meant=found.meant, since=record.before)
+        return cls(
+            newest=found.newest,
+            unnumbered=found.unnumbered,
+            meant=found.meant,
+            since=record.before,
+            removal=record.run,
+        )
 
     @property
     def messages(self) -> int:
@@ -62,7 +72,7 @@ class SettledTotals:
 class AuditState:
     """`basis`: digest of everything but rows that a verdict rests on; `batch`: the last one that was judged, with all
     before it; `rows`: of the landing's tables then; `ends`: last position of each partition that was read then; `kept`:
-    rows of the state's own tables; `number`: of its commit.
+    rows of the state's own tables; `number`: of its commit; `dead`: digests of the cursors of dead letter topics.
     """
 
     basis: str
@@ -72,6 +82,7 @@ class AuditState:
     totals: SettledTotals
     kept: Mapping[str, int] = field(default_factory=dict)
     number: int = -1
+    dead: Mapping[Key, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self | None:
@@ -86,10 +97,12 @@ class AuditState:
             facts["newest"],
             facts["unnumbered"],
             {(topic, name): count for topic, name, count in facts["meant"]},
-            facts.get("since"),
+            facts["since"],
+            facts["removal"],
         )
         ends = {(topic, part): (ledger, entry) for topic, part, ledger, entry in facts["ends"]}
-        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number)
+        dead = {(topic, part): digest for topic, part, digest in facts["dead"]}
+        return cls(facts["basis"], facts["batch"], facts["rows"], ends, totals, facts["kept"], found.number, dead)
 
     def to_facts(self) -> dict[str, Any]:
         """As a commit has it."""
@@ -97,10 +110,12 @@ class AuditState:
         return {
             "rules": _RULES, "basis": self.basis, "batch": self.batch, "rows": dict(self.rows),
             "kept": dict(self.kept), "ends": [[*key, *place] for key, place in self.ends.items()],
+            "dead": [[*key, digest] for key, digest in self.dead.items()],
             "fates": [[*key, count] for key, count in totals.fates.items()],
             "contradictions": [list(one) for one in totals.contradictions.items()],
             "newest": totals.newest, "unnumbered": totals.unnumbered,
             "meant": [[*key, count] for key, count in totals.meant.items()], "since": totals.since,
+            "removal": totals.removal,
         }  # fmt: skip
 
     def is_whole(self, files: Mapping[str, Sequence[DataFile]]) -> bool:
@@ -134,6 +149,10 @@ def basis_of(ground: AuditScope, keys: Secret | None) -> str:
         ],
         None if keys is None else hashlib.sha256(keys.reveal().encode()).hexdigest(),
     ]
+    return _digest(said)
+
+
+def _digest(said: object) -> str:
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
@@ -143,6 +162,17 @@ def ends_of(ground: AuditScope) -> dict[Key, Place]:
         (one["msg_topic"], one["msg_partition"]): (one["last_ledger"], one["last_entry"])
         for one in ground.lanes
         if one["last_ledger"] is not None
+    }
+
+
+def dead_cursors(ground: AuditScope) -> dict[Key, str]:
+    """Digest of how far each dead letter topic is acknowledged: a letter that is settled is not, and no row of it says when
+    it is.
+    """
+    return {
+        (one["msg_topic"], one["msg_partition"]): _digest([one[name] for name in _CURSOR])
+        for one in ground.lanes
+        if one["state"] == State.DEAD
     }
 
 

@@ -46,23 +46,30 @@ def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = 
         "stored",
         "carried",
         _ended().alias("ended"),
+        _named_letter().alias("named_letter"),
     )
     return decided.select(*columns, "without_next_hop", "with_next_hop", "stored", "carried", _final().alias("final"))
 
 
 def _final() -> Column:
-    """True if the place's record tells its fate, and it has ended."""
+    """True if the place's record tells its fate, or if it is that of a dead letter which nobody has released."""
     without = F.col("without_next_hop")
     certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
-    return F.col("ended") & certain
+    return (F.col("ended") & certain) | (F.col("named_letter") & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
 
 
 def _ended() -> Column:
     """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
-    Dead letters have not ended, nor has what a recall is about.
+    What a recall is about has not ended.
     """
     recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce(_acknowledged(), F.lit(False))
     return F.col("stored") & ~F.col("recalled") & recorded
+
+
+def _named_letter() -> Column:
+    """True of a dead letter that a record names, and no recall. Of one with two names nobody could tell its cursor."""
+    one_name = ~F.coalesce("identity_conflict", F.lit(False))
+    return F.col("stored") & ~F.col("recalled") & (F.col("state") == "dead") & F.col("referenced") & one_name
 
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:

@@ -1,5 +1,5 @@
 """Incremental audit: the verdict on all that landed, for the cost of what is new and what is open. What is settled is not
-judged again; where anything more is said of it, all rows are.
+judged again but where something more is said of it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import (
     AuditState,
     basis_of,
+    dead_cursors,
     ends_of,
     fresh_files,
     is_of_other_rules,
@@ -27,6 +28,7 @@ from kodoctl.pipeline.audit.audit_state import (
 )
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
+from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, reopened, spoken_of
 from kodoctl.pipeline.audit.settlement import (
     has_strange_numbers,
     open_places,
@@ -54,7 +56,7 @@ from kodoctl.pipeline.spark.spark_errors import words
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.documents.audit_document import AuditBasis, AuditDocument
     from kodoctl.pipeline.audit.audit_inputs import AuditInputs
     from kodoctl.pipeline.audit.audit_state import SettledTotals
     from kodoctl.pipeline.audit.job import AuditResult
@@ -70,8 +72,12 @@ _NONE: Final = "no audit has left a state, or it is gone"
 _OTHER: Final = "the last audit was made by a kodoctl that judged by other rules"
 _BASIS: Final = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit"
 _MIXED: Final = "files of the landing were put together with newer ones, or removed, since the last audit"
+_SPOKEN: Final = (
+    "what is new is about more than 10,000 settled messages, or about some that were removed or cannot be told apart"
+)
 _STRANGE: Final = "an audit record has a number below 1"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
+_TURNS: Final = 4  # messages that are judged again may speak of others
 _FILES: Final = 32  # of names of settled messages, before they are put together
 
 
@@ -82,6 +88,15 @@ class _Usable:
     state: AuditState
     snapshot: LandingSnapshot
     fresh: Mapping[Table, Sequence[DataFile]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What an audit began with. `reopened`: messages that were settled and are judged again."""
+
+    snapshot: LandingSnapshot
+    carried: CarriedRows
+    reopened: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +146,7 @@ def _judged_all(spark: SparkSession, inputs: AuditInputs, why: str, writer: Stat
     with classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys) as judged:
         document, totals = judged.counted()
         unsaved = writer.save(judged, totals, None) if writer else ""
-    document["judged"] = {"all_rows": True, "why": why, "settled_before": 0, "unsaved": unsaved}
+    document["judged"] = _basis(why, 0, 0, unsaved)
     return document
 
 
@@ -142,16 +157,45 @@ def _judged_new(
     carried = _carried(spark, landing, inputs, known)
     events, transitions = (landing.read_files(spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS))
     tables = replace(inputs.tables, events=events, transitions=transitions)
-    with classify_landing(
-        spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
-    ) as judged:
-        if found := surprises(judged, carried, known.state.ends):
-            return "; ".join(found)
-        document, totals = judged.counted()
-        unsaved = writer.save(judged, totals, known)
-    before = known.state.totals.messages
-    document["judged"] = {"all_rows": False, "why": "", "settled_before": before, "unsaved": unsaved}
-    return document
+    state, again = known.state, 0
+    released = [key for key, digest in dead_cursors(inputs.ground).items() if state.dead.get(key) != digest]
+    rows = sum(one.rows for files in known.fresh.values() for one in files)
+    rows += state.kept[OPEN_EVENTS.name] + state.kept[OPEN_RECORDS.name]
+    last = LastAudit(_rows_before(spark, landing, inputs, known), state.ends, released, rows)
+    with ExitStack() as stack:
+        for _ in range(_TURNS):
+            with classify_landing(
+                spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
+            ) as judged:
+                found, messages = run_queries(
+                    partial(surprises, judged, carried, state.ends), partial(spoken_of, judged, carried, last)
+                )
+                if found:
+                    return "; ".join(found)
+                if messages is None or len(messages) > MOST:
+                    break
+                if not messages:
+                    document, totals = judged.counted()
+                    unsaved = writer.save(judged, totals, _Before(known.snapshot, carried, again))
+                    document["judged"] = _basis("", state.totals.messages, again, unsaved)
+                    return document
+                opened = reopened(judged, carried, last, messages, stack)
+            if opened is None:
+                break
+            carried, again = opened, again + len(messages)
+    return _SPOKEN
+
+
+def _basis(why: str, settled: int, again: int, unsaved: str) -> AuditBasis:
+    return {"all_rows": bool(why), "why": why, "settled_before": settled, "reopened": again, "unsaved": unsaved}
+
+
+def _rows_before(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable) -> RowsBefore:
+    files = {
+        table: [one for one in inputs.snapshot.files[table.name] if one.batch <= known.state.batch]
+        for table in known.fresh
+    }
+    return RowsBefore(spark, landing, files, inputs.tables.removed)
 
 
 def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
@@ -206,7 +250,7 @@ class StateWriter:
         except KodoctlError as problem:
             self._problem = _words(problem)
 
-    def save(self, judged: AuditResult, totals: SettledTotals, known: _Usable | None) -> str:
+    def save(self, judged: AuditResult, totals: SettledTotals, known: _Before | None) -> str:
         """Commits what the next audit begins with. Why it was not done; empty if it was. `known`: what this one began with."""
         if self._problem:
             return self._problem
@@ -220,7 +264,7 @@ class StateWriter:
             return _words(problem)
         return ""
 
-    def _write(self, judged: AuditResult, totals: SettledTotals, known: _Usable | None) -> None:
+    def _write(self, judged: AuditResult, totals: SettledTotals, known: _Before | None) -> None:
         landing, commits = self._landing, self._inputs.snapshot.commits
         landing.start(self._run, AUDIT_RUN)
         messages = settled_messages(judged.outcomes).persist()
@@ -229,13 +273,13 @@ class StateWriter:
             fates = Counter(totals.fates)
             for row in settled_fates(messages).collect():
                 fates[row["family"], row["rank"]] += row["messages"]
-            tables = self._tables(judged, state_frames(judged, messages, places), known)
+            tables = self._tables(state_frames(judged, messages, places), known)
         finally:
             places.unpersist()
             messages.unpersist()
         state = AuditState(
             basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
-            replace(totals, fates=fates), _kept(tables, known),
+            replace(totals, fates=fates), _kept(tables, known), dead=dead_cursors(judged.ground),
         )  # fmt: skip
         if not state.is_small:
             raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
@@ -245,20 +289,17 @@ class StateWriter:
         landing.commit(LandingCommit(AUDIT_RUN, at, tables=tables, facts=state.to_facts()), behind=behind)
         landing.end(self._run, AUDIT_RUN)
 
-    def _tables(
-        self, judged: AuditResult, frames: dict[Table, DataFrame], known: _Usable | None
-    ) -> dict[str, TableFiles]:
+    def _tables(self, frames: dict[Table, DataFrame], known: _Before | None) -> dict[str, TableFiles]:
         landing, attempt = self._landing, f"state-{self._run}"
         writes = []
         for table, made in frames.items():
             frame = made
             replaced: tuple[str, ...] | None = ()
             if table is SETTLED and known is not None:
-                settled = known.snapshot.files[SETTLED.name]
-                if len(settled) < _FILES:
+                if len(known.snapshot.files[SETTLED.name]) < _FILES and not known.reopened:
                     replaced = None  # they are added
                 else:
-                    frame = landing.read_files(judged.lanes.sparkSession, SETTLED, settled).unionByName(made)
+                    frame = known.carried.settled.unionByName(made)
             writes.append(partial(landing.write_frame, frame, table, attempt, replaced))
         written = run_queries(*writes)
         tables: dict[str, TableFiles] = {table.name: one for table, one in zip(frames, written, strict=True)}
@@ -267,7 +308,7 @@ class StateWriter:
         return tables
 
 
-def _kept(tables: Mapping[str, TableFiles], known: _Usable | None) -> dict[str, int]:
+def _kept(tables: Mapping[str, TableFiles], known: _Before | None) -> dict[str, int]:
     """Rows of each table, with those that some are added to."""
     before = {} if known is None else known.snapshot.files
     return {

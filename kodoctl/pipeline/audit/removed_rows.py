@@ -38,6 +38,11 @@ class RemovedRows:
         places = self.places if run is None else self.places.where(F.col("run") == run)
         return places.groupBy(*_LEDGER).agg(F.collect_list(F.struct("first", "last")).alias("removed"))
 
+    def holds_one_of(self, places: DataFrame) -> bool:
+        """True if one of these places, (msg_topic, msg_partition, ledger, entry), was removed."""
+        found = places.join(F.broadcast(self.ranges()), list(_LEDGER), how="inner")
+        return not found.where(_is_inside("entry")).isEmpty()
+
     def records(self, lanes: DataFrame) -> DataFrame:
         """Numbers of removed records, as kodoctl.pipeline.audit.completeness.record_ranges makes them."""
         families = F.broadcast(lanes.select("topic", "subscription", "family").distinct())

@@ -9,11 +9,11 @@ open one is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.completeness import PRODUCER_KEY, RECORD_KEY
@@ -31,41 +31,26 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.splits import Place
 
 _ENDS: Final = "msg_topic string, msg_partition int, end_ledger bigint, end_entry bigint"
-_FEW: Final = 1_000_000  # names that are sent to every task
-_NAMED: Final = ("family", "identity")
-SURPRISES: Final = (
-    "a record, or the ledger of recalls, is about a message that was settled",
-    "a message has the name of one that was settled",
-    "a message was read again",
-    "a record has the number of one that was there",
-)
+NAMED: Final = ("family", "identity")
+SURPRISES: Final = ("a message was read again", "a record has the number of one that was there")
 
 
 def surprises(of: AuditResult, carried: CarriedRows, ends: Mapping[Key, Place]) -> list[str]:
     """Which of SURPRISES there are: where there is one, the result is not that of an audit of all rows. `ends`: last
     positions that were read when the carried rows were.
     """
-    read = F.broadcast(small_table(of.lanes.sparkSession, _end_rows(ends), _ENDS))
-    lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
-    untold = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
-    about = untold.join(read, ["msg_topic", "msg_partition"], how="inner").where(_was_read())
-    names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
-    wanted = F.broadcast(names) if of.outcomes.count() <= _FEW else names
-    again = carried.settled.where(~F.col("hop")).join(wanted, ["family", "hash"], how="left_semi")
-    twice = of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry")
-    twice = twice.join(read, ["msg_topic", "msg_partition"], how="inner").where(_was_read())
-    checks = [about, again, twice]
-    found = [one.limit(1).select(F.lit(number).alias("check")) for number, one in enumerate(checks)]
-    found.append(_numbered_again(of, carried).select(F.lit(len(checks)).alias("check")))
+    twice = was_read(of.tables.events.select("msg_topic", "msg_partition", "ledger", "entry"), ends)
+    checks = [twice.limit(1), _numbered_again(of, carried)]
+    found = [one.select(F.lit(number).alias("check")) for number, one in enumerate(checks)]
     return [SURPRISES[row["check"]] for row in reduce(DataFrame.unionByName, found).orderBy("check").collect()]
 
 
-def _end_rows(ends: Mapping[Key, Place]) -> Iterable[tuple[Any, ...]]:
-    return [(*key, *place) for key, place in ends.items()]
-
-
-def _was_read() -> Column:
-    return F.struct("ledger", "entry") <= F.struct("end_ledger", "end_entry")
+def was_read(rows: DataFrame, ends: Mapping[Key, Place]) -> DataFrame:
+    """Of these rows those at places that are not behind `ends`."""
+    listed = small_table(rows.sparkSession, [(*key, *place) for key, place in ends.items()], _ENDS)
+    known = rows.join(F.broadcast(listed), ["msg_topic", "msg_partition"], how="inner")
+    here = F.struct("ledger", "entry") <= F.struct("end_ledger", "end_entry")
+    return known.where(here).drop("end_ledger", "end_entry")
 
 
 def _numbered_again(of: AuditResult, carried: CarriedRows) -> DataFrame:
@@ -88,12 +73,12 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
     alone.
     """
     ranks = F.expr("without_next_hop div 100").cast("int")
-    twice = F.col("completions") > 1
+    twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
-        outcomes.groupBy(*_NAMED)
+        outcomes.groupBy(*NAMED)
         .agg(F.bool_and("final").alias("final"), F.max(ranks).alias("worst"), F.sum("completions").alias("completions"))
         .select(
-            *_NAMED,
+            *NAMED,
             (F.col("final") & (F.col("worst") > RANKS[MessageStatus.MOVING])).alias("settled"),
             F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank"),
         )
@@ -108,8 +93,8 @@ def settled_fates(messages: DataFrame) -> DataFrame:
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
     """(PLACE, family, msg_topic, msg_partition, subscription) of the places of messages that are not settled."""
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))
-    open_ones = messages.where(~F.col("settled")).select(*_NAMED)
-    found = of.outcomes.join(open_ones, list(_NAMED), how="left_semi").select(*PLACE, "family")
+    open_ones = messages.where(~F.col("settled")).select(*NAMED)
+    found = of.outcomes.join(open_ones, list(NAMED), how="left_semi").select(*PLACE, "family")
     return found.join(lanes, "lane", how="inner")
 
 
@@ -122,14 +107,17 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
     )
     return {
         OPEN_EVENTS: events.withColumnRenamed("batch", "batch_index").select(*OPEN_EVENTS.names),
-        OPEN_RECORDS: _open_records(of.rows.transitions, places, families),
+        OPEN_RECORDS: open_records(of.rows.transitions, places, families),
         SETTLED: _settled(of, messages, places),
         NUMBERS: _numbers(of),
         MARKS: of.rows.marks.select(*MARKS.names),
     }
 
 
-def _open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
+def open_records(transitions: DataFrame, places: DataFrame, families: DataFrame) -> DataFrame:
+    """Rows of OPEN_RECORDS: records about these places, and those that name one of them as the next. `families`: by place,
+    the subscriptions for which it is one of them.
+    """
     own = places.select(
         "msg_topic", F.col("msg_partition").alias("part"), "subscription", "ledger", "entry", "batch",
         F.lit(True).alias("is_open"),

@@ -5,7 +5,7 @@ What is removed are entries, with all messages and records of them. An entry goe
 
 - the last audit judged it, and left neither it nor a record about it open;
 - every message of it was published before the time, and lies before the first one of its partition that was not;
-- no producer's mark is in it;
+- no producer's mark and no dead letter is in it: an audit settles a letter until it is released, then judges it again;
 - the same is true of the entries that records tie to it, and these records are as old.
 
 So no record stays whose message is gone, and no message whose records are: an audit of what is left sees whole
@@ -32,6 +32,7 @@ from kodoctl.pipeline.ingest.removal_record import RemovedTotals
 from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS, OPEN_RECORDS
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS, TRANSITIONS, Table
 from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,8 +164,8 @@ class _KeptEntries:
         return len(self._keys) > before
 
     def limit(self, reader: _Reader) -> None:
-        """Nothing goes behind the first message that is younger, or not judged; of older ones marks stay, and those with a
-        time that is later than that of their landing.
+        """Nothing goes behind the first message that is younger, or not judged; of older ones marks and dead letters stay,
+        and those with a time that is later than that of their landing.
         """
         import pyarrow.compute as pc
 
@@ -180,7 +181,9 @@ class _KeptEntries:
                 for name, ledger, entry in places.first_of(stays):
                     if name in self._limits:
                         self._limits[name] = min(self._limits[name], (ledger, entry))
-                self.keep(places.keys.filter(pc.or_(pc.is_valid(rows["seq_high"]), pc.and_(young, landed))))
+                dead = pc.fill_null(pc.equal(rows["state"], State.DEAD.value), fill_value=False)
+                named = pc.or_(dead, pc.is_valid(rows["seq_high"]))
+                self.keep(places.keys.filter(pc.or_(named, pc.and_(young, landed))))
 
     def close(self, reader: _Reader) -> None:
         """Whatever records tie to what stays, stays. What was not judged yet may say anything."""

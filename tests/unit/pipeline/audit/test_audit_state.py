@@ -10,6 +10,7 @@ from kodoctl.pipeline.audit.audit_state import (
     AuditState,
     SettledTotals,
     basis_of,
+    dead_cursors,
     ends_of,
     fresh_files,
     is_of_other_rules,
@@ -25,7 +26,15 @@ from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pulsar.secret import Secret
 
 TOTALS = SettledTotals({(0, 3): 7, (1, 1): 2}, {0: 1}, 17, 4, {("t", "nobody"): 3})
-STATE = AuditState("digest", 4, {"events": 9, "transitions": 8}, {("t", 0): (7, 12)}, TOTALS, {"audit_settled": 9})
+STATE = AuditState(
+    "digest",
+    4,
+    {"events": 9, "transitions": 8},
+    {("t", 0): (7, 12)},
+    TOTALS,
+    {"audit_settled": 9},
+    dead={("t-DLQ", 0): "digest"},
+)
 
 
 def file(batch: int, rows: int) -> DataFile:
@@ -79,6 +88,22 @@ def test_ends_are_those_of_what_was_read() -> None:
     assert ends_of(ground(last_ledger=None, last_entry=None)) == {}
 
 
+def test_a_cursor_of_dead_letters_that_moves_is_another() -> None:
+    cursor = {
+        "state": "dead",
+        "mark_ledger": 7,
+        "mark_entry": 3,
+        "acknowledged": [{"ledger": 7, "first": 5, "last": 6}],
+    }
+    known = dead_cursors(ground(**cursor))
+    assert list(known) == [("t", 0)]
+    assert dead_cursors(ground(**cursor, last_entry=99)) == known, "another letter is there, and none is released"
+    moved = [{"mark_entry": 4}, {"mark_ledger": None, "mark_entry": None, "acknowledged": None}, {"acknowledged": []}]
+    found = [dead_cursors(ground(**(cursor | one)))["t", 0] for one in ({}, *moved)]
+    assert len(set(found)) == len(found)
+    assert dead_cursors(ground(**(cursor | {"state": "ready"}))) == {}, "of others records tell"
+
+
 def test_what_is_behind_it_is_new() -> None:
     commits = [batch(0, 5, 4), batch(4, 4, 4), batch(5, 2, 1), LandingCommit("r1-end", 1)]
     assert (last_batch(commits), last_batch([])) == (5, -1)
@@ -106,7 +131,7 @@ def test_rows_that_were_removed_are_not_missing_and_their_counts_go_on() -> None
     assert fresh_files(STATE, files, {EVENTS.name: 5}) is None
     totals = RemovedTotals(6, 0, 17, 2, {("t", "nobody"): 3})
     found = SettledTotals.of_removed(RemovalRecord("m1", 99, 4, totals=totals))
-    assert found == SettledTotals(newest=17, unnumbered=2, meant={("t", "nobody"): 3}, since=99)
+    assert found == SettledTotals(newest=17, unnumbered=2, meant={("t", "nobody"): 3}, since=99, removal="m1")
     assert SettledTotals.of_removed(None) == SettledTotals()
     commits = [LandingCommit(AUDIT_RUN, 1, facts=replace(STATE, totals=found).to_facts())]
     assert AuditState.of(commits) == replace(STATE, totals=found)

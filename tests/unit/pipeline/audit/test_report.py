@@ -74,10 +74,12 @@ def test_the_run_is_told_last():
 
 
 def test_what_was_judged_is_told():
-    all_rows = {"all_rows": True, "why": "few rows have landed", "settled_before": 0, "unsaved": ""}
+    all_rows = {"all_rows": True, "why": "few rows have landed", "settled_before": 0, "reopened": 0, "unsaved": ""}
     assert "judged: all, as few rows have landed" in lines({**told(), "judged": all_rows})
-    new = {"all_rows": False, "why": "", "settled_before": 1_200, "unsaved": "no space"}
+    new = {"all_rows": False, "why": "", "settled_before": 1_200, "reopened": 0, "unsaved": "no space"}
     assert list(lines({**told(), "judged": new}))[-2:] == [
         "judged: what is new or open; 1,200 messages had been settled",
         "the next audit cannot begin with this one: no space",
     ]
+    again = "judged: what is new or open, 3 more once again; 1,200 messages had been settled"
+    assert again in lines({**told(), "judged": new | {"reopened": 3}})

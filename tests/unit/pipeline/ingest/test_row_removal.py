@@ -193,6 +193,19 @@ def test_whatever_records_tie_to_an_open_message_stays(story: Story) -> None:
     assert story.left() == ([1, 2, 3], [1, 1, 2])
 
 
+def test_a_dead_letter_stays_with_what_records_tie_to_it_though_an_audit_settled_it(story: Story) -> None:
+    dead = f"{READY}-billing-DLQ"
+    sent = story.send(0)
+    story.record(sent, "dead", story.send(0, msg_topic=dead, state="dead", hop=1))
+    story.done(0)
+    story.land()
+    story.audit(ends={(READY, 0): (7, 10_000), (dead, 0): (7, 10_000)})
+    plan = story.remove()
+    assert story.left() == ([0, 1], [0])
+    assert plan.rows is not None
+    assert (plan.rows.totals.messages, plan.rows.left) == (1, 2)
+
+
 def test_a_record_that_is_open_by_itself_keeps_both_of_its_places(story: Story) -> None:
     vanished = story.send(0, RETRYING)
     story.events.pop()

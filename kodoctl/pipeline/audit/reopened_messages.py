@@ -1,0 +1,182 @@
+"""Settled messages that something new is about: which they are, and all of their rows, so that they are judged again and
+no others are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from kodoctl.pipeline.audit.audit_inputs import rows_left
+from kodoctl.pipeline.audit.classify import outcomes
+from kodoctl.pipeline.audit.positions import identified, places
+from kodoctl.pipeline.audit.recalled import WEIGHED
+from kodoctl.pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read
+from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
+from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodoctl.pipeline.spark.spark_session import small_table
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.pipeline.audit.judged_rows import CarriedRows
+    from kodoctl.pipeline.audit.partition_history import Key
+    from kodoctl.pipeline.audit.removed_rows import RemovedRows
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.tables import Table
+    from kodoctl.pipeline.source.splits import Place
+
+MOST: Final = 10_000  # messages; where more are spoken of, all rows are judged
+_FEW: Final = 1_000_000  # names that are sent to every task
+_AT: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
+_PLACES: Final = "family int, msg_topic string, msg_partition int, ledger bigint, entry bigint, batch int"
+Message = tuple[int, int]
+"""(number of the subscription, hash of the name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsBefore:
+    """Rows of the landing that earlier audits judged: read where a settled message is spoken of, and else not. `files`: by
+    table; `removed`: rows that are passed over.
+    """
+
+    spark: SparkSession
+    landing: Landing
+    files: Mapping[Table, Sequence[DataFile]]
+    removed: RemovedRows | None
+
+    def read(self, table: Table) -> DataFrame:
+        """All of them."""
+        return rows_left(self.spark, self.landing, table, self.files[table], self.removed)
+
+
+@dataclass(frozen=True, slots=True)
+class LastAudit:
+    """What the last audit left, and `before`, what it judged. `ends`: last positions that were read then; `released`: dead
+    letter topics and partitions whose cursor is another now; `rows`: how many it left open, with those behind it.
+    """
+
+    before: RowsBefore
+    ends: Mapping[Key, Place]
+    released: Collection[Key]
+    rows: int
+
+
+def spoken_of(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
+    """Settled messages that a row is about, by their place or by their name, and dead letters that were released; MOST and
+    one more at most of each. None: rows are about more places than that, or about one that was removed and is counted.
+    """
+    lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
+    untold = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
+    about = was_read(untold, last.ends).select("family", *_AT).limit(MOST + 1)
+    names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
+    is_few = last.rows * len(of.ground.families) <= _FEW or of.outcomes.count() <= _FEW
+    known = _settled(carried, F.broadcast(names) if is_few else names)
+    rows = about.unionByName(known, allowMissingColumns=True).collect()  # one job: most audits find nothing
+    found = {(row["family"], row["hash"]) for row in rows if row["hash"] is not None}
+    if at := [(row["family"], *(row[name] for name in _AT)) for row in rows if row["hash"] is None]:
+        there, removed = small_table(of.lanes.sparkSession, at, _PLACES), _removed_since(of, carried)
+        if len(at) > MOST or (removed is not None and removed.holds_one_of(there)):
+            return None
+        found |= _messages_at(last, there)
+    if last.released:
+        found |= {(row["family"], row["hash"]) for row in _settled(carried, _released(of, last)).collect()}
+    return sorted(found)
+
+
+def _removed_since(of: AuditResult, carried: CarriedRows) -> RemovedRows | None:
+    """What was removed after the counts of settled messages began: they have it."""
+    removed = of.tables.removed
+    return None if removed is None or removed.record.run == carried.totals.removal else removed
+
+
+def _messages_at(last: LastAudit, there: DataFrame) -> set[Message]:
+    found = _named(last.before.read(EVENTS)).join(F.broadcast(there), list(_AT), how="inner").select(*NAMED).distinct()
+    return {(row["family"], row["identity"]) for row in found.collect()}
+
+
+def _settled(carried: CarriedRows, names: DataFrame) -> DataFrame:
+    """(family, hash) of those that are settled, MOST and one more at most."""
+    known = carried.settled.where(~F.col("hop")).join(names, ["family", "hash"], how="left_semi")
+    return known.select("family", "hash").distinct().limit(MOST + 1)
+
+
+def _released(of: AuditResult, last: LastAudit) -> DataFrame:
+    """(family, hash) of messages with a dead letter that is none any more, by the cursor alone."""
+    spark = of.lanes.sparkSession
+    at = F.broadcast(small_table(spark, sorted(last.released), "msg_topic string, msg_partition int"))
+    letters = last.before.read(EVENTS).join(at, ["msg_topic", "msg_partition"], how="left_semi")
+    nothing = last.before.read(TRANSITIONS).limit(0)
+    known = outcomes(places(letters, nothing, small_table(spark, [], WEIGHED), of.lanes), of.lanes)
+    gone = known.where(F.expr("without_next_hop div 100") != RANKS[MessageStatus.DEAD])
+    return gone.select("family", F.col("identity").alias("hash")).distinct()
+
+
+def reopened(
+    of: AuditResult, carried: CarriedRows, last: LastAudit, found: Sequence[Message], stack: ExitStack
+) -> CarriedRows | None:
+    """What is carried without these messages, and with their rows among those that are open; None if what is settled and the
+    rows that landed before do not have each of them, with what became of it. Its rows are kept until `stack` is closed.
+    """
+    spark, lanes = of.lanes.sparkSession, of.lanes
+    asked = F.broadcast(small_table(spark, found, "family int, identity bigint"))
+    readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition", "subscription"))
+    own = _named(last.before.read(EVENTS)).join(asked, "identity", how="inner")
+    own = own.join(readers, ["family", "msg_topic", "msg_partition"], how="inner").persist()
+    stack.callback(own.unpersist)
+    at = own.select("lane", "family", "subscription", *_AT).distinct()
+    families = at.groupBy(*_AT).agg(F.array_sort(F.collect_set("family")).alias("families"))
+    events = (
+        own.withColumn("families", F.array("family"))
+        .withColumnRenamed("batch", "batch_index")
+        .select(*OPEN_EVENTS.names)
+    )
+    records = open_records(last.before.read(TRANSITIONS), at, families).persist()
+    stack.callback(records.unpersist)
+    hops, others = carried.settled.where("hop"), carried.settled.where(~F.col("hop"))
+    names = asked.withColumnRenamed("identity", "hash")
+    fates: Counter[tuple[int, int]] = Counter(carried.totals.fates)
+    before = fates.total()
+    when_settled = _unreleased(lanes)
+    known = outcomes(places(events, records, small_table(spark, [], WEIGHED), when_settled), when_settled)
+    counts = settled_messages(known).groupBy("family", "rank").count().collect()
+    # A removed place may have had a worse fate than those that are left: none is worse than that of a dead letter.
+    is_certain = _removed_since(of, carried) is None or all(row["rank"] == RANKS[MessageStatus.DEAD] for row in counts)
+    for row in counts:
+        fates[row["family"], row["rank"]] -= row["count"]
+    there = others.join(names, ["family", "hash"], how="left_semi").distinct().count()
+    if not (is_certain and before - fates.total() == there == len(found)) or min(fates.values()) < 0:
+        return None
+    return replace(
+        carried,
+        open_events=carried.open_events.unionByName(events),
+        open_records=carried.open_records.unionByName(records),
+        settled=hops.unionByName(others.join(names, ["family", "hash"], how="left_anti").select(*hops.columns)),
+        totals=replace(carried.totals, fates=+fates),
+    )
+
+
+def _unreleased(lanes: DataFrame) -> DataFrame:
+    """Lanes with dead letter topics of which nothing is acknowledged: no letter of a settled message was."""
+    is_dead = F.col("state") == State.DEAD.value
+    nothing = {"mark_ledger": F.lit(-1), "mark_entry": F.lit(-1), "acknowledged": F.array()}
+    kinds = dict(lanes.dtypes)
+    return lanes.withColumns(
+        {name: F.when(is_dead, value.cast(kinds[name])).otherwise(F.col(name)) for name, value in nothing.items()}
+    )
+
+
+def _named(events: DataFrame) -> DataFrame:
+    """Messages with the hash of their name."""
+    columns = events.select(*OPEN_EVENTS.names[:-1]).withColumnRenamed("batch_index", "batch")
+    return columns.withColumn("identity", identified("kodo_id", "mid"))
