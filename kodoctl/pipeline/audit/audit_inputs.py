@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landing
+from kodoctl.pipeline.audit.job import AuditResult, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
+from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.removed_rows import RemovedRows
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
-from kodoctl.pipeline.ingest.landing_commits import unfinished
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
@@ -88,22 +88,17 @@ def landed_inputs(
     stored_from: Mapping[Key, int],
     keys: Secret | None,
 ) -> AuditInputs:
-    """Cursors count up to the last run that read everything behind them, because a run that was cut short has cursors
-    whose messages it never read. `stored_from`: see kodoctl.pipeline.audit.job.audit_ground.
-    """
+    """`stored_from`: see kodoctl.pipeline.audit.last_audit.landed_scope."""
     snapshot = landing.snapshot(*TABLES, *REMOVALS)
     _check_whole(landing, snapshot)
     removed = _removed(spark, landing, snapshot)
     events, transitions = (
         rows_left(spark, landing, table, snapshot.files[table.name], removed) for table in (EVENTS, TRANSITIONS)
     )
-    coverage, cursors = (_small(spark, landing, table, snapshot) for table in (COVERAGE, CURSORS))
-    runs = unfinished(snapshot.commits)
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
-    finished = cursors.where(~cursors["ingest_run"].isin(runs))
-    tables = LandedTables(events, transitions, coverage, finished, landed_at, removed)
-    return AuditInputs(snapshot, tables, audit_ground(tables, expansion, stored_from), letters, keys)
+    tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed)
+    return AuditInputs(snapshot, tables, landed_scope(landing, snapshot, expansion, stored_from), letters, keys)
 
 
 def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -> RemovedRows | None:

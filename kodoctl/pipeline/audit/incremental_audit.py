@@ -5,7 +5,7 @@ judged again but where something more is said of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,14 +20,13 @@ from kodoctl.pipeline.audit.audit_state import (
     basis_of,
     dead_cursors,
     ends_of,
-    fresh_files,
-    is_of_other_rules,
     landed_rows,
     last_batch,
     letter_hash,
 )
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
+from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state
 from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, reopened, spoken_of
 from kodoctl.pipeline.audit.settlement import (
     has_strange_numbers,
@@ -47,7 +46,6 @@ from kodoctl.pipeline.ingest.state_tables import (
     OPEN_EVENTS,
     OPEN_RECORDS,
     SETTLED,
-    STATE,
 )
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS, Table
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.audit.audit_inputs import AuditInputs
     from kodoctl.pipeline.audit.audit_state import SettledTotals
     from kodoctl.pipeline.audit.job import AuditResult
-    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
@@ -68,10 +65,6 @@ if TYPE_CHECKING:
 
 _ASKED: Final = "it was asked for"
 _SMALL: Final = "few rows have landed"
-_NONE: Final = "no audit has left a state, or it is gone"
-_OTHER: Final = "the last audit was made by a kodoctl that judged by other rules"
-_BASIS: Final = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit"
-_MIXED: Final = "files of the landing were put together with newer ones, or removed, since the last audit"
 _SPOKEN: Final = (
     "what is new is about more than 10,000 settled messages, or about some that were removed or cannot be told apart"
 )
@@ -79,15 +72,6 @@ _STRANGE: Final = "an audit record has a number below 1"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _TURNS: Final = 4  # messages that are judged again may speak of others
 _FILES: Final = 32  # of names of settled messages, before they are put together
-
-
-@dataclass(frozen=True, slots=True)
-class _Usable:
-    """A state that an audit may begin with. `fresh`: files of the landing behind it."""
-
-    state: AuditState
-    snapshot: LandingSnapshot
-    fresh: Mapping[Table, Sequence[DataFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +112,15 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
     """The report on inputs that were read."""
     if sum(landed_rows(inputs.snapshot.commits).values()) <= options.few:
         return _judged_all(spark, inputs, _SMALL)
-    known = _ASKED if options.full else _usable(landing, inputs)
+    basis = basis_of(inputs.ground, inputs.keys)
+    known = _ASKED if options.full else usable_state(landing, inputs.snapshot, basis)
     with ExitStack() as stack:
         writer = StateWriter(landing, inputs, options.run, stack)
-        if not isinstance(known, str):
+        if isinstance(known, UsableState):
             try:
                 found = _judged_new(spark, landing, inputs, known, writer)
             except (PySparkException, KodoctlError):  # files of the state are gone; of the landing's it is said again
-                found = _NONE
+                found = StateProblem.NONE
             if not isinstance(found, str):
                 return found
             known = found
@@ -151,7 +136,7 @@ def _judged_all(spark: SparkSession, inputs: AuditInputs, why: str, writer: Stat
 
 
 def _judged_new(
-    spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable, writer: StateWriter
+    spark: SparkSession, landing: Landing, inputs: AuditInputs, known: UsableState, writer: StateWriter
 ) -> AuditDocument | str:
     """The report; or why all rows have to be judged."""
     carried = _carried(spark, landing, inputs, known)
@@ -190,7 +175,7 @@ def _basis(why: str, settled: int, again: int, unsaved: str) -> AuditBasis:
     return {"all_rows": bool(why), "why": why, "settled_before": settled, "reopened": again, "unsaved": unsaved}
 
 
-def _rows_before(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable) -> RowsBefore:
+def _rows_before(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: UsableState) -> RowsBefore:
     files = {
         table: [one for one in inputs.snapshot.files[table.name] if one.batch <= known.state.batch]
         for table in known.fresh
@@ -198,24 +183,7 @@ def _rows_before(spark: SparkSession, landing: Landing, inputs: AuditInputs, kno
     return RowsBefore(spark, landing, files, inputs.tables.removed)
 
 
-def _usable(landing: Landing, inputs: AuditInputs) -> _Usable | str:
-    """The state of the last audit; or why it is of no use."""
-    try:
-        snapshot = landing.snapshot(*STATE)
-        if not all(landing.table(table).holds(snapshot.files[table.name]) for table in STATE):
-            return _NONE
-    except KodoctlError:
-        return _NONE
-    state = AuditState.of(snapshot.commits)
-    if state is None or not state.is_whole(snapshot.files):
-        return _OTHER if is_of_other_rules(snapshot.commits) else _NONE
-    if state.basis != basis_of(inputs.ground, inputs.keys):
-        return _BASIS
-    fresh = fresh_files(state, inputs.snapshot.files, inputs.snapshot.removed)
-    return _MIXED if fresh is None else _Usable(state, snapshot, fresh)
-
-
-def _carried(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: _Usable) -> CarriedRows:
+def _carried(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: UsableState) -> CarriedRows:
     def read(table: Table) -> DataFrame:
         return landing.read(spark, table, snapshot=known.snapshot)
 

@@ -94,8 +94,9 @@ def classify_landing(
     keys: Secret | None = None,
     carried: CarriedRows | None = None,
 ) -> Iterator[AuditResult]:
-    """`ground`: result of `audit_ground`. `keys`: signing keys of the platform; with them only signed marks of producers are
-    believed. `carried`: what earlier audits judged; `tables` then has the rows behind that alone.
+    """`ground`: result of kodoctl.pipeline.audit.last_audit.landed_scope. `keys`: signing keys of the platform; with them
+    only signed marks of producers are believed. `carried`: what earlier audits judged; `tables` then has the rows
+    behind that alone.
     """
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
@@ -141,10 +142,9 @@ def audit(
 
 
 def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mapping[Key, int]) -> AuditScope:
-    """Subscriptions, partitions and lanes. Coverage and cursors are a row for each range and subscription: small, so they are
-    collected. `stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs
-    continue each other for certain while it is not behind them.
-    """
+    """What kodoctl.pipeline.audit.last_audit.landed_scope makes, of tables of Spark."""
+    assert tables.coverage is not None
+    assert tables.cursors is not None
     coverage = tables.coverage.select(
         "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
         "ingest_run",

@@ -55,12 +55,13 @@ class LandedTables:
     """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
     `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
     `removed`: what is left of rows that were removed; None: none were.
+    `coverage`, `cursors`: None where the scope of the audit was made without Spark.
     """
 
     events: DataFrame
     transitions: DataFrame
-    coverage: DataFrame
-    cursors: DataFrame
+    coverage: DataFrame | None = None
+    cursors: DataFrame | None = None
     landed_at: int = 0
     removed: RemovedRows | None = None
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, LockedError, error
-from kodoctl.pipeline.audit.audit_state import AuditState, basis_of, fresh_files
-from kodoctl.pipeline.audit.partition_history import read_tables
-from kodoctl.pipeline.audit.readings import audit_scope
+from kodoctl.pipeline.audit.audit_state import basis_of
+from kodoctl.pipeline.audit.last_audit import StateProblem, landed_scope, usable_state
 from kodoctl.pipeline.ingest.data_rewrite import rewrite, small_rows, stored_rows
 from kodoctl.pipeline.ingest.entry_ranges import EntryColumns, NumberRange, RangeIndex
 from kodoctl.pipeline.ingest.landing_commits import (
@@ -20,12 +19,11 @@ from kodoctl.pipeline.ingest.landing_commits import (
     ROLLUP_RUN,
     LandingCommit,
     TableFiles,
-    unfinished,
 )
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord, RemovedTotals
 from kodoctl.pipeline.ingest.settled_rows import RemovalBounds, SettledRows, settled_rows
-from kodoctl.pipeline.ingest.state_tables import REMOVALS, REMOVED_NUMBERS, REMOVED_PLACES, STATE
-from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.state_tables import REMOVALS, REMOVED_NUMBERS, REMOVED_PLACES
+from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +39,6 @@ _FILES: Final = 32  # of a commit
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
 _KILLED: Final = "the last removal was killed, and has to be ended first: a maintenance without --dry-run does it"
 _NO_STATE: Final = "no audit has left a state, which says what is settled (an audit of 50,000 rows or less leaves none)"
-_BASIS: Final = "the subscriptions, the partitions, the keys or kodoctl are not those of the last audit: run it again"
-_MIXED: Final = "files of the landing were put together with newer ones, or deleted, since the last audit: run it again"
 _FORGED: Final = "two records have one number and say different things: the rows are the evidence"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _PLACED: Final = {
@@ -72,13 +68,15 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
     last = RemovalRecord.of(snapshot.commits)
     if last is not None and not last.finished:
         return RemovalPlan(before, why=_KILLED)
-    found = _usable(landing, snapshot, landed_basis(landing, snapshot, expansion, keys))
-    if isinstance(found, str):
-        return RemovalPlan(before, why=found)
-    state, state_files = found
+    found = usable_state(landing, snapshot, landed_basis(landing, snapshot, expansion, keys))
+    if isinstance(found, StateProblem):
+        return RemovalPlan(before, why=_NO_STATE if found is StateProblem.NONE else f"{found}: run it again")
+    state = found.state
+    if any(state.totals.contradictions.values()):
+        return RemovalPlan(before, why=_FORGED)
     rolled = [one.facts["batch"] for one in snapshot.commits if one.run == ROLLUP_RUN]
     bounds = RemovalBounds(before, min([state.batch, *rolled]), state.ends)
-    every = replace(snapshot, files={**snapshot.files, **state_files})
+    every = replace(snapshot, files={**snapshot.files, **found.snapshot.files})
     rows = settled_rows(landing, every, bounds)
     if len(_totals(snapshot.commits).with_more(rows.totals).meant) > _MOST:
         return RemovalPlan(before, why=_NAMES)
@@ -87,34 +85,7 @@ def plan_removal(landing: Landing, expansion: Expansion, keys: Secret | None, be
 
 def landed_basis(landing: Landing, snapshot: LandingSnapshot, expansion: Expansion, keys: Secret | None) -> str:
     """The basis of an audit now: kodoctl.pipeline.audit.audit_state.basis_of."""
-    coverage, cursors = (
-        small_rows(landing.table(table), snapshot.files[table.name]).to_pylist() for table in (COVERAGE, CURSORS)
-    )
-    runs = unfinished(snapshot.commits)
-    read = read_tables(coverage, (one for one in cursors if one["ingest_run"] not in runs), {})
-    return basis_of(audit_scope(expansion, read), keys)
-
-
-def _usable(
-    landing: Landing, snapshot: LandingSnapshot, basis: str
-) -> tuple[AuditState, Mapping[str, Sequence[DataFile]]] | str:
-    """The state of the last audit, and its files; or why it is of no use."""
-    try:
-        of_state = landing.snapshot(*STATE)
-        if not all(landing.table(table).holds(of_state.files[table.name]) for table in STATE):
-            return _NO_STATE
-    except KodoctlError:  # the next audit makes it anew
-        return _NO_STATE
-    state = AuditState.of(of_state.commits)
-    if state is None or not state.is_whole(of_state.files):
-        return _NO_STATE
-    if state.basis != basis:
-        return _BASIS
-    if fresh_files(state, snapshot.files, snapshot.removed) is None:
-        return _MIXED
-    if any(state.totals.contradictions.values()):
-        return _FORGED
-    return state, of_state.files
+    return basis_of(landed_scope(landing, snapshot, expansion, {}), keys)
 
 
 def _totals(commits: Sequence[LandingCommit]) -> RemovedTotals:

@@ -304,6 +304,7 @@ def test_messages_of_records_go_and_those_that_no_audit_judges_stay(story: Story
 
 @pytest.mark.parametrize(("case", "why"), [
     ("none", "no audit has left a state"), ("lost", "no audit has left a state"), ("rows lost", "no audit has left a state"),
+    ("unreadable", "no audit has left a state"), ("rules", "judged by other rules: run it again"),
     ("basis", "are not those of the last audit"), ("mixed", "were put together with newer ones"), ("forged", "evidence"),
     ("names", "10,000 different"),
 ])  # fmt: skip
@@ -321,6 +322,14 @@ def test_without_a_state_that_says_what_is_settled_all_stays(
     if case == "lost":
         for path in Path(f"{story.landing.root.uri}/{OPEN_EVENTS.name}").rglob("*.parquet"):
             path.unlink()
+    if case == "unreadable":
+        for path in Path(f"{story.landing.root.uri}/{OPEN_EVENTS.name}/_delta_log").iterdir():
+            path.write_bytes(b"no log")
+        story.landing = anew(story.landing)
+    if case == "rules":
+        facts = {"rules": 1, "batch": 0}
+        behind = story.state.number if story.state else None
+        story.landing.commit(LandingCommit(AUDIT_RUN, 1, facts=facts), behind=behind)
     if case == "names":
         monkeypatch.setattr(row_removal, "_MOST", 0)
     plan = story.remove()
