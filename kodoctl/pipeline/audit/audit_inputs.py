@@ -14,11 +14,12 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, audit_ground, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
-from kodoctl.pipeline.ingest.landing_commits import unfinished
+from kodoctl.pipeline.ingest.landing_commits import last_reading, unfinished
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
@@ -99,7 +100,9 @@ def landed_inputs(
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
     finished = cursors.where(~cursors["ingest_run"].isin(runs))
-    tables = LandedTables(events, transitions, coverage, finished, landed_at, removed)
+    reading = last_reading(snapshot.commits)
+    clock = ReadingClock.of_facts({} if reading is None else reading.facts)
+    tables = LandedTables(events, transitions, coverage, finished, landed_at, removed, clock)
     return AuditInputs(snapshot, tables, audit_ground(tables, expansion, stored_from), letters, keys)
 
 
