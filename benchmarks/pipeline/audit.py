@@ -32,6 +32,7 @@ from common import HERE, Memory, cell, cluster, machine, say, timed, write
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.job import audit
 from kodoctl.pipeline.audit.judged_rows import LandedTables
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.table_writer import TableWriter
@@ -186,7 +187,7 @@ def _plant(folder: Path, messages: int) -> None:
     for run, seen in (("r0", 0), ("r1", messages)):  # the first looked before the first message
         cursors = landing.write_rows(CURSORS, run, list(_cursors(run, seen)))
         at = (START + seen * SPACING) // 1000
-        landing.commit(LandingCommit(run, at, None, {CURSORS.name: cursors}, {}))
+        landing.commit(LandingCommit(run, at, None, {CURSORS.name: cursors}, ReadingClock().to_facts()))
         landing.commit(LandingCommit(f"{run}-end", at, facts={"complete": True}))
 
 

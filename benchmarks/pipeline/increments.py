@@ -22,6 +22,7 @@ from common import Memory, cell, machine, say, timed, write
 
 from kodoctl.pipeline.audit.audit_inputs import landed_inputs
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -66,7 +67,7 @@ class Traffic:
     def _look(self) -> None:
         run = f"r{self._run}"
         rows = self.landing.write_rows(CURSORS, f"{run}-look", list(self._cursors(run)))
-        self.landing.commit(LandingCommit(run, self._at(), None, {CURSORS.name: rows}, {}))
+        self.landing.commit(LandingCommit(run, self._at(), None, {CURSORS.name: rows}, ReadingClock().to_facts()))
         self.landing.commit(LandingCommit(f"{run}-end", self._at(), facts={"complete": True}))
 
     def _coverage(self, rows: range) -> Any:

@@ -20,6 +20,14 @@ Every = Annotated[
     str | None,
     typer.Option("--every", help="Stay up, and begin a run each time this has passed; SIGTERM ends.", metavar="TIME"),
 ]
+RunTimeout = Annotated[
+    str | None,
+    typer.Option(
+        "--run-timeout",
+        help="With --every: end a run that has landed no batch and begun no stage for so long; by itself 1h.",
+        metavar="TIME",
+    ),
+]
 Port = Annotated[
     int | None,
     typer.Option(
@@ -36,6 +44,7 @@ def run(
     target: TargetOptions,
     asked: RunFlags,
     every: Every = None,
+    run_timeout: RunTimeout = None,
     port: Port = None,
     host: Host = "127.0.0.1",
     output: Output = Format.TEXT,
@@ -45,12 +54,16 @@ def run(
     Of several topologies each has its own verdict, and the exit code is that of the worst: a loss, then a run that
     failed (its own code), then an inconclusive one.
     """
-    from kodoctl.cli.pipeline_service import serve
+    from kodoctl.cli.pipeline_service import RUN_TIMEOUT, serve
 
     interval = None if every is None else duration("--every", every)
     if port is not None and interval is None:
         detail = "--port serves the metrics of a run that goes on: give --every as well"
         raise UsageError(error("K029", "nothing to export to", detail))
+    timeout = RUN_TIMEOUT if run_timeout is None else duration("--run-timeout", run_timeout)
+    if run_timeout is not None and interval is None:
+        detail = "--run-timeout is for the runs of a service: give --every as well"
+        raise UsageError(error("K817", "an option of a service", detail))
     bar = Bar(output)
     again = "" if every is None else f" every {every}"
     RunProgressView(output, new_run(), bar).begin(f"run of {', '.join(asked.topologies)}{again}")
@@ -59,7 +72,7 @@ def run(
     runner.check(expansions)
     with runner.alone(expansions):
         if interval is not None:
-            serve(runner, expansions, interval, (host, port))
+            serve(runner, expansions, interval, (host, port), timeout)
             return
         with bar.session(runner.settings_for(expansions)) as spark:
             codes = [runner.run(spark, one, several=len(expansions) > 1) for one in expansions]

@@ -64,7 +64,7 @@ class RunFlags:
 
 class RunProgressView(IngestProgress):
     """Lines of one run of one topology. `brief`: of a service, whose log should be short; `landed` is called with the
-    messages of each batch, `got_on` at each stage.
+    messages of each batch, `got_on` with each stage.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RunProgressView(IngestProgress):
         *,
         brief: bool = False,
         landed: Callable[[int], None] = lambda _: None,
-        got_on: Callable[[], None] = lambda: None,
+        got_on: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(output, run, bar)
         self._facts = {"topology": topology} if topology else {}
@@ -88,7 +88,7 @@ class RunProgressView(IngestProgress):
 
     def stage(self, name: str) -> None:
         """A stage begins."""
-        self._got_on()
+        self._got_on(name)
         if self.json:
             self.line("stage", "", stage=name)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import new_run
@@ -14,8 +17,10 @@ from kodoctl.cli.pipeline_runner import Runner, RunProgressView, problem_json
 from kodoctl.cli.spark_progress import tell_folded
 from kodoctl.cli.terminal import ended_by_signals
 from kodoctl.console import defect, one_line, report
-from kodoctl.errors import KodoctlError, StoppedError, UsageError, error
+from kodoctl.errors import ExitCode, KodoctlError, StoppedError, UsageError, error
+from kodoctl.pipeline.run.run_deadline import RunDeadline
 from kodoctl.render.pipeline_metrics import Labels, PipelineCollector, RunRecord
+from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
     import threading
@@ -24,29 +29,43 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.spark.spark_session import Session
     from kodoctl.topology.expand import Expansion
 
+RUN_TIMEOUT: Final = 3_600_000  # ms of a run without any progress: a batch or a stage takes minutes
+_GRACE: Final = 60.0  # seconds that a cancelled run has to end
 
-def serve(runner: Runner, expansions: list[Expansion], interval: int, address: tuple[str, int | None]) -> None:
-    """Runs until a signal. `interval`: ms. Raises KodoctlError for what cannot work from the beginning; a run that fails
-    later is reported, and the next one tries again.
+
+def serve(
+    runner: Runner,
+    expansions: list[Expansion],
+    interval: int,
+    address: tuple[str, int | None],
+    timeout: int = RUN_TIMEOUT,
+) -> None:
+    """Runs until a signal. `interval`, `timeout`: ms. Raises KodoctlError for what cannot work from the beginning; a run that
+    fails later is reported, and the next one tries again.
     """
     from kodoctl.pipeline.audit.verdict import MessageStatus
 
     names = {_labels(one): one.name for one in expansions}
-    collector = PipelineCollector(list(names), [one.value for one in MessageStatus], interval / 1000, _now)
+    collector = PipelineCollector(
+        list(names), [one.value for one in MessageStatus], interval / 1000, _now, timeout / 1000
+    )
     with _served(collector, *address):
-        PipelineService(runner, collector, interval / 1000, names).run()
+        PipelineService(runner, collector, interval / 1000, names, timeout / 1000).run()
 
 
 @dataclass(slots=True)
 class PipelineService:
     """Runs of topologies again and again. `interval`: seconds from the beginning of one run to that of the next; `names`: of
-    the topologies that this process has the locks of.
+    the topologies that this process has the locks of; `timeout`: seconds without progress until a run is cancelled;
+    `grace`: seconds that it has to end then.
     """
 
     runner: Runner
     collector: PipelineCollector
     interval: float
     names: dict[Labels, str]
+    timeout: float = RUN_TIMEOUT / 1000
+    grace: float = _GRACE
     _reasons: dict[Labels, object] = field(default_factory=dict)  # of the last verdict, as it was printed in full
 
     def run(self) -> None:
@@ -100,34 +119,70 @@ class PipelineService:
                 self._failed([labels], UsageError(error("K701", "one topology file needed", detail)))
 
     def _one(self, spark: Session, expansion: Expansion, stop: threading.Event) -> None:
-        labels, output = _labels(expansion), self.runner.output
-        view = RunProgressView(
-            output,
-            new_run(),
-            self.runner.bar,
-            expansion.name,
-            brief=True,
-            landed=lambda messages: self.collector.landed(labels, messages),
-            got_on=self.collector.progress,
+        from kodoctl.pipeline.spark.spark_session import cancel_jobs
+
+        labels = _labels(expansion)
+        deadline = RunDeadline(
+            self.timeout, self.grace, partial(cancel_jobs, spark), partial(self._end_process, labels)
         )
+        view = self._view(labels, expansion.name, deadline)
         result, page = None, None
         try:
-            result = self.runner.result(spark, expansion, view, stop.is_set)
+            with deadline.watch():
+                result = self.runner.result(spark, expansion, view, stop.is_set)
             self.collector.update(_record(labels, result))
             page = self.runner.page(result, expansion)
         except StoppedError:
             return
         except KodoctlError as problem:
             if not stop.is_set():  # else Java may have had the signal as well
-                self._failed([labels], problem, view)
+                self._failed([labels], self._known(deadline, problem), view)
         except Exception as problem:  # noqa: BLE001 - a process that is to go on for months reports a defect, and goes on
-            self._failed([labels], KodoctlError(defect(problem)), view)
+            self._failed([labels], self._known(deadline, KodoctlError(defect(problem))), view)
         if result is None:
             return
         why = (result.audit["verdict"], [one["text"] for one in result.audit["reasons"]])
         whole = self._reasons.get(labels) != why
         view.verdict(result, page, expansion.name, whole=whole, pictures=self.runner.pictures(expansion))
         self._reasons[labels] = why
+
+    def _view(self, labels: Labels, name: str, deadline: RunDeadline) -> RunProgressView:
+        """Lines of one run; what it gets on by is known to the metrics and the deadline."""
+
+        def landed(messages: int) -> None:
+            self.collector.landed(labels, messages)
+            deadline.progress("a batch")
+
+        def got_on(stage: str) -> None:
+            self.collector.progress()
+            deadline.progress(f"the beginning of {stage}")
+
+        runner = self.runner
+        return RunProgressView(runner.output, new_run(), runner.bar, name, brief=True, landed=landed, got_on=got_on)
+
+    def _known(self, deadline: RunDeadline, problem: KodoctlError) -> KodoctlError:
+        """The cause of a failure: a run that was cancelled fails by that, in Spark's words."""
+        if deadline.exceeded is None:
+            return problem
+        return self._timed_out(
+            deadline.exceeded, "its Spark jobs were cancelled, and the next run goes on behind what is complete"
+        )
+
+    def _timed_out(self, last: str, what: str) -> KodoctlError:
+        limit = Duration(round(self.timeout * 1000))
+        return KodoctlError(
+            error("K816", "the run made no progress", f"nothing for {limit} since {last} (--run-timeout): {what}")
+        )
+
+    def _end_process(self, labels: Labels, last: str) -> None:
+        """What hangs cannot be ended otherwise: whoever supervises this process starts another."""
+        self._failed(
+            [labels],
+            self._timed_out(last, "cancelling its Spark jobs did not end it, so this process ends: start it again"),
+        )
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(ExitCode.ERROR)
 
     def _failed(self, topologies: list[Labels], problem: KodoctlError, view: RunProgressView | None = None) -> None:
         """Reports a run that came to no verdict, in the log and in the metrics."""

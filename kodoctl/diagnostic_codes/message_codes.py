@@ -182,6 +182,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K813": Code("the statement cannot be answered", "DuckDB's own words are in the detail; `DESCRIBE events` names columns."),
         "K814": Code("the statement is no question", "Ask with SELECT; `kodoctl pipeline ingest` and `rollup` write the tables."),
         "K815": Code("the run was stopped", "Run it again: it goes on behind the last batch that is complete."),
+        "K816": Code("the run made no progress", "Look at Spark and at the machine; --run-timeout gives a stage longer."),
+        "K817": Code("an option of a service", "Give it together with --every, or leave it out."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
         "K822": Code("a lane has other partitions than planned", "Plan again: each letter's partition is part of the plan."),

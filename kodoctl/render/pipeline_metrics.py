@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 LABELS: Final = ("namespace", "topology", "environment")
 VERDICTS: Final = ("no loss", "inconclusive", "loss")
 RESULTS: Final = ("verdict", "failed")
-_SILENT: Final = 3_600.0  # seconds of a run without any progress: a batch or a stage takes minutes
+_SILENT: Final = 3_600.0  # seconds
 
 Labels = tuple[str, str, str]
 """Namespace, topology, environment."""
@@ -82,13 +82,19 @@ class _Topology:
 
 class PipelineCollector(Collector):
     """The last run of each topology, for a registry and for probes. `statuses`: of messages, which have a sample at 0;
-    `interval`: seconds; `now`: ms since the epoch. One thread notifies, others collect.
+    `interval`: seconds; `now`: ms since the epoch; `silent`: seconds that a healthy run may go on without progress.
+    One thread notifies, others collect.
     """
 
     def __init__(
-        self, topologies: Sequence[Labels], statuses: Sequence[str], interval: float, now: Callable[[], int]
+        self,
+        topologies: Sequence[Labels],
+        statuses: Sequence[str],
+        interval: float,
+        now: Callable[[], int],
+        silent: float = _SILENT,
     ) -> None:
-        self._interval, self._now, self._statuses = interval, now, statuses
+        self._interval, self._now, self._statuses, self._silent = interval, now, statuses, silent
         self._lock = threading.Lock()
         self._topologies = {labels: _Topology() for labels in topologies}
         self._progress_at: int | None = None  # of the run under way
@@ -125,7 +131,7 @@ class PipelineCollector(Collector):
         """Whether this process gets on, for /healthz: else it should be restarted."""
         at = self._progress_at
         silent = 0.0 if at is None else (self._now() - at) / 1000
-        problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > _SILENT else []
+        problems = [f"the run under way has made no progress for {silent:.0f} s"] if silent > self._silent else []
         return not problems, {"ok": not problems, "problems": problems, **self._runs()}
 
     def readiness(self) -> tuple[bool, object]:

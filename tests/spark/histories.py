@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from kodoctl.pipeline.audit.judged_rows import RecalledLetter
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -342,7 +343,9 @@ class History:
             )
             rows += [fixed | {"subscription": name} | cursor(lane, name) for name in names]
         cursors = self.landing.write_rows(CURSORS, run, rows)
-        self.landing.commit(LandingCommit(run, self.at(), tables={CURSORS.name: cursors}))
+        self.landing.commit(
+            LandingCommit(run, self.at(), tables={CURSORS.name: cursors}, facts=ReadingClock().to_facts())
+        )
 
     def land(self, run, everything):
         """A batch: of every partition what was stored so far, or a part of that."""

@@ -52,7 +52,7 @@ def found(spark):
         tally = one.tally(fates[one.family], missing.get(one.family, 0), forged.get(one.family, 0))
         own = tuple(one.gap(*gap) for gap in gaps[one.topic("ready")])
         verdict = decide_verdict(
-            AuditEvidence(tuple(one.parts), (tally,), own, one.skew, strays=tuple(astray[one.topic("ready")]))
+            AuditEvidence(tuple(one.parts), (tally,), own, one.clock, strays=tuple(astray[one.topic("ready")]))
         )
         verdicts[one.name] = (verdict, tally, places_of[one.name])
     return verdicts

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from kodoctl.pipeline.audit.job import audit
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.positions import LANES
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.recalled import WEIGHED, recalled_positions
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol.properties import FOR, SEQ
@@ -195,14 +196,24 @@ def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doub
     assert "KODO_CONSUMER_SIGNING_KEYS" in text
 
 
-def test_what_a_run_landed_that_was_cut_short_says_nothing_of_clocks(spark, tmp_path):
+def test_an_open_message_that_was_published_after_the_reading_is_a_doubt_and_one_of_a_later_run_is_none(
+    spark, tmp_path
+):
     file = tmp_path / "trade.yaml"
     file.write_text(FILE, encoding="utf-8")
     expansion = expand(load_topology(str(file)))
     hour = int(SOME_TIME.timestamp() * 1000) + 3_600_000
     found = tables(spark, 4)
     newer = found.events.union(frame(spark, EVENTS, [event(READY, "ready", 3, publish_ts=SOME_TIME.replace(hour=1))]))
-    behind = audit(spark, replace(found, events=newer), expansion)
-    assert [one for one in behind["reasons"] if "this clock" in one["text"]]
-    landed = audit(spark, replace(found, events=newer, landed_at=hour + 1000), expansion)
-    assert not [one for one in landed["reasons"] if "this clock" in one["text"]]
+
+    def doubts(of):
+        return [one["text"] for one in audit(spark, of, expansion)["reasons"] if one["kind"] == "clock"]
+
+    (text,) = doubts(replace(found, events=newer))
+    assert text.startswith("1 open message with a publish time after the reading")
+    assert not doubts(replace(found, events=newer, landed_at=hour + 1000)), "a run that was cut short landed it"
+    late = event(READY, "ready", 2, publish_ts=SOME_TIME.replace(hour=1))
+    done = found.events.where("entry < 2").union(frame(spark, EVENTS, [late]))
+    assert not doubts(replace(found, events=done)), "how long it was open is nobody's question"
+    (text,) = doubts(replace(found, events=newer, landed_at=hour + 1000, clock=ReadingClock(None)))
+    assert text.startswith("the cluster's clock is unknown")

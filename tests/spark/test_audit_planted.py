@@ -15,6 +15,7 @@ from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest import job as ingesting
 from kodoctl.pipeline.ingest.landing_commits import newest_batch
 from kodoctl.protocol.audit_records import Event
+from kodoctl.pulsar import admin_http
 from tests.broker.test_consumer_process import APP
 from tests.skewed import COMPILER, skewed
 from tests.spark.judged import Judged, fates_of, judged
@@ -22,6 +23,7 @@ from tests.support import EARLIEST, LATEST, eventually, unload
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+TOLD_AT = admin_http._told_at
 DYING = """
 import os, signal
 
@@ -69,6 +71,15 @@ def trimmed(judged, suffix=""):
         return judged.broker.admin("GET", f"{part}-partition-0/internalStats").json()["numberOfEntries"] == 0
 
     eventually(gone, within=120, every=0.3)
+
+
+def clocks(patch, *, machine=0, cluster=0):
+    """From now on the clock of this machine, and the one that the cluster tells, are so many seconds ahead; `cluster` None: it
+    tells none.
+    """
+    real, told = time.time, TOLD_AT
+    patch.setattr(ingesting.time, "time", lambda: real() + machine)
+    patch.setattr(admin_http, "_told_at", lambda answer: None if cluster is None else told(answer) + 1_000 * cluster)
 
 
 # --- clocks and what was never seen: each of these was "no loss" once
@@ -206,11 +217,57 @@ def test_a_producers_clock_hides_no_loss(judged, monkeypatch, hours, kind):
     assert outcome(judged.verdict()) == ("inconclusive", {kind}), "they wait, and nobody knows for how long"
     if hours > 0:  # later, when no clock seems wrong any more: their time has come, but they wait since long ago
         judged.read()
-        real = time.time
-        monkeypatch.setattr(ingesting.time, "time", lambda: real() + hours * 3_600 + 30)
+        clocks(monkeypatch, machine=hours * 3_600 + 30, cluster=hours * 3_600 + 30)
         judged.read()
         assert outcome(judged.verdict()) == ("inconclusive", {"overdue"})
         monkeypatch.undo()
+    judged.told("POST", "/subscription/work/skip_all")
+    judged.lost(3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_of_the_ingests_machine_an_hour_off_decides_nothing_and_is_named(judged, monkeypatch, hours):
+    judged.work(5)
+    judged.read()
+    with monkeypatch.context() as patch:
+        clocks(patch, machine=hours * 3_600)
+        judged.work(5)
+        judged.read()
+        found = judged.verdict()
+        assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 10}), found["reasons"]
+        side = "ahead of" if hours > 0 else "behind"
+        assert any(f"1h {side} the cluster's" in note for note in found["notes"]), found["notes"]
+        judged.send(3)
+        judged.read()
+        found = judged.verdict()
+        assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 10, "open": 3}), found["reasons"]
+    judged.read()
+    found = judged.verdict()
+    assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 10, "open": 3}), found["reasons"]
+    with monkeypatch.context() as patch:
+        clocks(patch, machine=(hours + 2) * 3_600, cluster=7_200)  # two hours later: that is beyond the horizon
+        judged.read()
+        found = judged.verdict()
+        assert (outcome(found), fates_of(found)) == (("inconclusive", {"overdue"}), {"done": 10, "overdue": 3})
+    judged.finish(5)
+    judged.read()
+    found = judged.verdict()
+    assert (outcome(found), fates_of(found)) == (("no loss", set()), {"done": 13}), found["reasons"]
+    judged.skipped_is_lost()
+
+
+@pytest.mark.full
+def test_a_cluster_whose_clock_is_not_told_or_was_set_back_is_a_doubt_while_messages_are_open(judged, monkeypatch):
+    judged.work(2)
+    judged.send(3)
+    for seconds, verdict in ((None, "inconclusive"), (0, "no loss"), (-3_600, "inconclusive")):
+        with monkeypatch.context() as patch:
+            clocks(patch, cluster=seconds)
+            judged.read()
+            found = judged.verdict()
+            kinds = {"clock"} if verdict == "inconclusive" else set()
+            assert (outcome(found), fates_of(found)) == ((verdict, kinds), {"done": 2, "open": 3}), found["reasons"]
     judged.told("POST", "/subscription/work/skip_all")
     judged.lost(3)
 

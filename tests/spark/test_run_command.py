@@ -90,6 +90,8 @@ def test_the_exit_code_of_several_is_that_of_the_worst() -> None:
 def test_what_cannot_work_is_told_before_spark_starts(shop: Workspace) -> None:
     assert "K029" in shop.run(*RUN, "--port", "0", code=64).err
     assert "K804" in shop.run(*RUN, "--every", "soon", code=64).err
+    assert "K804" in shop.run(*RUN, "--every", "1m", "--run-timeout", "never", code=64).err
+    assert "K817" in shop.run(*RUN, "--run-timeout", "1h", code=64).err
     assert "K800" in shop.run(*RUN, "--window", "7m", code=64).err
     with Landing(str(shop.folder / "landed"), "trade", None).alone("run"):
         assert "[K575]" in shop.run(*RUN, code=7).err
@@ -141,6 +143,58 @@ def test_a_service_goes_on_behind_failures_and_ends_by_a_signal(spark: object, s
     assert {one["verdict"] for one in _events(lines, "verdict")} == {"no loss"}
     with shop_landing().alone("run"):
         pass
+
+
+@pytest.mark.full
+def test_a_query_that_hangs_ends_its_run_and_no_other(
+    spark: object, shop: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, count = unusual_ports().broker, rollup_job.count
+    seen: list[str] = []
+
+    def sleeps(batches: Any) -> Any:
+        import time  # it travels to a worker of Spark by value
+
+        time.sleep(900)
+        yield from batches
+
+    def hangs(session: Any, *more: Any) -> Any:
+        if not seen:
+            session.range(1).mapInArrow(sleeps, "id long").collect()
+        return count(session, *more)
+
+    def act() -> None:
+        try:
+            eventually(lambda: "K816" in _body(port, "/readyz"), within=300, every=0.2)
+            seen.append("failed")
+            eventually(lambda: _status(port, "/readyz") == 200, within=300, every=0.2)
+            seen.append("again")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(rollup_job, "count", hangs)
+    shop.publish("orders", 1)
+    acting = threading.Thread(target=act)
+    acting.start()
+    service = ("--no-report", "--every", "1s", "--run-timeout", "45s", "--port", str(port), "--format", "json")
+    found = run_main(*RUN, *shop.connection(), *service)
+    acting.join()
+    assert seen == ["failed", "again"], found.text
+    assert found.code == 0
+    lines = [json.loads(line) for line in found.out.splitlines()]
+    assert [one["code"] for failed in _events(lines, "failed") for one in failed["problems"]] == ["K816"]
+    assert {one["verdict"] for one in _events(lines, "verdict")} == {"no loss"}
+
+
+def _body(port: int, path: str) -> str:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return str(answer.read().decode())
+    except HTTPError as refused:
+        with refused:
+            return refused.read().decode()
+    except OSError:
+        return ""
 
 
 def _status(port: int, path: str) -> int:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from pathlib import Path
 
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -98,7 +99,7 @@ class Traffic:
             now = BEGIN + timedelta(seconds=at)
             ms = int(now.timestamp() * 1000)
             cursors = landing.write_rows(CURSORS, run, list(self._cursors(run, now)))
-            landing.commit(LandingCommit(run, ms, tables={CURSORS.name: cursors}))
+            landing.commit(LandingCommit(run, ms, tables={CURSORS.name: cursors}, facts=ReadingClock().to_facts()))
             if run == "r2":
                 rows = {EVENTS: self.events, TRANSITIONS: self.transitions, COVERAGE: list(self._coverage(run))}
                 parts = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.verdict import PartitionCoverage, SequenceGap, SubscriptionTotals
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
@@ -51,7 +52,7 @@ class World:
     parts: list = field(default_factory=list)
     others: tuple = ()  # further subscriptions of the ready topic
     firm: bool = True
-    skew: int = 0
+    clock: ReadingClock = field(default_factory=ReadingClock)
     keys: str = ""  # what producers sign with, and the audit knows
 
     def __post_init__(self):

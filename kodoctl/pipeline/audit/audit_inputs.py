@@ -15,10 +15,12 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.audit.job import AuditResult, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.removed_rows import RemovedRows
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
+from kodoctl.pipeline.ingest.landing_commits import last_reading
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
@@ -97,7 +99,9 @@ def landed_inputs(
     )
     # Also what a run landed that was cut short: it is newer than the last look of one that was not.
     landed_at = max((one.at for one in snapshot.commits if one.batch is not None), default=0)
-    tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed)
+    reading = last_reading(snapshot.commits)
+    clock = ReadingClock.of_facts({} if reading is None else reading.facts)
+    tables = LandedTables(events, transitions, landed_at=landed_at, removed=removed, clock=clock)
     return AuditInputs(snapshot, tables, landed_scope(landing, snapshot, expansion, stored_from), letters, keys)
 
 

@@ -21,6 +21,9 @@ from kodoctl.pipeline.audit.readings import AuditScope, audit_scope
 from kodoctl.pipeline.audit.recalled import resent, with_evidence
 from kodoctl.pipeline.audit.report import SAMPLES, LostMessages, SampledFinding, document
 from kodoctl.pipeline.audit.verdict import (
+    OPEN_FATES,
+    RANKS,
+    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
@@ -184,7 +187,6 @@ def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[A
     unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
     if any(row["repeats"] for row in holed):
         totals = _contradicted(of, totals)
-    read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
     tallies = [
         SubscriptionTotals(
             family.topic,
@@ -202,13 +204,29 @@ def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[A
         parts=ground.parts,
         tallies=tuple(tallies),
         gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
-        skew=max(0, (totals.newest or 0) - max(read_at, of.tables.landed_at)) if read_at else 0,
+        clock=of.tables.clock,
+        undated=_undated(of, totals.newest or 0),
         unnumbered=totals.unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=_strays(totals.meant, ground),
         removed_before=totals.since,
     )
     return evidence, totals
+
+
+def _undated(of: AuditResult, newest: int) -> int:
+    """Open messages that say they were published after they were read. `newest`: publish time of the newest message in
+    ms: with one that could be, none is looked for.
+    """
+    from pyspark.sql import functions as F
+
+    read_at = max((lane["read_at"] for lane in of.ground.lanes), default=0)
+    end = max(read_at, of.tables.landed_at) + SKEW
+    if not read_at or newest <= end:
+        return 0
+    ranks = [RANKS[fate] for fate in OPEN_FATES]
+    late = of.verdicts.where(F.col("rank").isin(ranks) & (F.col("published") > end))
+    return late.select("family", "identity").distinct().count()
 
 
 def _fates(of: AuditResult) -> Counter[tuple[int, int]]:

@@ -5,7 +5,7 @@ open.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import letter_hash
@@ -16,6 +16,7 @@ from kodoctl.pipeline.audit.completeness import (
     producer_ranges,
     record_ranges,
 )
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.recalled import BOOKED, WEIGHED
 from kodoctl.pipeline.audit.removed_rows import reused_numbers
 from kodoctl.pipeline.audit.sequence_gaps import merged
@@ -53,9 +54,9 @@ class RecalledLetter(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class LandedTables:
     """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
-    `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
-    `removed`: what is left of rows that were removed; None: none were.
-    `coverage`, `cursors`: None where the scope of the audit was made without Spark.
+    `landed_at`: when the last batch was landed, ms since the epoch; 0: not known. `removed`: what is left of rows that
+    were removed; None: none were. `clock`: of the last reading. `coverage`, `cursors`: None where the scope of the audit
+    was made without Spark.
     """
 
     events: DataFrame
@@ -64,6 +65,7 @@ class LandedTables:
     cursors: DataFrame | None = None
     landed_at: int = 0
     removed: RemovedRows | None = None
+    clock: ReadingClock = field(default_factory=ReadingClock)
 
 
 @dataclass(frozen=True, slots=True)

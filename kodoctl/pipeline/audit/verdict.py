@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
-SKEW: Final = 60_000  # ms that the clocks of broker and pipeline may differ
+SKEW: Final = 60_000  # ms that clocks may differ
 _MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
 
 
@@ -48,6 +49,7 @@ class MessageStatus(StrEnum):
 
 
 RANKS: Final[Mapping[MessageStatus, int]] = {fate: rank for rank, fate in enumerate(MessageStatus)}
+OPEN_FATES: Final = (MessageStatus.OPEN, MessageStatus.WAITING)
 
 
 class Cause(StrEnum):
@@ -162,14 +164,15 @@ class Misaddressed:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvidence:
-    """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock.
+    """Everything the verdict is made from. `undated`: open messages that say they were published after they were read.
     `removed_before`: settled messages published before that (ms) were removed, and are in no count; None: all are.
     """
 
     parts: tuple[PartitionCoverage, ...]
     tallies: tuple[SubscriptionTotals, ...]
     gaps: tuple[SequenceGap, ...] = ()
-    skew: int = 0
+    clock: ReadingClock = field(default_factory=ReadingClock)
+    undated: int = 0
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
     strays: tuple[Misaddressed, ...] = ()
@@ -318,18 +321,39 @@ def _of_strays(strays: Iterable[Misaddressed]) -> Iterator[Reason]:
 
 
 def _clocks(evidence: AuditEvidence) -> Iterator[Reason]:
-    """Doubt about the clocks of broker and pipeline. Overdue messages are detected with both, so a difference matters
-    only while messages are open.
-    """
-    open_ones = sum(
-        tally.count(fate) for tally in evidence.tallies for fate in (MessageStatus.OPEN, MessageStatus.WAITING)
-    )
-    if evidence.skew > SKEW and open_ones:
-        text = f"this clock is {Duration(evidence.skew)} behind the broker's: what is overdue cannot be told"
+    """Doubt about how long messages are open, or were unread. Whether they are done, or lost, no clock decides."""
+    open_ones = any(tally.count(fate) for tally in evidence.tallies for fate in OPEN_FATES)
+    is_asked, clock = open_ones or any(part.ttl for part in evidence.parts), evidence.clock
+    if is_asked and clock.ahead is None:
+        text = (
+            "the cluster's clock is unknown: the last ingest found no `Date` in the admin API's answer, or was an older "
+            "kodoctl's. What is overdue, or expired unread, cannot be judged: ingest again"
+        )
+        yield _doubt("clock", text)
+    elif is_asked and clock.lag > SKEW:
+        text = (
+            f"when the last ingest read, the cluster's clock was {_rounded(clock.lag)} behind the time of an earlier ingest: what "
+            "is overdue, or expired unread, cannot be judged until it is past that"
+        )
+        yield _doubt("clock", text)
+    if evidence.undated:
+        text = (
+            f"{many(evidence.undated, 'open message')} with a publish time after the reading: a producer's clock is ahead, and "
+            "how long they are open cannot be judged yet"
+        )
         yield _doubt("clock", text)
 
 
+def _rounded(span: int) -> Duration:
+    """To whole minutes: how long a question took is not known better."""
+    return Duration(round(span / 60_000) * 60_000)
+
+
 def _notes(evidence: AuditEvidence) -> Iterator[str]:
+    if abs(ahead := evidence.clock.ahead or 0) > SKEW:
+        side = "ahead of" if ahead > 0 else "behind"
+        text = "all is judged by the cluster's. Let NTP keep both"
+        yield f"the clock of the machine that read last was {_rounded(abs(ahead))} {side} the cluster's: {text}"
     if evidence.removed_before is not None:
         date = datetime.fromtimestamp(evidence.removed_before / 1000, UTC).date()
         yield f"messages published before {date} were settled and removed: they are not judged again, and in no count here"

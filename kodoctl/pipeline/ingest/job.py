@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.ingest import events, transitions
 from kodoctl.pipeline.ingest.cluster_check import must_be_same_cluster
 from kodoctl.pipeline.ingest.cursors import last_looks, partition_histories, read_cursors
 from kodoctl.pipeline.ingest.event_source import EventSource
-from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches
+from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches, last_begin
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -22,6 +23,7 @@ from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, each_internal_stats, to_text
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.cluster_clock import ClusterClock, read_clock
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
@@ -91,13 +93,11 @@ def ingest(
         known = landing.recover()
         landing.sweep(alone=alone)
         landing.start(request.run)
-        # Runs are in the order of their times, however this machine's clock was set between them.
-        begun = max(int(time.time() * 1000), *(one.at + 1 for one in known), 0)
         looks = last_looks(landing)
-        _begin(request, begun, topics)
-        writer = _Writer(request, spark, told, batches(known))
+        begun, clock = _begin(request, last_begin(known), topics)
+        writer = _Writer(request, spark, told, batches(known), clock)
         _stream(request, topics, looks, spark, writer)
-        facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
+        facts = {"begun": begun, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
         landing.commit(LandingCommit(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
         maintain_if_due(request)
@@ -113,14 +113,22 @@ def maintain_if_due(request: IngestRequest) -> None:
             maintain(MaintenanceRequest(landing, request.run, policies=payload_policies(request.expansion)))
 
 
-def _begin(request: IngestRequest, now: int, topics: list[FamilyTopic]) -> None:
-    """Cursors first: what they say is acknowledged must be found in what is cut later."""
+def _begin(request: IngestRequest, last: int, topics: list[FamilyTopic]) -> tuple[int, ClusterClock]:
+    """Cursors first: what they say is acknowledged must be found in what is cut later. Start time of the run, by the
+    cluster's clock, and that clock. Runs are in the order of their times, however clocks were set since the `last` one
+    began: `lag` says how far the cluster's clock is behind that.
+    """
     with closing(HttpAdmin(request.connection)) as admin:
-        rows = read_cursors(admin, request.expansion, request.run, now)
+        clock = read_clock(admin)
+        now = clock.now()
+        begun = max(now, last + 1)
+        rows = read_cursors(admin, request.expansion, request.run, begun)
     must_be_same_cluster(request.landing, partition_histories(rows))
     looked = request.landing.write_rows(CURSORS, request.run, rows)
-    facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
-    request.landing.commit(LandingCommit(request.run, now, tables={CURSORS.name: looked}, facts=facts))
+    known = ReadingClock(clock.ahead, begun - now).to_facts()
+    facts = {"begun": begun, "topics": [topic.name.full for topic in topics]} | known
+    request.landing.commit(LandingCommit(request.run, begun, tables={CURSORS.name: looked}, facts=facts))
+    return begun, clock
 
 
 def _stream(
@@ -172,8 +180,9 @@ class _Writer:
         spark: SparkSession,
         told: Callable[[LandingResult], None],
         known: Mapping[int, LandingCommit],
+        clock: ClusterClock,
     ) -> None:
-        self._request, self._told = request, told
+        self._request, self._told, self._clock = request, told, clock
         self._known = dict(known)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
@@ -215,7 +224,7 @@ class _Writer:
         tables = {EVENTS.name: stored, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
         holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
         facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
-        commit = LandingCommit(request.run, int(time.time() * 1000), batch, tables, facts)
+        commit = LandingCommit(request.run, self._clock.now(), batch, tables, facts)
         self._known[batch] = landing.commit(commit)
         work.remove()
         maintain_if_due(request)

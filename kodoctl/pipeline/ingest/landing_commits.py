@@ -241,6 +241,20 @@ def read_at(commits: Sequence[LandingCommit]) -> int:
     return max([*begun, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
 
 
+def last_begin(commits: Iterable[LandingCommit]) -> int:
+    """Start time of the last run, whether it ended or not, ms since the epoch; 0 if there is none."""
+    known = [
+        one.facts["read_at"] if one.run == HISTORY else one.at for one in commits if one.run == HISTORY or _begins(one)
+    ]
+    return max(known, default=0)
+
+
+def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
+    """Beginning of the last run that ended by itself; None if there is none."""
+    read = read_at(commits)
+    return next((one for one in commits if _begins(one) and one.at == read), None)
+
+
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:
     """The last ones, by their numbers: the newest one is always among them."""
     return {one.batch: one for one in commits if one.batch is not None}

@@ -140,7 +140,7 @@ def _number_rows(rows: SettledRows) -> list[dict[str, Any]]:
 
 
 def _commit(landing: Landing, record: RemovalRecord, made: Mapping[str, TableFiles], behind: int | None) -> None:
-    # Not by this machine's clock: no ingest is dated before the newest commit.
+    # As batches are dated, by the cluster's clock, which only an ingest knows.
     at = max(one.at for one in landing.commits())
     landing.commit(LandingCommit(REMOVAL_RUN, at, tables=made, facts=record.to_facts()), behind=behind)
 

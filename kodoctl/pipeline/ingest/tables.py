@@ -292,7 +292,7 @@ CURSORS: Final = Table(
             "consumer was connected that does not say it of itself; null elsewhere",
             null=True,
         ),
-        Column("taken_ts", "timestamp", "when it was asked"),
+        Column("taken_ts", "timestamp", "when it was asked, by the cluster's clock (`Date` of its admin API)"),
         Column("ingest_run", "string", "run that asked"),
     ),
 )

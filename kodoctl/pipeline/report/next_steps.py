@@ -105,9 +105,12 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         ("kodoctl pipeline audit {typed}",),
     ),
     ("clock",): (
-        "Set this machine's clock",
-        "It is behind the broker's, so nobody can tell what waits too long.",
-        (),
+        "Let NTP keep the clocks of brokers and producers, then read again",
+        (
+            "How long a message waits is judged by the cluster's clock. Its admin API told none, or it was set back, or a producer's "
+            "clock is ahead of it."
+        ),
+        ("kodoctl pipeline ingest {typed}", "kodoctl pipeline audit {typed}"),
     ),
 }
 

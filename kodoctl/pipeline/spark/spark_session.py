@@ -266,6 +266,16 @@ def set_light(session: SparkSession, settings: SparkSettings, *, light: bool) ->
                 session.conf.unset(key)
 
 
+def cancel_jobs(session: SparkSession) -> None:
+    """Cancels all that its context does, batches of streams included: who waits for it gets an error. Of a Java process
+    that has ended nothing is to be cancelled.
+    """
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(ConnectionError, Py4JError):
+        session.sparkContext.cancelAllJobs()
+
+
 def has_ended(session: SparkSession) -> bool:
     """True if its Java process is not there any more."""
     from py4j.protocol import Py4JError

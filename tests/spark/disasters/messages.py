@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.verdict import DAY
 from tests.spark.disasters.planting import CLEAN, DOUBT, LOSS, case
 from tests.spark.world import MINUTE
@@ -278,7 +279,30 @@ def worker_clock(w):
     w.done(age=-DAY)
 
 
-@case("our clock behind the broker's while messages are open", DOUBT, "behind the broker's", open=1)
-def our_clock(w):
-    w.skew = 60 * MINUTE
+@case("the clock of the ingest's machine an hour ahead of the cluster's while messages are open", CLEAN, open=1)
+def fast_machine(w):
+    w.clock = ReadingClock(60 * MINUTE)
+    w.unacknowledged("ready", w.store())
+
+
+@case("the same, an hour behind", CLEAN, open=1)
+def slow_machine(w):
+    w.clock = ReadingClock(-60 * MINUTE)
+    w.unacknowledged("ready", w.store())
+
+
+@case(
+    "the cluster's clock set back an hour between two readings, while messages are open",
+    DOUBT,
+    "1h behind the time",
+    open=1,
+)
+def cluster_set_back(w):
+    w.clock = ReadingClock(0, 60 * MINUTE)
+    w.unacknowledged("ready", w.store())
+
+
+@case("a cluster that does not tell its clock, while messages are open", DOUBT, "clock is unknown", open=1)
+def cluster_without_clock(w):
+    w.clock = ReadingClock(None)
     w.unacknowledged("ready", w.store())

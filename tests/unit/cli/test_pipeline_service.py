@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from kodoctl.cli.pipeline_run import worst
 from kodoctl.cli.pipeline_runner import RunFlags, Runner
 from kodoctl.cli.pipeline_service import PipelineService
 from kodoctl.errors import ClusterError, KodoctlError, StoppedError, UsageError, error
+from kodoctl.pipeline.ingest.job import LandingResult
 from kodoctl.pipeline.run import job as run_job
 from kodoctl.pipeline.run.job import RunResult
 from kodoctl.pipeline.spark.spark_session import SparkSettings, set_light
@@ -55,6 +57,8 @@ class Runs:
     ended: bool = False
     declared: bool = True
     pages: Callable[[], None] = lambda: None
+    cancel: Callable[[], None] = lambda: None
+    stages: tuple[str, ...] = ()
 
     @property
     def bar(self) -> Any:
@@ -74,13 +78,21 @@ class Runs:
             raise ConnectionError
         return "4"
 
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802 - as Spark has it
+        return SimpleNamespace(cancelAllJobs=self.cancel)
+
     def expansions(self) -> list[Expansion]:
         self.files()
         return [self.expansion] if self.declared else []
 
-    def result(self, _spark: Any, _expansion: Any, _view: Any, is_stopped: Callable[[], bool]) -> RunResult:
+    def result(self, _spark: Any, _expansion: Any, view: Any, is_stopped: Callable[[], bool]) -> RunResult:
         step = self.steps.pop(0)
         try:
+            for name in self.stages:
+                view.stage(name)
+            if self.stages == ("ingest",):
+                view.batch(LandingResult(0, 0, 0, 0, 0.0, 0))
             return step()
         finally:
             if not self.steps:
@@ -137,6 +149,54 @@ def test_a_failed_run_is_reported_and_the_next_one_tries_again(
     assert said.out.count("NO LOSS") == 1, "the same verdict again is one line"
     assert said.out.count("shop: no loss") == 2
     assert "Stopped; what is complete stays" in said.err
+
+
+def test_a_run_without_progress_is_cancelled_and_the_next_one_tries_again(
+    expansion: Expansion, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cancelled = threading.Event()
+
+    def hangs() -> RunResult:
+        assert cancelled.wait(30)
+        raise KodoctlError(error("K577", "Spark failed", "Job 7 cancelled"))
+
+    runs = Runs(expansion, [hangs, _result], cancel=cancelled.set, stages=("ingest",))
+    collector = PipelineCollector([SHOP], ["done"], 0.01, lambda: 10_000)
+    PipelineService(runs, collector, 0.01, {SHOP: "shop"}, timeout=0.2).run()  # type: ignore[arg-type]
+    assert _counts(collector) == {"verdict": 1, "failed": 1}
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the run made no progress [K816]" in said
+    assert "nothing for 200ms since a batch (--run-timeout): its Spark jobs were cancelled" in said
+    assert "Job 7" not in said
+
+
+def test_a_run_that_cannot_be_ended_ends_the_process(
+    expansion: Expansion, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[int] = []
+    ended = threading.Event()
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    def hangs() -> RunResult:
+        assert ended.wait(30)
+        raise StoppedError(error("K815", "the run was stopped"))
+
+    monkeypatch.setattr(os, "_exit", end)
+    runs = Runs(expansion, [hangs], output=Format.JSON, stages=("ingest", "audit"))
+    collector = PipelineCollector([SHOP], ["done"], 0.01, lambda: 10_000)
+    PipelineService(runs, collector, 0.01, {SHOP: "shop"}, timeout=0.05, grace=0.05).run()  # type: ignore[arg-type]
+    assert codes == [1]
+    assert _counts(collector)["failed"] == 1
+    said = capsys.readouterr()
+    text = (
+        "since the beginning of audit (--run-timeout): cancelling its Spark jobs did not end it, so this process ends"
+    )
+    assert text in " ".join(said.err.split())
+    (failed,) = [one for one in map(json.loads, said.out.splitlines()) if one["event"] == "failed"]
+    assert failed["problems"][0]["code"] == "K816"
 
 
 def test_a_verdict_is_told_in_full_when_it_or_a_reason_changes(

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.verdict import (
     DAY,
     RANKS,
+    SKEW,
     AuditEvidence,
     MessageStatus,
     Misaddressed,
@@ -135,8 +137,53 @@ CASES = [
         "1 message sent",
     ),
     ("gap, told in part", {"gaps": (gap(told=1),)}, Outcome.LOSS, ["producer", "producer"], "1 message sent"),
-    ("slow clock", {"skew": HOUR}, Outcome.INCONCLUSIVE, ["clock"], "1h behind"),
-    ("slow clock, nothing open", {"skew": HOUR, "tallies": (tally(),)}, Outcome.NO_LOSS, [], ""),
+    (
+        "cluster set back",
+        {"clock": ReadingClock(0, HOUR)},
+        Outcome.INCONCLUSIVE,
+        ["clock"],
+        "was 1h behind the time of",
+    ),
+    ("cluster set back a moment", {"clock": ReadingClock(0, SKEW)}, Outcome.NO_LOSS, [], ""),
+    (
+        "cluster set back, nothing open",
+        {"clock": ReadingClock(0, HOUR), "tallies": (tally(),)},
+        Outcome.NO_LOSS,
+        [],
+        "",
+    ),
+    ("no clock", {"clock": ReadingClock(None)}, Outcome.INCONCLUSIVE, ["clock"], "clock is unknown"),
+    ("no clock, nothing open", {"clock": ReadingClock(None), "tallies": (tally(),)}, Outcome.NO_LOSS, [], ""),
+    (
+        "no clock, nothing open, a TTL",
+        {"clock": ReadingClock(None), "tallies": (tally(),), "parts": (part(ttl=9 * DAY),)},
+        Outcome.INCONCLUSIVE,
+        ["clock"],
+        "expired unread",
+    ),
+    (
+        "no clock, one waits",
+        {"clock": ReadingClock(None), "tallies": (tally(waiting=1),)},
+        Outcome.INCONCLUSIVE,
+        ["clock"],
+        "",
+    ),
+    ("fast machine", {"clock": ReadingClock(HOUR)}, Outcome.NO_LOSS, [], ""),
+    ("slow machine", {"clock": ReadingClock(-HOUR)}, Outcome.NO_LOSS, [], ""),
+    (
+        "no clock, and a loss",
+        {"clock": ReadingClock(None), "tallies": (tally(lost=1, open=1),)},
+        Outcome.LOSS,
+        ["lost", "clock"],
+        "",
+    ),
+    (
+        "undated",
+        {"undated": 2},
+        Outcome.INCONCLUSIVE,
+        ["clock"],
+        "2 open messages with a publish time after the reading",
+    ),
 ]
 
 
@@ -219,3 +266,26 @@ def test_messages_for_nobody_are_a_doubt_and_those_sent_again_a_note() -> None:
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "3 messages for subscription 'gone'" in found.reasons[0].text
     assert any("1 message that was lost, or not proved done, sent again" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "note"),
+    [
+        (HOUR - 1_300, "the clock of the machine that read last was 1h ahead of the cluster's: "),
+        (-HOUR, "the clock of the machine that read last was 1h behind the cluster's: "),
+    ],
+)
+def test_a_clock_that_is_off_is_named_and_decides_nothing(ahead: int, note: str) -> None:
+    found = decide_verdict(replace(CLEAN, clock=ReadingClock(ahead)))
+    assert (found.outcome, found.reasons) == (Outcome.NO_LOSS, ())
+    assert found.notes[0].startswith(note)
+    assert replace(found, notes=found.notes[1:]) == decide_verdict(CLEAN)
+
+
+@pytest.mark.parametrize("clock", [ReadingClock(), ReadingClock(-5, 7), ReadingClock(None)])
+def test_the_commit_of_a_reading_tells_its_clock(clock: ReadingClock) -> None:
+    assert ReadingClock.of_facts({"begun": 1, **clock.to_facts()}) == clock
+
+
+def test_a_reading_of_before_has_a_clock_that_nobody_knows() -> None:
+    assert ReadingClock.of_facts({"begun": 1}) == ReadingClock(None)

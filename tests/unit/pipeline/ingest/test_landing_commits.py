@@ -10,10 +10,12 @@ from kodoctl.pipeline.ingest.landing_commits import (
     LandingCommit,
     TableFiles,
     files_at,
+    last_begin,
+    last_reading,
     newest_batch,
     times_of,
 )
-from kodoctl.pipeline.ingest.tables import EVENTS, ROLLUP
+from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, ROLLUP
 
 
 def file(name: str, day: str | None = None) -> DataFile:
@@ -60,3 +62,12 @@ def test_a_file_of_a_table_has_its_path_as_it_is_on_the_disk() -> None:
         "partition.topic": "a:b",
     }
     assert of_add(row, EVENTS) == DataFile("b/topic=a%3Ab/p", 1, 3, {"date": None, "topic": "a:b"})
+
+
+def test_a_run_follows_runs_and_no_other_commit_however_late_that_is_dated() -> None:
+    assert (last_begin([]), last_reading([])) == (0, None)
+    first, second = (LandingCommit(run, at, tables={CURSORS.name: TableFiles(1)}) for run, at in (("r1", 5), ("r2", 9)))
+    ended = LandingCommit("r1-end", 5, facts={"complete": True})
+    others = [LandingCommit(ROLLUP_RUN, 3_600_000), batch(0), ended]
+    assert (last_begin([first, *others]), last_begin([first, second, *others])) == (5, 9)
+    assert (last_reading([first, *others[:2]]), last_reading([first, second, *others])) == (None, first)

@@ -21,6 +21,8 @@ from kodoctl.pipeline.ingest.landing_commits import (
     LandingCommit,
     batches,
     batches_with_messages,
+    last_begin,
+    last_reading,
     newest_batch,
     read_at,
     rows_of,
@@ -218,7 +220,7 @@ def test_what_a_killed_run_left_goes_after_its_time(landing: Landing) -> None:
 
 def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None:
     cursors = landing.write_rows(CURSORS, "r1", [{"ingest_run": "r1", "msg_topic": "t"}])
-    landing.commit(LandingCommit("r1", 5, tables={CURSORS.name: cursors}))
+    landing.commit(LandingCommit("r1", 5, tables={CURSORS.name: cursors}, facts={"clock": {}}))
     fill(landing, 60)
     found = anew(landing).commits()
     assert len(found) <= 19
@@ -229,7 +231,10 @@ def test_old_commits_become_one_and_say_what_they_said(landing: Landing) -> None
     fill(landing, 100, 60)
     found = anew(landing).commits()
     assert len(found) <= 20
-    assert (read_at(found), unfinished(found)) == (5, ["r2"])
+    assert (read_at(found), unfinished(found), last_begin(found)) == (5, ["r2"], 9)
+    reading = last_reading(found)
+    assert reading is not None
+    assert (reading.run, reading.facts) == ("r1", {"clock": {}})
     assert (batches_with_messages(found), newest_batch(found), max(batches(found))) == (100, 99, 99)
     assert (rows_of(found, EVENTS), rows_of(found, COVERAGE), rows_of(found, CURSORS)) == (200, 100, 2)
     assert times_of(found, EVENTS) == (round(DAY.timestamp() * 1000),) * 2

@@ -1,0 +1,27 @@
+"""Clock that dates a reading, as its commit tells it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingClock:
+    """Clock that dates the last reading. `ahead`: ms by which the clock of the machine that read was ahead of the
+    cluster's, which is the one that counts; negative: behind; None: the cluster's is not known, and the machine's was
+    taken. `lag`: ms by which the reading is dated later than its clock said, because an earlier one is dated so late.
+    """
+
+    ahead: int | None = 0
+    lag: int = 0
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """From the commit of a reading; unknown where a kodoctl read that did not ask for the cluster's clock."""
+        return cls(**facts.get("clock", {"ahead": None}))
+
+    def to_facts(self) -> dict[str, Any]:
+        """The inverse."""
+        return {"clock": {"ahead": self.ahead, "lag": self.lag}}

@@ -1,0 +1,53 @@
+"""Deadline of the runs of a standing service: a run that gets no further is cancelled in Spark; where that does not end
+it, the process cannot go on. A query of Spark's can hang for ever, and who waits for one cannot look at a clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class RunDeadline:
+    """Deadline of one run. `limit`: seconds without progress after which `cancel` is called, in a thread of its own;
+    `grace`: seconds behind which `give_up` is called with the last progress, if the run has not ended. `exceeded`: the
+    last progress of a run that was cancelled; None: none was.
+    """
+
+    def __init__(self, limit: float, grace: float, cancel: Callable[[], None], give_up: Callable[[str], None]) -> None:
+        self.exceeded: str | None = None
+        self._limit, self._grace, self._cancel, self._give_up = limit, grace, cancel, give_up
+        self._progress = "its beginning", time.monotonic()
+
+    def progress(self, what: str) -> None:
+        """The run gets on. `what`: as an error names it."""
+        self._progress = what, time.monotonic()
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """For the length of the run. Behind it nothing is cancelled any more."""
+        ended = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(ended,), name="kodo-deadline", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watching.join()
+
+    def _watch(self, ended: threading.Event) -> None:
+        while True:
+            what, at = self._progress
+            left = at + self._limit - time.monotonic()
+            if left <= 0:
+                break
+            if ended.wait(left):
+                return
+        self.exceeded = what
+        cancelling = threading.Thread(target=self._cancel, name="kodo-cancel", daemon=True)
+        cancelling.start()
+        if not ended.wait(self._grace):
+            self._give_up(what)
+        cancelling.join(self._grace)

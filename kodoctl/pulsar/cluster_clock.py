@@ -1,0 +1,40 @@
+"""Clock of a cluster: the `Date` header of the admin API's answers, compared with the clock of this machine. Publish times
+are no substitute: who sends a message chooses its time.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.admin import Admin, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterClock:
+    """`ahead`: ms by which this machine's clock is ahead of the cluster's for certain; negative: behind; 0: they may agree;
+    None: the cluster does not tell its time, and this machine's is taken.
+    """
+
+    ahead: int | None
+
+    @classmethod
+    def of(cls, reply: Reply, wall: int) -> Self:
+        """By one answer. `wall`: ms since the epoch by this machine's clock, right after it."""
+        if reply.told_at is None:
+            return cls(None)
+        most = wall - reply.told_at
+        least = most - round(1000 * reply.took) - 1000  # its second may have been nearly over
+        return cls(max(0, least) + min(0, most))
+
+    def now(self) -> int:
+        """Ms since the epoch, by the cluster's clock where it is known."""
+        return int(time.time() * 1000) - (self.ahead or 0)
+
+
+def read_clock(admin: Admin) -> ClusterClock:
+    """One request that every role may make; a refusal tells the time as well."""
+    reply = admin.call("GET", "clusters")
+    return ClusterClock.of(reply, int(time.time() * 1000))
