@@ -261,8 +261,11 @@ def test_queries_compile_nothing_where_little_has_landed() -> None:
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=conf.__setitem__, unset=lambda key: conf.pop(key, None)))
     settings = SparkSettings(extra={"spark.sql.codegen.factoryMode": "FALLBACK"})
     set_light(session, settings, light=True)
-    assert conf == {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": "1"}
+    light = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+    assert conf == {"spark.sql.codegen.wholeStage": "false", **light}
+    assert SparkSettings(light=True).configuration.items() >= conf.items()
     set_light(session, settings, light=False)
-    assert conf == {"spark.sql.shuffle.partitions": settings.configuration["spark.sql.shuffle.partitions"]}
+    assert conf == {key: settings.configuration[key] for key in light}
+    assert conf["spark.sql.adaptive.enabled"] == "true"
     set_light(session, SparkSettings(master="spark://there:7077"), light=True)
-    assert conf.keys() == {"spark.sql.shuffle.partitions"}
+    assert conf.keys() == light.keys()
