@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,16 +56,19 @@ class Runs:
     ended: bool = False
     declared: bool = True
     pages: Callable[[], None] = lambda: None
+    small: Iterator[bool | None] = field(default_factory=lambda: repeat(True))
+    light: list[bool] = field(default_factory=list)
 
     @property
     def bar(self) -> Any:
         return SimpleNamespace(session=self._session, tell=lambda text: None)
 
     @contextmanager
-    def _session(self, _: SparkSettings) -> Iterator[Any]:
+    def _session(self, settings: SparkSettings) -> Iterator[Any]:
         if not self.begins:
             raise KodoctlError(error("K571", "Spark does not start"))
         self.sessions += 1
+        self.light.append(settings.light)
         self.ended = False
         yield self
 
@@ -77,6 +81,13 @@ class Runs:
     def expansions(self) -> list[Expansion]:
         self.files()
         return [self.expansion] if self.declared else []
+
+    def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
+        assert expansions in ([], [self.expansion])
+        small = next(self.small)
+        if small is None:
+            raise KodoctlError(error("K573", "the landing cannot be used"))
+        return replace(self.settings, light=small)
 
     def result(self, _spark: Any, _expansion: Any, _view: Any, is_stopped: Callable[[], bool]) -> RunResult:
         step = self.steps.pop(0)
@@ -110,7 +121,7 @@ def _raises(problem: BaseException) -> Callable[[], RunResult]:
 
 def _serve(runs: Any) -> PipelineCollector:
     collector = PipelineCollector([SHOP], ["done"], 0.01, lambda: 10_000)
-    PipelineService(runs, collector, 0.01, {SHOP: "shop"}).run()
+    PipelineService(runs, collector, 0.01, {SHOP: "shop"}, [runs.expansion]).run()
     return collector
 
 
@@ -163,6 +174,13 @@ def test_a_session_whose_java_ended_is_replaced(expansion: Expansion) -> None:
     runs.steps = [ends, _result]
     assert _counts(_serve(runs)) == {"verdict": 1, "failed": 1}
     assert runs.sessions == 2
+
+
+def test_a_light_session_is_replaced_where_more_has_landed_than_it_is_for(expansion: Expansion) -> None:
+    small = iter([True, True, None, False, False])  # at the start, behind three runs, and at the start again
+    runs = Runs(expansion, [_result] * 5, small=small)
+    assert _counts(_serve(runs)) == {"verdict": 5, "failed": 0}
+    assert runs.light == [True, False]
 
 
 def test_a_file_that_is_wrong_or_gone_fails_runs_until_it_is_mended(expansion: Expansion) -> None:
