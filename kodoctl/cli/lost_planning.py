@@ -65,7 +65,7 @@ def choose_lost(
         with (
             closing(HttpAdmin(session.connection, waits=WaitMonitor(tell_wait))) as admin,
             bar.session(lightly(settings, place)) as spark,
-            load_and_classify(spark, place, expansion, admin, asked.ledger, signing_keys()) as audited,
+            load_and_classify(spark, place, expansion, admin, asked.ledger, signing_keys(), payloads=True) as audited,
         ):
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 

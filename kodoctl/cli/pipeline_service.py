@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import threading
 
     from kodoctl.pipeline.run.job import RunResult
-    from kodoctl.pipeline.spark.spark_session import Session
+    from kodoctl.pipeline.spark.spark_session import Session, SparkSettings
     from kodoctl.topology.expand import Expansion
 
 RUN_TIMEOUT: Final = 3_600_000  # ms of a run without any progress: a batch or a stage takes minutes
@@ -50,33 +50,37 @@ def serve(
         list(names), [one.value for one in MessageStatus], interval / 1000, _now, timeout / 1000
     )
     with _served(collector, *address):
-        PipelineService(runner, collector, interval / 1000, names, timeout / 1000).run()
+        PipelineService(runner, collector, interval / 1000, names, expansions, timeout / 1000).run()
 
 
 @dataclass(slots=True)
 class PipelineService:
     """Runs of topologies again and again. `interval`: seconds from the beginning of one run to that of the next; `names`: of
-    the topologies that this process has the locks of; `timeout`: seconds without progress until a run is cancelled;
-    `grace`: seconds that it has to end then.
+    the topologies that this process has the locks of; `expansions`: of their files when they were read last; `timeout`:
+    seconds without progress until a run is cancelled; `grace`: seconds that it has to end then.
     """
 
     runner: Runner
     collector: PipelineCollector
     interval: float
     names: dict[Labels, str]
+    expansions: list[Expansion]
     timeout: float = RUN_TIMEOUT / 1000
     grace: float = _GRACE
     _reasons: dict[Labels, object] = field(default_factory=dict)  # of the last verdict, as it was printed in full
 
     def run(self) -> None:
-        """Until a signal. A session whose Java process ends is replaced by another."""
+        """Until a signal. A session whose Java process ends is replaced by another, and a light one where more has landed than
+        it is for.
+        """
         is_stopped, has_begun = False, False
         while not is_stopped:
             try:
-                with self.runner.bar.session(self.runner.settings) as spark, ended_by_signals() as stop:
+                settings = self.runner.settings_for(self.expansions)
+                with self.runner.bar.session(settings) as spark, ended_by_signals() as stop:
                     has_begun = True
                     try:
-                        self._runs(spark, stop)
+                        self._runs(spark, stop, settings)
                     finally:
                         is_stopped = stop.is_set()
             except KodoctlError as problem:
@@ -89,8 +93,8 @@ class PipelineService:
                     is_stopped = stop.wait(self.interval)
         tell_folded("Stopped; what is complete stays, and the next run goes on behind it.")
 
-    def _runs(self, spark: Session, stop: threading.Event) -> None:
-        """Until a signal, or until Spark has ended."""
+    def _runs(self, spark: Session, stop: threading.Event, settings: SparkSettings) -> None:
+        """Until a signal, or until Spark has ended, or is too light."""
         from kodoctl.pipeline.spark.spark_session import has_ended
 
         while not stop.is_set():
@@ -99,16 +103,24 @@ class PipelineService:
             self._cycle(spark, stop)
             self.collector.rest()
             stop.wait(max(0.0, began + self.interval - time.monotonic()))
-            if has_ended(spark):
+            if has_ended(spark) or (settings.light and not self._are_small()):
                 return
+
+    def _are_small(self) -> bool:
+        """True if little has landed, or if that cannot be known now."""
+        try:
+            return self.runner.settings_for(self.expansions).light
+        except KodoctlError:
+            return True
 
     def _cycle(self, spark: Session, stop: threading.Event) -> None:
         """One run of each topology, as its file is now."""
         try:
-            known = {_labels(one): one for one in self.runner.expansions()}
+            self.expansions = self.runner.expansions()
         except KodoctlError as problem:
             self._failed(list(self.names), problem)
             return
+        known = {_labels(one): one for one in self.expansions}
         for labels, name in self.names.items():
             if stop.is_set():
                 return

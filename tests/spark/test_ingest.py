@@ -9,6 +9,7 @@ import pulsar
 import pytest
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.ingest import small_batch
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -191,6 +192,7 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
 
     shop.admin("POST", f"{shop.path('orders')}/partitions", 3)
     fill(shop, "orders", range(3_000, 3_600), 3)
+    monkeypatch.setattr(small_batch, "FEW", 0)  # else no stream of Spark's begins
     commits = _slow_once(monkeypatch)
     assert _ingest(shop)[-1]["events"] == 600
     assert len(commits) == 1, "what landed whole is not read again"

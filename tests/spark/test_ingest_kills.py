@@ -43,7 +43,12 @@ if IS_COMMAND:
     from kodoctl.pipeline.ingest import job as ingest
     from kodoctl.pipeline.ingest.delta_tables import LandingTable
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
 
+    around(StreamCheckpoint, "begin", "small batch planned.", 1)  # none but a small batch comes here
+    around(ingest, "write_splits", "small batch read.", 1)
+    around(StreamCheckpoint, "complete", "small batch named", 1)
+    around(StreamCheckpoint, "complete", "small batch complete.", 1)
     around(Landing, "write_rows", "cursors read", 1)
     around(Landing, "commit", "cursors written", 1)
     around(Landing, "commit", "run begun.", 1)
@@ -68,6 +73,8 @@ elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batc
     around(reading.Coverage, "record", "read, not told", 4)
 """
 BRIEF = "batch named."
+SMALL = {"small batch planned.": 0, "small batch read.": 0, "small batch named": 1, "small batch complete.": 1}
+"""Stages of a batch that is landed without Spark's stream, and whether it counts by then."""
 STAGES = {
     "cursors read": 0,
     "cursors written": 0,
@@ -159,7 +166,7 @@ def _batches(landing: Landing) -> list[int]:
     return sorted(batches(landing.commits()))
 
 
-def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
+def _assert_whole(spark: SparkSession, shop: Workspace, messages: int = MESSAGES) -> None:
     """Every message once, every record once, coverage of just these, and no file that no commit names."""
     landing = _landing(shop)
     number = F.col("properties")["n"]
@@ -167,12 +174,12 @@ def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
     ready = events.where("state = 'ready'").agg(
         F.count("*"), F.countDistinct(number), F.countDistinct("msg_topic", "id")
     )
-    assert tuple(ready.first() or ()) == (MESSAGES,) * 3
-    assert events.count() == MESSAGES + 1
+    assert tuple(ready.first() or ()) == (messages,) * 3
+    assert events.count() == messages + 1
     records = landing.read(spark, TRANSITIONS).agg(F.count("*"), F.countDistinct("number")).first()
     assert tuple(records or ()) == (RECORDS, RECORDS)
     covered = landing.read(spark, COVERAGE).agg(F.sum("rows"), F.bool_and("full")).first()
-    assert tuple(covered or ()) == (MESSAGES + 1, True)
+    assert tuple(covered or ()) == (messages + 1, True)
     landed = _batches(landing)
     assert landed == list(range(len(landed)))
     snapshot = landing.snapshot(*TABLES)
@@ -232,6 +239,26 @@ def test_a_kill_at_any_stage_and_again_everything_is_landed_once(
     stage: str, spark: SparkSession, shop: Workspace
 ) -> None:
     _kill_and_again(spark, shop, stage)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("stage", SMALL)
+def test_a_kill_in_a_small_batch_and_spark_takes_it_as_it_was_planned(
+    stage: str, spark: SparkSession, shop: Workspace
+) -> None:
+    command = ("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed")
+    shop.run(*command)
+    before = len(_batches(_landing(shop)))
+    fill(shop, "orders", range(MESSAGES, MESSAGES + 100), 2)
+    _killed(shop, stage)
+    _assert_no_half(spark, _landing(shop))
+    counted = {number: one.run for number, one in batches(_landing(shop).commits()).items()}
+    assert len(counted) == before + SMALL[stage]
+    fill(shop, "orders", range(MESSAGES + 100, MESSAGES + 150), 2)
+    shop.run(*command)
+    _assert_whole(spark, shop, MESSAGES + 150)
+    kept = {number: one.run for number, one in batches(_landing(shop).commits()).items() if number in counted}
+    assert kept == counted, "what landed whole is not read again"
 
 
 @pytest.mark.full

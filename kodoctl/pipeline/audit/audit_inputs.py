@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
+from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.job import AuditResult, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
@@ -21,10 +22,11 @@ from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import last_reading
+from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
-from kodoctl.pipeline.source.partition_stats import internal_stats
+from kodoctl.pipeline.source.partition_stats import each_internal_stats
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent, latest_status
 from kodoctl.recall.recall_plan import ledger_key, lost_key
@@ -66,12 +68,33 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
     return found
 
 
+@contextmanager
 def load_and_classify(
-    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
-) -> AbstractContextManager[AuditResult]:
-    """Fates of all landed messages."""
+    spark: SparkSession,
+    landing: Landing,
+    expansion: Expansion,
+    admin: Admin,
+    ledger: str,
+    keys: Secret | None,
+    *,
+    payloads: bool = False,
+) -> Iterator[AuditResult]:
+    """Fates of all landed messages. Where few have landed, Spark keeps them, without payloads, and their fates: to plan
+    each of twenty queries, and to open files, of which each batch adds one, takes longer than to answer it. `payloads`:
+    with those of the messages, and nothing is kept.
+    """
     found = load_inputs(spark, landing, expansion, admin, ledger, keys)
-    return classify_landing(spark, found.tables, found.ground, letters=found.letters, keys=keys)
+    tables, few = found.tables, not payloads and sum(landed_rows(found.snapshot.commits).values()) <= FEW
+    with ExitStack() as stack:
+
+        def kept(frame: DataFrame) -> DataFrame:
+            stack.callback(frame.unpersist)
+            return frame.persist()
+
+        if few:
+            tables = replace(tables, events=kept(tables.events.drop("payload")), transitions=kept(tables.transitions))
+        judged = stack.enter_context(classify_landing(spark, tables, found.ground, letters=found.letters, keys=keys))
+        yield replace(judged, verdicts=kept(judged.verdicts)) if few else judged
 
 
 def load_inputs(
@@ -209,8 +232,9 @@ def _sources(expansion: Expansion) -> Iterator[tuple[str, str, str]]:
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:
     found: dict[Key, int] = {}
-    for topic in expansion.topics:
-        for number, stats in (internal_stats(admin, topic.name) or {}).items():
+    answers = each_internal_stats(admin, [topic.name for topic in expansion.topics])
+    for topic, answer in zip(expansion.topics, answers, strict=True):
+        for number, stats in (answer or {}).items():
             ledgers = [int(one["ledgerId"]) for one in stats.get("ledgers") or ()]
             if ledgers:
                 found[topic.name.full, number] = min(ledgers)

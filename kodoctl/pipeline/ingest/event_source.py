@@ -7,8 +7,8 @@ Spark gets them as Arrow batches and only has to write them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
 from pyspark.sql.types import StructType
@@ -18,13 +18,16 @@ from kodoctl.pipeline.ingest.payload_policy import PayloadPolicy, landed, polici
 from kodoctl.pipeline.ingest.table_writer import PartitionDays
 from kodoctl.pipeline.ingest.tables import DATE, EVENTS
 from kodoctl.pipeline.source import partition_stats
-from kodoctl.pipeline.source.data_source import PulsarStream
+from kodoctl.pipeline.source.data_source import PulsarStream, read_planned
 from kodoctl.pipeline.source.options import Options, read_options
 from kodoctl.pulsar.message_border import NATIVE_VARIABLE
 from kodoctl.pulsar.secret import text_of_variable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kodoctl.pipeline.source.splits import Split
+    from kodoctl.pulsar.client import BrokerClient
 
 _OWN: Final = ("roles", "run", "looks", "payloads")
 
@@ -51,6 +54,12 @@ class EventSource(DataSource):
         roles, policies = of_text(self.options["roles"]), policies_of_text(self.options["payloads"])
         return EventStream(options, roles, self.options["run"], self.options["looks"], policies)
 
+    @classmethod
+    def stream(cls, options: Mapping[str, str]) -> EventStream:
+        """The reader that Spark makes for a stream with these options, in this process."""
+        made = cls(cast("dict[str, str]", CaseInsensitiveDict(options)))
+        return made.streamReader(made.schema())
+
 
 class EventStream(PulsarStream):
     """Offsets and splits are those of the Pulsar source."""
@@ -70,7 +79,14 @@ class EventStream(PulsarStream):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split, which is of one topic."""
         days = PartitionDays(EVENTS)
-        for batch in super().read(partition):
-            role = self.roles[partition.value.topic]
-            found = landed(events(batch, role, self.run), self.policies.get(role.topic))
+        for found in self._events(super().read(partition), partition.value.topic):
             yield found.append_column(DATE, days(found.column("publish_ts")))
+
+    def read_with(self, split: Split, client: BrokerClient) -> Iterator[pa.RecordBatch]:
+        """Rows of one split without their day, in any process. `client`: see read_split."""
+        return self._events(read_planned(split, self.options, client), split.topic)
+
+    def _events(self, batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            role = self.roles[topic]
+            yield landed(events(batch, role, self.run), self.policies.get(role.topic))

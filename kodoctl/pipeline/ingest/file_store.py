@@ -81,7 +81,10 @@ class Storage:
 
     def write(self, name: str, document: object) -> None:
         """A JSON document, complete or not at all."""
-        data = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+        self.write_bytes(name, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """A file, complete or not at all."""
         with self._fs(name) as (system, base):
             if self.local is None:
                 with system.open_output_stream(f"{base}/{name}") as out:  # stores show an object when it is whole

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, LockedError, error
@@ -18,6 +19,8 @@ from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches, last_begin
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
+from kodoctl.pipeline.ingest.small_batch import FEW, plan_small, write_splits
+from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata, each_internal_stats, to_text
@@ -29,7 +32,9 @@ from kodoctl.topology.names import State
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kodoctl.pipeline.ingest.event_source import EventStream
     from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.source.splits import Split
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
@@ -96,7 +101,7 @@ def ingest(
         looks = last_looks(landing)
         begun, clock = _begin(request, last_begin(known), topics)
         writer = _Writer(request, spark, told, batches(known), clock)
-        _stream(request, topics, looks, spark, writer)
+        _read(request, topics, looks, spark, writer, alone=alone)
         facts = {"begun": begun, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
         landing.commit(LandingCommit(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
@@ -131,16 +136,18 @@ def _begin(request: IngestRequest, last: int, topics: list[FamilyTopic]) -> tupl
     return begun, clock
 
 
-def _stream(
+def _read(
     request: IngestRequest,
     topics: list[FamilyTopic],
     looks: Mapping[str, PartitionMetadata],
     spark: SparkSession,
     writer: _Writer,
+    *,
+    alone: bool,
 ) -> None:
-    from pyspark.errors import PySparkException
-
-    spark.dataSource.register(EventSource)
+    """All that is stored now. By Spark where much is, or another ingest may write the checkpoint at the same time; where
+    Spark runs on other machines, this one may have no way to the brokers.
+    """
     options = addressed(request.connection) | {
         "topics": ",".join(topic.name.full for topic in topics),
         "maxBytesPerTrigger": str(request.max_bytes),
@@ -152,6 +159,32 @@ def _stream(
         "looks": to_text(looks),
         "payloads": policies_to_text(payload_policies(request.expansion)),
     }
+    is_here = (spark.sparkContext.master or "").startswith("local")
+    if not (alone and is_here and _read_small(request, options, spark, writer)):
+        _stream(request, options, spark, writer)
+
+
+def _read_small(request: IngestRequest, options: Mapping[str, str], spark: SparkSession, writer: _Writer) -> bool:
+    """True if few bytes are stored behind a batch that is complete: they have been landed, without a stream of Spark's."""
+    checkpoint = StreamCheckpoint(request.landing.checkpoint)
+    if (last := checkpoint.last()) is None:
+        return False
+    stream = EventSource.stream(options)
+    if (planned := plan_small(stream, last.offset, request.max_bytes)) is None:
+        return False
+    end, splits = planned
+    if end != last.offset:
+        batch = last.following(end, int(time.time() * 1000))
+        checkpoint.begin(batch)
+        writer.read(spark, stream, splits, batch.number)
+        checkpoint.complete(batch)
+    return True
+
+
+def _stream(request: IngestRequest, options: dict[str, str], spark: SparkSession, writer: _Writer) -> None:
+    from pyspark.errors import PySparkException
+
+    spark.dataSource.register(EventSource)
     read = spark.readStream.format(EventSource.name()).options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
     stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
@@ -203,7 +236,16 @@ class _Writer:
         self._request.landing.work(self._request.run).remove()
 
     def write(self, messages: DataFrame, batch: int) -> None:
-        """Once, or again after a restart: with the same range then."""
+        """A batch of Spark's stream: once, or again after a restart, with the same range then."""
+        events = messages.coalesce(2 * self.cores)
+        self._write(messages.sparkSession, batch, partial(_write_events, self._request.landing, events))
+
+    def read(self, spark: SparkSession, stream: EventStream, splits: Sequence[Split], batch: int) -> None:
+        """A batch that this process reads."""
+        folder = self._request.landing.table(EVENTS).folder
+        self._write(spark, batch, partial(write_splits, stream, splits, folder))
+
+    def _write(self, spark: SparkSession, batch: int, write_events: Callable[[str], tuple[TableFiles, int]]) -> None:
         began = time.monotonic()
         request, landing = self._request, self._request.landing
         if (known := self._known.get(batch)) is not None:
@@ -211,13 +253,13 @@ class _Writer:
             return
         name = f"{batch:09d}-{request.run}" + (f"-{self.starts}" if self.starts else "")
         work = landing.work(request.run)
-        stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
+        stored, size = write_events(name)
         records = list(work.documents().values())
         if (read := sum(record["rows"] for record in records)) != stored.rows:
             detail = f"batch {batch}: {many(read, 'message')} read, {stored.rows:,} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
-        moved, unreadable = self._transitions(messages.sparkSession, stored, name) if audited else (None, 0)
+        moved, unreadable = self._transitions(spark, stored, name, few=size <= FEW) if audited else (None, 0)
         coverage = landing.write_rows(
             COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
         )
@@ -244,7 +286,7 @@ class _Writer:
         self._done[landed.batch] = landed
         self._told(landed)
 
-    def _transitions(self, spark: SparkSession, events: TableFiles, name: str) -> tuple[TableFiles, int]:
+    def _transitions(self, spark: SparkSession, events: TableFiles, name: str, *, few: bool) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -252,7 +294,7 @@ class _Writer:
         landed = landing.read_files(spark, EVENTS, events.files or (), dated=True)
         bad = Observation()
         read = transitions.audited(landed).observe(bad, F.count_if(transitions.unreadable()).alias("unreadable"))
-        moved = landing.write_frame(transitions.transitions(read), TRANSITIONS, name)
+        moved = landing.write_frame(transitions.transitions(read), TRANSITIONS, name, few=few)
         return moved, int(bad.get["unreadable"])
 
 

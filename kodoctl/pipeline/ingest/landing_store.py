@@ -41,12 +41,13 @@ from kodoctl.pipeline.ingest.landing_commits import (
     is_replaced,
     next_number,
     read_at,
+    rows_of,
     unlike_commits,
     with_commit,
     with_number,
 )
 from kodoctl.pipeline.ingest.state_tables import REMOVALS, STATE
-from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, RECORDED, TABLES, Table
+from kodoctl.pipeline.ingest.tables import COMMITS, COUNTED, EVENTS, RECORDED, TABLES, TRANSITIONS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.data_files import DataFile
 
 FEW: Final = 50_000  # rows for which a light session is enough
+_FEW_BYTES: Final = 32 * 1024 * 1024  # of files that one task reads
 DEFAULT: Final = ".kodoctl/landing"
 BASE: Final = "base"  # environment of a file without overlay
 _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
@@ -129,8 +131,8 @@ class Landing:
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
     def is_small(self) -> bool:
-        """True if the landing holds few rows."""
-        return sum(one.rows for commit in self.commits() for one in commit.tables.values()) <= FEW
+        """True if the landing holds few rows of the tables that Spark reads."""
+        return _rows_for_spark(self.commits()) <= FEW
 
     def commit(self, commit: LandingCommit, *, behind: int | None = None, former: bool = False) -> LandingCommit:
         """From now on, what it names counts; the same again is one commit. `behind`: number of the newest commit of its
@@ -199,10 +201,10 @@ class Landing:
         return TableFiles.of(writer.files)
 
     def write_frame(
-        self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None
+        self, frame: DataFrame, table: Table, attempt: str, replaced: Iterable[str] | None = None, *, few: bool = False
     ) -> TableFiles:
-        """Rows of a frame. They count when a commit names them."""
-        files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt)
+        """Rows of a frame. They count when a commit names them. `few`: they fit into this process."""
+        files = table_writer.write_frame(frame, self._tables[table.name].folder, table, attempt, few=few)
         return TableFiles.of(files, replaced)
 
     def table(self, table: Table) -> LandingTable:
@@ -232,15 +234,16 @@ class Landing:
         self, spark: SparkSession, table: Table, files: Iterable[DataFile], *, dated: bool = False
     ) -> DataFrame:
         """Rows of these files of the table; no rows if there is none. A file that is gone is an error that names it. `dated`:
-        with `date`.
+        with `date`. Few rows are one partition, over which no query shuffles.
         """
         schema = table.spark(dated=dated)
         folder = self._tables[table.name].folder.uri
-        paths = [f"{folder}/{one.path}" for one in files if one.rows]
-        if not paths:
+        filled = [one for one in files if one.rows]
+        if not filled:
             return spark.createDataFrame([], schema)
         options = {"basePath": folder, "ignoreInvalidPartitionPaths": "true"}  # folders of batches are no partitions
-        return spark.read.schema(schema).options(**options).parquet(*paths).select(*schema.names)
+        found = spark.read.schema(schema).options(**options).parquet(*(f"{folder}/{one.path}" for one in filled))
+        return (found.coalesce(1) if _are_few(filled) else found).select(*schema.names)
 
     def check(self) -> None:
         """Raises KodoctlError when nothing can be written there, or when batches are there and the record of what was
@@ -324,6 +327,15 @@ class Landing:
                 yield False
                 return
             yield True
+
+
+def _rows_for_spark(commits: Sequence[LandingCommit]) -> int:
+    """Of the tables that Spark reads: each run adds coverage and cursors, which this process reads."""
+    return sum(rows_of(commits, table) for table in (EVENTS, TRANSITIONS, *COUNTED))
+
+
+def _are_few(files: Sequence[DataFile]) -> bool:
+    return sum(one.rows for one in files) <= FEW and sum(one.size for one in files) <= _FEW_BYTES
 
 
 def _check_path(uri: str) -> None:

@@ -4,10 +4,12 @@ started before `audit: true`, or are no workers of ours.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.pipeline.audit.readings import mode_of
 from kodoctl.pipeline.audit.start_positions import WAITS
+from kodoctl.pipeline.source.partition_stats import map_concurrently
 from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.pulsar.topic_stats import read_stats
 from kodoctl.topology.names import State
@@ -30,15 +32,21 @@ def unrecorded_subscriptions(admin: Admin, expansion: Expansion) -> set[tuple[st
         for name, spec in ground.subscriptions.items()
         if mode_of(spec) == WAITS
     }
-    found: set[tuple[str, str]] = set()
-    for topic in expansion.topics:
-        readers = {name for ground, name in audited - found if ground == topic.ground}
-        readers = {name for name in readers if topic.subscription in (None, name)}
-        if topic.state in (None, State.DEAD) or not readers:
-            continue
-        for part in (read_stats(admin, topic.name) or {}).get("partitions", {}).values():
-            found |= {(topic.ground, name) for name in readers if _is_unrecorded(part, name)}
-    return found
+    asked = [
+        (topic, readers)
+        for topic in expansion.topics
+        if topic.state not in (None, State.DEAD)
+        and (readers := {(ground, name) for ground, name in audited
+                         if ground == topic.ground and topic.subscription in (None, name)})
+    ]  # fmt: skip
+    answers = map_concurrently(partial(read_stats, admin), [topic.name for topic, _ in asked])
+    return {
+        one
+        for (_, readers), stats in zip(asked, answers, strict=True)
+        for part in (stats or {}).get("partitions", {}).values()
+        for one in readers
+        if _is_unrecorded(part, one[1])
+    }
 
 
 def _is_unrecorded(part: Mapping[str, Any], subscription: str) -> bool:

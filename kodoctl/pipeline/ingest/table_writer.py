@@ -124,18 +124,18 @@ class TableWriter:
     def _finish(self, values: Partition) -> None:
         self.files.append(self._open.pop(values).finish())
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Rows with the table's columns, in any order."""
+    def write(self, batch: pa.RecordBatch, days: pa.Array | None = None) -> None:
+        """Rows with the table's columns, in any order. `days`: their values of `date`; None: those of the table's moment."""
         import pyarrow as pa
 
         schema = self._table.arrow()
         rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema).combine_chunks().to_batches()
         for one in rows:
-            for values, share in self._shares(one):
+            for values, share in self._shares(one, days):
                 found = self._file(values)
                 found.add(share.select(found.schema.names))
 
-    def _shares(self, rows: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    def _shares(self, rows: pa.RecordBatch, days: pa.Array | None) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """Rows of each partition."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -143,12 +143,9 @@ class TableWriter:
         if not self._table.partitions:
             yield (), rows
             return
-        keys = pa.table(
-            {
-                name: self._days(rows.column(self._table.moment)) if name == DATE else rows.column(name)
-                for name in self._table.partitions
-            }
-        )
+        if days is None and DATE in self._table.partitions:
+            days = self._days(rows.column(self._table.moment))
+        keys = pa.table({name: days if name == DATE else rows.column(name) for name in self._table.partitions})
         distinct = keys.group_by(list(self._table.partitions), use_threads=False).aggregate([]).to_pylist()
         for one in distinct:
             values = tuple(None if value is None else str(value) for value in one.values())
@@ -173,13 +170,18 @@ class TableWriter:
         return found
 
 
-def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str) -> list[DataFile]:
+def write_frame(frame: DataFrame, folder: Storage, table: Table, attempt: str, *, few: bool = False) -> list[DataFile]:
     """Files of a frame with the table's columns, and `date` where the table has it, written by Spark. Each footer is read
-    for its statistics.
+    for its statistics. `few`: its rows fit into this process, which writes them.
     """
     place = folder / attempt
-    names = [*table.names, *([DATE] if table.moment else [])]
-    writer = frame.select(*names).write.mode("overwrite").option(_SUCCESS, "false")
+    made = frame.select(*table.names, *([DATE] if table.moment else []))
+    if few:
+        with TableWriter(folder, table, attempt) as few_rows:
+            for rows in made.toArrow().combine_chunks().to_batches():
+                few_rows.write(rows, rows.column(DATE) if table.moment else None)
+        return few_rows.files
+    writer = made.write.mode("overwrite").option(_SUCCESS, "false")
     writer.partitionBy(*table.partitions).parquet(place.uri)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = pool.map(lambda name: _written(place, attempt, name, table), place.files())

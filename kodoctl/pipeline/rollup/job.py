@@ -26,7 +26,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     batches_with_messages,
     newest_batch,
 )
-from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
+from kodoctl.pipeline.ingest.landing_store import FEW, Landing, LandingSnapshot, must_hold
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, CURSORS, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.rollup.report import WINDOW
@@ -253,12 +253,14 @@ def _write(  # noqa: PLR0913 - a step of `count`, with what it found
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, snapshot.files[EVENTS.name], days)
     records = _of_days(spark, landing, TRANSITIONS, snapshot.files[TRANSITIONS.name], days)
+    landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
+    few = len(days) <= _SPANS and landed <= FEW  # each is at most a row of either table
     with without_duplicates(records) as transitions:
 
         def write(table: Table, transform: Callable[..., DataFrame]) -> TableFiles:
             rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
             dated = rows.withColumn(DATE, F.to_date("window_ts")).hint("rebalance", DATE)
-            return landing.write_frame(dated, table, f"rollup-{run}", () if anew else days)
+            return landing.write_frame(dated, table, f"rollup-{run}", () if anew else days, few=few)
 
         tables = {ROLLUP: rollup.rollup, LATENCIES: rollup.latencies}
         written = run_queries(*(partial(write, table, transform) for table, transform in tables.items()))

@@ -96,10 +96,13 @@ def _spare_collecting() -> None:
     gc.freeze()
 
 
+def read_planned(split: Split, options: Options, client: BrokerClient) -> Iterator[pa.RecordBatch]:
+    """Rows of a split of a plan, as read_split reads them. Who planned a hole accepted it."""
+    yield from read_split(split, replace(options, strict=False) if split.hole else options, client)
+
+
 def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
-    if split.hole:  # who planned it accepted it
-        options = replace(options, strict=False)
-    yield from read_split(split, options, broker(options.connection))
+    yield from read_planned(split, options, broker(options.connection))
     _spare_collecting()
 
 

@@ -50,6 +50,8 @@ _CONTEXT: Final = {
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
     "spark.sql.codegen.cache.maxEntries": "2000",  # an audit has more than Spark's 100, and each would be compiled every time
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java four things for each expression of a plan
+    "spark.sql.dataFrameQueryContext.enabled": "false",  # takes a stack trace of Java for each of these expressions
+    "spark.sql.ui.explainMode": "simple",  # of the words of each plan, which are made without a page as well
     "spark.buffer.pageSize": "2m",  # each small table of a join takes one: by itself 64 MB of a heap of 2 GB on two cores
     "spark.sql.ui.retainedExecutions": "50",  # kept without a page as well, with the words of each plan
     "spark.ui.retainedJobs": "200",
@@ -66,8 +68,9 @@ _LIGHT: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
 }
-"""For a few rows: most of what Spark and Java then spend is compiling what runs once."""
+"""For a few rows: most of what Spark and Java then spend is compiling what runs once, and planning anew behind each stage."""
 _JAVA: Final = "spark.driver.extraJavaOptions"
 _NIMBLE: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """With as much room for code as Java takes otherwise: with one compiler it takes 48 MB, and when they are full, which they are
@@ -117,7 +120,7 @@ class SparkSettings:
         if self.submitted:
             return {}
         local = _LOCAL | (_LIGHT if self.light else {}) if self.is_local else {}
-        ours = {**_CONTEXT, **local, **_SQL, **_store(self.environ)}
+        ours = {**_CONTEXT, **_SQL, **local, **_store(self.environ)}
         return {**ours, **self.extra, _JAVA: " ".join(self._java())}
 
     @property

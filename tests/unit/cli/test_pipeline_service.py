@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,16 +60,19 @@ class Runs:
     pages: Callable[[], None] = lambda: None
     cancel: Callable[[], None] = lambda: None
     stages: tuple[str, ...] = ()
+    small: Iterator[bool | None] = field(default_factory=lambda: repeat(True))
+    light: list[bool] = field(default_factory=list)
 
     @property
     def bar(self) -> Any:
         return SimpleNamespace(session=self._session, tell=lambda text: None)
 
     @contextmanager
-    def _session(self, _: SparkSettings) -> Iterator[Any]:
+    def _session(self, settings: SparkSettings) -> Iterator[Any]:
         if not self.begins:
             raise KodoctlError(error("K571", "Spark does not start"))
         self.sessions += 1
+        self.light.append(settings.light)
         self.ended = False
         yield self
 
@@ -85,6 +89,13 @@ class Runs:
     def expansions(self) -> list[Expansion]:
         self.files()
         return [self.expansion] if self.declared else []
+
+    def settings_for(self, expansions: list[Expansion]) -> SparkSettings:
+        assert expansions in ([], [self.expansion])
+        small = next(self.small)
+        if small is None:
+            raise KodoctlError(error("K573", "the landing cannot be used"))
+        return replace(self.settings, light=small)
 
     def result(self, _spark: Any, _expansion: Any, view: Any, is_stopped: Callable[[], bool]) -> RunResult:
         step = self.steps.pop(0)
@@ -122,7 +133,7 @@ def _raises(problem: BaseException) -> Callable[[], RunResult]:
 
 def _serve(runs: Any) -> PipelineCollector:
     collector = PipelineCollector([SHOP], ["done"], 0.01, lambda: 10_000)
-    PipelineService(runs, collector, 0.01, {SHOP: "shop"}).run()
+    PipelineService(runs, collector, 0.01, {SHOP: "shop"}, [runs.expansion]).run()
     return collector
 
 
@@ -225,6 +236,13 @@ def test_a_session_whose_java_ended_is_replaced(expansion: Expansion) -> None:
     assert runs.sessions == 2
 
 
+def test_a_light_session_is_replaced_where_more_has_landed_than_it_is_for(expansion: Expansion) -> None:
+    small = iter([True, True, None, False, False])  # at the start, behind three runs, and at the start again
+    runs = Runs(expansion, [_result] * 5, small=small)
+    assert _counts(_serve(runs)) == {"verdict": 5, "failed": 0}
+    assert runs.light == [True, False]
+
+
 def test_a_file_that_is_wrong_or_gone_fails_runs_until_it_is_mended(expansion: Expansion) -> None:
     runs = Runs(expansion, [_result])
     readings = iter(["wrong", "gone", "there"])
@@ -321,8 +339,11 @@ def test_queries_compile_nothing_where_little_has_landed() -> None:
     session: Any = SimpleNamespace(conf=SimpleNamespace(set=conf.__setitem__, unset=lambda key: conf.pop(key, None)))
     settings = SparkSettings(extra={"spark.sql.codegen.factoryMode": "FALLBACK"})
     set_light(session, settings, light=True)
-    assert conf == {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": "1"}
+    light = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+    assert conf == {"spark.sql.codegen.wholeStage": "false", **light}
+    assert SparkSettings(light=True).configuration.items() >= conf.items()
     set_light(session, settings, light=False)
-    assert conf == {"spark.sql.shuffle.partitions": settings.configuration["spark.sql.shuffle.partitions"]}
+    assert conf == {key: settings.configuration[key] for key in light}
+    assert conf["spark.sql.adaptive.enabled"] == "true"
     set_light(session, SparkSettings(master="spark://there:7077"), light=True)
-    assert conf.keys() == {"spark.sql.shuffle.partitions"}
+    assert conf.keys() == light.keys()

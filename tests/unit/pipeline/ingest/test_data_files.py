@@ -59,6 +59,13 @@ def test_rows_go_into_a_file_of_each_day_and_topic(tmp_path: Path) -> None:
     assert "reason" not in stats["minValues"]
 
 
+def test_days_that_are_given_are_those_of_the_rows(tmp_path: Path) -> None:
+    rows = pa.Table.from_pylist([event("orders", DAY, id=str(number)) for number in range(3)], schema=EVENTS.arrow())
+    with TableWriter(Storage(str(tmp_path)), EVENTS, "000000007-run") as writer:
+        writer.write(rows.to_batches()[0], pa.array([date(2026, 1, 5), None, date(2026, 1, 5)], pa.date32()))
+    assert {one.partition["date"]: one.rows for one in writer.files} == {"2026-01-05": 2, None: 1}
+
+
 def test_a_table_without_partitions_has_one_file(tmp_path: Path) -> None:
     (file,) = written(tmp_path, COVERAGE, [{"split_id": "x" * 65, "rows": 1}], [{"split_id": "y", "rows": 2}])
     assert (file.partition, file.rows, file.since, file.until) == ({}, 2, None, None)

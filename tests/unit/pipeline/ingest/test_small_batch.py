@@ -1,0 +1,75 @@
+"""Batch that is read without Spark: how much is little, and files as the stream's. Without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pipeline.ingest import small_batch
+from kodoctl.pipeline.ingest.file_store import Storage
+from kodoctl.pipeline.ingest.small_batch import FEW, plan_small, write_splits
+from kodoctl.pipeline.ingest.tables import EVENTS
+from kodoctl.pipeline.source.splits import LedgerRange, Split
+from kodoctl.pulsar.connection import Connection
+from tests.unit.pipeline.ingest.landings import event
+from tests.unit.pipeline.source.test_partition_stats import answering
+from tests.unit.pipeline.source.test_stream import PART, reloaded, stream
+
+
+def split(number: int, size: int = 10) -> Split:
+    return Split("persistent://kodo/trade/orders", number, (LedgerRange(7, 0, 1, size),))
+
+
+def reading(*, broken: int = -1) -> Any:
+    """A stream whose splits hold two messages each."""
+    clients: set[Any] = set()
+
+    def read_with(one: Split, client: Any) -> Iterator[pa.RecordBatch]:
+        clients.add(client)
+        rows = [event(2 * one.partition + number, f"t{one.partition % 2}") for number in range(2)]
+        yield from pa.Table.from_pylist(rows, schema=EVENTS.arrow()).to_batches()
+        if one.partition == broken:
+            raise ClusterError(error("K574", "stored messages could not be read", "on purpose"))
+
+    return SimpleNamespace(read_with=read_with, options=SimpleNamespace(connection=Connection("")), clients=clients)
+
+
+def test_few_bytes_are_planned_as_the_stream_plans_them_and_more_are_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with answering(reloaded(messages=3)) as server:
+        planned = plan_small(stream(server.url), {}, FEW)
+        assert planned is not None
+        end, splits = planned
+        assert (end, [one.entries for one in splits]) == ({PART: "7:2:3"}, [3])
+        assert plan_small(stream(server.url), end, FEW) == (end, [])
+        assert plan_small(stream(server.url), {}, 29) is None
+        assert plan_small(stream(server.url), {}, 30) == planned
+        monkeypatch.setattr(small_batch, "FEW", 29)
+        assert plan_small(stream(server.url), {}, 30) is None
+
+
+def test_what_is_gone_stops_it() -> None:
+    with answering(reloaded()) as server, pytest.raises(ClusterError, match="K574"):
+        plan_small(stream(server.url), {PART: "5:50:51"}, FEW)
+
+
+def test_splits_are_read_side_by_side_into_one_file_of_each_partition(tmp_path: Path) -> None:
+    found = reading()
+    files, size = write_splits(found, [split(number) for number in range(9)], Storage(str(tmp_path)), "000000007-r1")
+    assert files.files is not None
+    assert sorted((one.partition["topic"], one.rows, one.batch) for one in files.files) == [("t0", 10, 7), ("t1", 8, 7)]
+    assert (files.rows, size) == (18, 18)
+    assert len(found.clients) == 2, "a split that is not full closes its client"
+    assert write_splits(reading(), [], Storage(str(tmp_path)), "000000008-r1")[0].rows == 0
+
+
+def test_a_split_that_is_not_full_fails_the_batch(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="on purpose"):
+        write_splits(reading(broken=3), [split(number) for number in range(9)], Storage(str(tmp_path)), "000000007-r1")
