@@ -31,6 +31,8 @@ BANNED_CLASSES: Final = {
     "Reach", "Remembered", "Rest", "Rests", "Room", "Said", "Seat", "Seen", "Sight", "Slip", "StandStill", "Standing",
     "Stock", "Stored", "Stray", "Surroundings", "Told", "Unsaved", "Unsent", "Wanted", "Why",
 }  # fmt: skip
+BANNED_NAMES: Final = {"begun", "held", "said", "told"}
+"""Participles that name no value: an answer, a detail, messages in flight, the start of a run are nouns."""
 QUESTIONS: Final = ("what", "who", "whose", "whoever", "whether", "which", "where", "when", "how", "since", "whatever")
 MAX_DOCSTRING_LINE: Final = 120
 MAX_CLASS: Final = 250
@@ -91,6 +93,24 @@ def test_no_module_has_a_word_that_the_glossary_replaces() -> None:
 
 def test_no_class_has_a_word_that_the_glossary_replaces() -> None:
     assert not [f"{module}: {node.name}" for module, node in _classes() if node.name.lstrip("_") in BANNED_CLASSES]
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The name that a node gives or uses: of a variable, an argument, an attribute or a definition."""
+    match node:
+        case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name):
+            yield name.strip("_")
+
+
+def test_no_value_or_function_has_a_participle_that_says_nothing_of_it() -> None:
+    found = [
+        f"{module}:{getattr(node, 'lineno', 0)}: {name}"
+        for module, tree in _trees().items()
+        for node in ast.walk(tree)
+        for name in _names(node)
+        if name in BANNED_NAMES
+    ]
+    assert not found
 
 
 def test_a_module_docstring_names_the_module() -> None:

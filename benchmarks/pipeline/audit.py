@@ -133,10 +133,10 @@ class Arms:
         ages = self._spark.read.parquet(str(self._folder / "latencies"))
         seen = percentiles(ages, ["tenant"], POINTS).collect()
         took = time.monotonic() - began
-        told: dict[str, list[float]] = {}
+        by_tenant: dict[str, list[float]] = {}
         for row in sorted(seen):
-            told.setdefault(row["tenant"], []).append(row["latency"])
-        return {"seconds": took, "percentiles": told}
+            by_tenant.setdefault(row["tenant"], []).append(row["latency"])
+        return {"seconds": took, "percentiles": by_tenant}
 
 
 def measure(asked: argparse.Namespace, folder: Path, place: list[str]) -> list[dict[str, Any]]:
@@ -293,12 +293,12 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
     errors = [run["error"] for run in runs if "error" in run]  # known beside DuckDB alone
     error = f"{max(errors):.2%}" if errors else ""
-    told = {
+    rows = {
         "kodoctl pipeline, as typed": (*(of(name, "seconds") for name in WHOLE), "", ""),
         "the same, warm session": (*(of(name, "seconds") for name in WARM), "", error),
         **{name: (*(of(name, key) for key in ("audit", "rollup", "process")), "exact") for name in PEERS},
     }
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in told.items() if any(cells[:2])]
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items() if any(cells[:2])]
     ours = [run["seconds"] for run in runs if run["arm"] == "spark audit"]
     theirs = {name: [run["audit"] for run in runs if run["arm"] == name] for name in PEERS}
     ratios = [

@@ -109,10 +109,10 @@ class Readers:
     ) -> None:
         """`work` instead of a plain loop, with `more`; of a plain loop `more` is a folder for Parquet, or nothing."""
         context = multiprocessing.get_context("spawn")
-        self._go, self._told = context.Barrier(processes + 1), context.Queue()
+        self._go, self._counts = context.Barrier(processes + 1), context.Queue()
         shares = [topics[number::processes] for number in range(processes)]
         self._running = [
-            context.Process(target=work or read_plainly, args=(where.broker_url, share, self._go, self._told, more))
+            context.Process(target=work or read_plainly, args=(where.broker_url, share, self._go, self._counts, more))
             for share in shares
         ]
         for one in self._running:
@@ -122,14 +122,14 @@ class Readers:
         """(messages, seconds) from the moment all are connected."""
         self._go.wait(120)
         began = time.monotonic()
-        read = sum(self._told.get(timeout=1_800) for _ in self._running)
+        read = sum(self._counts.get(timeout=1_800) for _ in self._running)
         took = time.monotonic() - began
         for one in self._running:
             one.join()
         return read, took
 
 
-def read_plainly(url: str, topics: list[str], go: Any, told: Any, parquet: Path | None = None) -> None:
+def read_plainly(url: str, topics: list[str], go: Any, counts: Any, parquet: Path | None = None) -> None:
     with_broker = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with_broker.get_topic_partitions(topics[0])  # connects; a reader would fetch its first 10,000 before the clock runs
     go.wait(120)
@@ -152,7 +152,7 @@ def read_plainly(url: str, topics: list[str], go: Any, told: Any, parquet: Path 
                 keep.add(row)
         if keep:
             keep.close()
-    told.put(read)
+    counts.put(read)
     with_broker.close()
 
 
@@ -216,12 +216,12 @@ class Memory:
         self.most: Counter[str] = Counter()
         self.spent: dict[str, float] = {}
         self._seconds: dict[int, tuple[str, float]] = {}
-        self._begun: dict[int, float] = {}
+        self._before: dict[int, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self._begun = {pid: one.seconds for pid, one in self._there().items()}
+        self._before = {pid: one.seconds for pid, one in self._there().items()}
         self._thread.start()
         return self
 
@@ -231,7 +231,7 @@ class Memory:
         self._look()
         spent: Counter[str] = Counter()
         for pid, (program, seconds) in self._seconds.items():
-            spent[program] += seconds - self._begun.get(pid, 0.0)  # type: ignore[assignment]
+            spent[program] += seconds - self._before.get(pid, 0.0)  # type: ignore[assignment]
         self.spent = {program: round(seconds, 2) for program, seconds in sorted(spent.items())}
 
     def _watch(self) -> None:

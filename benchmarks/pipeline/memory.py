@@ -69,8 +69,8 @@ def measure(where: Any, asked: argparse.Namespace, messages: int) -> dict[str, A
             remove(where, space)
     peaks = {program: round(peak) for program, peak in memory.peaks.items()}
     largest = {program: round(size) for program, size in memory.largest.items()}
-    said = f"MiB {peaks}, of one process {largest}, processes {dict(memory.most)}"
-    say(f"{messages:,} messages: {took:.0f} s, {said}, s of the processor {memory.spent}")
+    memory_text = f"MiB {peaks}, of one process {largest}, processes {dict(memory.most)}"
+    say(f"{messages:,} messages: {took:.0f} s, {memory_text}, s of the processor {memory.spent}")
     found = {"messages": messages, "seconds": round(took, 2), "peak_mib": peaks, "largest_mib": largest}
     return {**found, "processes": dict(memory.most), "cpu_s": memory.spent}
 

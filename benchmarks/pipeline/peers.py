@@ -57,14 +57,14 @@ def polars(events: str, records: str) -> dict[str, Any]:
     import polars as pl
 
     began = time.monotonic()
-    stored, told = (pl.scan_parquet(one, hive_partitioning=True) for one in (events, records))
-    counted = told.group_by("msg_topic", "id").len("n")
+    stored, transitions = (pl.scan_parquet(one, hive_partitioning=True) for one in (events, records))
+    counted = transitions.group_by("msg_topic", "id").len("n")
     joined = (
         stored.filter(pl.col("state") != "audit").select("msg_topic", "id").join(counted, ["msg_topic", "id"], "left")
     )
     found = joined.select(pl.col("n").is_null().sum().alias("lost"), (pl.col("n") > 1).sum().alias("twice")).collect()
     unknown = (
-        told.select("msg_topic", "id")
+        transitions.select("msg_topic", "id")
         .join(stored.select("msg_topic", "id"), ["msg_topic", "id"], "anti")
         .collect()
         .height
@@ -78,12 +78,12 @@ def polars(events: str, records: str) -> dict[str, Any]:
     assert (found["lost"][0], found["twice"][0], unknown, holes) == (LOST, 0, 0, 0)
     began = time.monotonic()
     for table, stamp, keys in (
-        (told, "at_ts", ["topic", "subscription", "tenant", "event"]),
+        (transitions, "at_ts", ["topic", "subscription", "tenant", "event"]),
         (stored, "publish_ts", ["topic", "level", "state", "tenant"]),
     ):
         table.group_by(pl.col(stamp).dt.truncate("5m"), *keys).len().collect()
     points = [pl.col("age_ms").quantile(point).alias(str(point)) for point in POINTS]
-    told.group_by("tenant").agg(points).collect()
+    transitions.group_by("tenant").agg(points).collect()
     return {"audit": audit, "rollup": time.monotonic() - began}
 
 

@@ -91,12 +91,12 @@ def _work(work: Callable[[], Any], answer: Any) -> None:
     began, cpu = time.monotonic(), time.process_time()
     found = work()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    told = {
+    facts = {
         "seconds": round(time.monotonic() - began, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
         "peak_mib": round(peak),
     }
-    answer.send((found, told))
+    answer.send((found, facts))
 
 
 def main() -> None:

@@ -110,7 +110,7 @@ def run_once(command: Sequence[str]) -> Run:
         sys.exit(f"the run ended with {done.returncode}")
     found = next(one for one in map(json.loads, done.stdout.splitlines()) if one["event"] == "verdict")
     processor = after.children_user + after.children_system - before.children_user - before.children_system
-    return {"seconds": round(seconds, 2), "processor": round(processor, 2), **_told(found)}
+    return {"seconds": round(seconds, 2), "processor": round(processor, 2), **_stage_times(found)}
 
 
 def stand(command: Sequence[str], asked: argparse.Namespace, runs: list[Run]) -> int:
@@ -124,7 +124,7 @@ def stand(command: Sequence[str], asked: argparse.Namespace, runs: list[Run]) ->
                 there = _tree(process.pid)
                 now = sum(map(_spent, there))
                 run = {"arm": "standing", "round": number, "seconds": found["seconds"],
-                       "processor": round(now - spent, 2), **_told(found), **_holds(process.pid, there)}  # fmt: skip
+                       "processor": round(now - spent, 2), **_stage_times(found), **_holds(process.pid, there)}  # fmt: skip
                 spent = now
                 if number % 10 == 9:
                     run["heap"] = _heap(there)
@@ -152,7 +152,7 @@ def _verdicts(lines: Iterator[str] | Any) -> Iterator[Run]:
             yield found
 
 
-def _told(found: Run) -> Run:
+def _stage_times(found: Run) -> Run:
     return {
         "landed": found["landed"],
         "verdict": found["verdict"],
@@ -188,9 +188,9 @@ def _heap(there: dict[int, Any]) -> float:
     """MiB of Java's heap that is in use behind a full collection."""
     java = str(next(pid for pid, process in there.items() if process.program == "java"))
     subprocess.run(["jcmd", java, "GC.run"], check=True, stdout=subprocess.DEVNULL)
-    told = subprocess.run(["jcmd", java, "GC.heap_info"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    heap = subprocess.run(["jcmd", java, "GC.heap_info"], check=True, stdout=subprocess.PIPE, text=True).stdout
     parts = [
-        int(HEAP.search(line)[1]) for line in told.splitlines() if re.search(r"(Gen|generation|heap) .*used", line)
+        int(HEAP.search(line)[1]) for line in heap.splitlines() if re.search(r"(Gen|generation|heap) .*used", line)
     ]  # type: ignore[index]
     return round(sum(parts) / 1024, 1)
 

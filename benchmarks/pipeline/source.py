@@ -129,7 +129,7 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
     return runs
 
 
-def read_split_of(url: str, topics: list[str], go: Any, told: Any, native: bool) -> None:  # noqa: FBT001
+def read_split_of(url: str, topics: list[str], go: Any, counts: Any, native: bool) -> None:  # noqa: FBT001
     """What a task of Spark's calls, for whole partitions."""
     where = cluster()
     options = replace(
@@ -146,7 +146,7 @@ def read_split_of(url: str, topics: list[str], go: Any, told: Any, native: bool)
             if f"{topic.full}-partition-{number}" in topics:
                 for split in splits_of(topic.full, number, one.pieces, 1):
                     read += sum(batch.num_rows for batch in read_split(split, options, broker))
-        told.put(read)
+        counts.put(read)
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:

@@ -83,5 +83,5 @@ class _View(PipelineProgress):
         from kodoctl.render.rollup_text import lines
 
         show_lines(lines(found))
-        told = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"
-        say_folded(f"{told}, {self.seconds:.1f} s: {where}/rollup, latencies")
+        extent = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"
+        say_folded(f"{extent}, {self.seconds:.1f} s: {where}/rollup, latencies")

@@ -139,7 +139,7 @@ def _ask_again_and_again(place: Landing, output: QueryFormat, *, other_files: bo
 
     with suppress(ImportError):
         import readline  # noqa: F401 - lines can be edited, and found again
-    said = _typed()
+    texts = _typed()
     again = True
     while again:
         again = False
@@ -147,7 +147,7 @@ def _ask_again_and_again(place: Landing, output: QueryFormat, *, other_files: bo
             tell_folded(
                 f"{place.root.uri} as of commit {database.number}, read at {time_text(database.read_at)}. {_HELP}"
             )
-            for text in said:
+            for text in texts:
                 match text.split():
                     case [".quit" | ".exit"]:
                         return

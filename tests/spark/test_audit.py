@@ -40,7 +40,7 @@ def found(spark):
     for keys in {one.keys for one in worlds}:
         numbered = events.where(events["msg_topic"].isin([w.topic("ready") for w in worlds if w.keys == keys]))
         for row in producer_gaps(numbered, genuine(Secret(keys)) if keys else None).collect():
-            gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told, row.claimed))
+            gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.overdue, row.claimed))
     astray = defaultdict(list)
     for row in strays(events, lanes).collect():
         astray[row.msg_topic].append(Misaddressed(*row))

@@ -140,7 +140,7 @@ def _last_audit(commits: Iterable[LandingCommit]) -> LandingCommit | None:
 
 def basis_of(ground: AuditScope, keys: Secret | None) -> str:
     """Digest of subscriptions, lanes, keys and program: whoever changes one of them changes what was settled."""
-    said = [
+    facts = [
         __version__,
         [[one.number, one.topic, one.subscription, one.mode] for one in ground.families],
         [
@@ -149,11 +149,11 @@ def basis_of(ground: AuditScope, keys: Secret | None) -> str:
         ],
         None if keys is None else hashlib.sha256(keys.reveal().encode()).hexdigest(),
     ]
-    return _digest(said)
+    return _digest(facts)
 
 
-def _digest(said: object) -> str:
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+def _digest(facts: object) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def ends_of(ground: AuditScope) -> dict[Key, Place]:

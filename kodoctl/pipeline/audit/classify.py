@@ -278,9 +278,9 @@ def _of_gone(*, followed: bool) -> Column:
         return F.when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNRECORDED)).otherwise(
             _is(MessageStatus.MOVING)
         )
-    begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+    started = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
     return (
-        F.when(begun & ~_proven(), _is(MessageStatus.UNPROVED, Cause.BEFORE))
+        F.when(started & ~_proven(), _is(MessageStatus.UNPROVED, Cause.BEFORE))
         .when(F.col("proved"), _is(MessageStatus.LOST, Cause.GONE))
         .when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .otherwise(_is(MessageStatus.UNPROVED, Cause.NO_RECORDS))

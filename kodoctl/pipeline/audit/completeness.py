@@ -104,14 +104,14 @@ def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFram
 
 
 def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
-    """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or
+    """(msg_topic, seq_partition, seq_run, missing, overdue, claimed, repeats): of each producer run with missing or
     repeated numbers. `ranges`: as `producer_ranges` makes them, none of which overlaps another of its run; `marks`: as
     `producer_marks`.
 
-    `told`: missing numbers that the producer would have given up by now if it had not stored them: up to its last mark
-    if its run has ended, else up to the mark before that. Several marks of one moment count only if a later mark shows
-    that all of them were read. `signed`: a mark without a valid signature only shows that numbers may be missing:
-    `claimed` is `told` with all marks believed, as they are without `signed`. A mark that is stored again proves no
+    `overdue`: missing numbers that the producer would have given up by now if it had not stored them: up to its last
+    mark if its run has ended, else up to the mark before that. Several marks of one moment count only if a later mark
+    shows that all of them were read. `signed`: a mark without a valid signature only shows that numbers may be missing:
+    `claimed` is `overdue` with all marks believed, as they are without `signed`. A mark that is stored again proves no
     later moment.
     """
     proved = marks
@@ -123,18 +123,18 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
         *PRODUCER_KEY, "void.first", "void.last"
     )
     high = marks.select(*PRODUCER_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
-    said = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
+    marked = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
-    until = _told(marks).select(*PRODUCER_KEY, "until", F.col("until").alias("claimed_until"))
+    until = _until_of(marks).select(*PRODUCER_KEY, "until", F.col("until").alias("claimed_until"))
     if signed:
-        until = until.drop("until").join(_told(proved), list(PRODUCER_KEY), how="left")
+        until = until.drop("until").join(_until_of(proved), list(PRODUCER_KEY), how="left")
     return (
-        holes(seen.unionByName(said), PRODUCER_KEY)
+        holes(seen.unionByName(marked), PRODUCER_KEY)
         .join(F.broadcast(until), list(PRODUCER_KEY), how="left")
         .groupBy(*PRODUCER_KEY)
         .agg(
             F.sum(missing).alias("missing"),
-            F.sum(_up_to("until")).alias("told"),
+            F.sum(_up_to("until")).alias("overdue"),
             F.sum(_up_to("claimed_until")).alias("claimed"),
             F.sum("repeats").alias("repeats"),
         )
@@ -193,7 +193,7 @@ def _up_to(until: str) -> Column:
     return F.when(F.col("from").isNull(), 0).otherwise(F.greatest(F.lit(0), numbers))
 
 
-def _told(marks: DataFrame) -> DataFrame:
+def _until_of(marks: DataFrame) -> DataFrame:
     """(key, until): the highest number that the marks of a run decide. The next mark may still give up messages that
     are in flight at a mark. Numbers given up that exceed one mark are spread over several with one `seq_high`, and the
     last of them may be missing: only a single mark is complete.

@@ -34,8 +34,10 @@ def without_duplicates(transitions: DataFrame) -> Iterator[DataFrame]:
 
 
 def _first(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
-    told, some = transitions.withColumn("word", F.expr(f"number div {WORD}")), F.broadcast(crowded)
+    records, some = transitions.withColumn("word", F.expr(f"number div {WORD}")), F.broadcast(crowded)
     order = Window.partitionBy(*_RECORD).orderBy("publish_ts", "audit_topic", "audit_id")
-    first = told.join(some, list(_WORD), how="left_semi").withColumn("nth", F.row_number().over(order)).where("nth = 1")
-    alone = told.join(some, list(_WORD), how="left_anti")
+    first = (
+        records.join(some, list(_WORD), how="left_semi").withColumn("nth", F.row_number().over(order)).where("nth = 1")
+    )
+    alone = records.join(some, list(_WORD), how="left_anti")
     return alone.unionByName(first.drop("nth")).drop("word")

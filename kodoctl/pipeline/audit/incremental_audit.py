@@ -252,7 +252,7 @@ class StateWriter:
         if not state.is_small:
             raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
         behind = next((one.number for one in commits if one.run == AUDIT_RUN), None)
-        # Not by this machine's clock: no ingest is dated before the newest commit.
+        # As batches are dated, by the cluster's clock, which only an ingest knows.
         at = max(one.at for one in commits)
         landing.commit(LandingCommit(AUDIT_RUN, at, tables=tables, facts=state.to_facts()), behind=behind)
         landing.end(self._run, AUDIT_RUN)

@@ -269,17 +269,17 @@ def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
     """Topics whose producers sign their marks, among those whose marks would prove a loss: without keys a forged mark
     cannot be recognized. Read only in that case, because properties are large.
     """
-    topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
+    topics = sorted({row["msg_topic"] for row in gaps if row["overdue"]})
     return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()
 
 
 def _gap(row: Row, ground: AuditScope, unverified: Container[str]) -> SequenceGap:
     topic, partition = row["msg_topic"], row["seq_partition"]
-    told = 0 if topic in unverified else row["told"]
+    overdue = 0 if topic in unverified else row["overdue"]
     firm = any(
         part.full and part.from_creation for part in ground.parts if (part.topic, part.partition) == (topic, partition)
     )
-    return SequenceGap(topic, partition, row["seq_run"], row["missing"], told, firm, row["claimed"] - told)
+    return SequenceGap(topic, partition, row["seq_run"], row["missing"], overdue, firm, row["claimed"] - overdue)
 
 
 def _sampled(found: DataFrame) -> DataFrame:

@@ -55,8 +55,8 @@ class RecalledLetter(NamedTuple):
 class LandedTables:
     """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
     `landed_at`: when the last batch was landed, ms since the epoch; 0: not known. `removed`: what is left of rows that
-    were removed; None: none were. `clock`: of the last reading. `coverage`, `cursors`: None where the scope of the audit
-    was made without Spark.
+    were removed; None: none were. `clock`: of the last reading. `coverage`, `cursors`: None where the scope of the
+    audit was made without Spark.
     """
 
     events: DataFrame

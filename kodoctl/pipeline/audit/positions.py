@@ -266,8 +266,8 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     to = lanes.select("lane", "family", topic, part, "subscription")
     # A ledger of -1: the broker had it already, and does not say where.
     records = transitions.withColumn("refers", _given(transitions, "refers"))
-    told = split_position(records, "target_id", "").where("ledger >= 0")
-    moved, handed = told.where(F.col("event").isin(*_ONWARD)), told.where(F.col("event") == Event.TRANSFERRED.value)
+    named = split_position(records, "target_id", "").where("ledger >= 0")
+    moved, handed = named.where(F.col("event").isin(*_ONWARD)), named.where(F.col("event") == Event.TRANSFERRED.value)
     facts = _facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED))
     row, other = _row(facts=facts, identity=F.xxhash64("identity")), _row(facts=facts)
     onward = moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
@@ -281,8 +281,8 @@ def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     where the copies were stored. Without an identity: workers with signing keys may not have believed it.
     """
     letters = recalled_positions(letters, lanes)
-    told = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED, "seen": _CARRIED}
-    bits = [(F.col(name), bit) for name, bit in told.items()]
+    bits_of = {"sent": _SENT, "recall_unconfirmed": _RECALL_UNCONFIRMED, "discarded": _DISCARDED, "seen": _CARRIED}
+    bits = [(F.col(name), bit) for name, bit in bits_of.items()]
     own = letters.select(*_row(facts=_facts((F.lit(True), _RECALLED), *bits)))
     there = letters.where(F.col("to_lane").isNotNull()).select(
         "seen", *(F.col(f"to_{name}").alias(name) for name in PLACE)

@@ -148,7 +148,7 @@ def _part(
     as done.
     """
     short = tuple(
-        f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
+        f"entries {_place_text(one.first)} to {_place_text(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
         for one in reading.ranges
         if not one.full
     )
@@ -156,7 +156,7 @@ def _part(
     if len({mark.created for mark in reading.marks} - {None}) > 1:
         short += ("it was deleted and made again between two readings, or is another cluster's",)
     apart = tuple(
-        f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
+        f"between {_place_text(one.last)} and {_place_text(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
         if not is_contiguous(reading, one, other)
     )
@@ -189,7 +189,7 @@ def _unrecorded(topic: FamilyTopic, there: Mapping[str, CursorSnapshot]) -> str:
     return topic.subscription or "" if known is not None and known.audit == UNRECORDED else ""
 
 
-def _told(position: Place) -> str:
+def _place_text(position: Place) -> str:
     return f"{position[0]}:{position[1]}"
 
 

@@ -77,8 +77,8 @@ def spoken_of(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Me
     one more at most of each. None: rows are about more places than that, or about one that was removed and is counted.
     """
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
-    untold = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
-    about = was_read(untold, last.ends).select("family", *_AT).limit(MOST + 1)
+    unrecorded = of.outcomes.where(~F.col("stored") & ~F.col("carried")).join(lanes, "lane", how="inner")
+    about = was_read(unrecorded, last.ends).select("family", *_AT).limit(MOST + 1)
     names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
     is_few = last.rows * len(of.ground.families) <= _FEW or of.outcomes.count() <= _FEW
     known = _settled(carried, F.broadcast(names) if is_few else names)

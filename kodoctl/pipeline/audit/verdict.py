@@ -139,7 +139,7 @@ class SubscriptionTotals:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGap:
-    """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them,
+    """Numbers of one producer run on one partition that no message has and that were not given up. `overdue`: of them,
     those that a mark of the producer reports as sent and that it had the time to take back; `unsigned`: those that only
     marks without a verified signature report as sent; the others are undecided.
     """
@@ -148,7 +148,7 @@ class SequenceGap:
     partition: int
     run: str
     missing: int
-    told: int
+    overdue: int
     firm: bool = True  # the partition was read completely, from its creation on
     unsigned: int = 0
 
@@ -298,16 +298,16 @@ def _mode(tally: SubscriptionTotals) -> Iterator[Reason]:
 def _of_gaps(gaps: Iterable[SequenceGap]) -> Iterator[Reason]:
     for gap in gaps:
         where = f"{gap.topic}-partition-{gap.partition}, producer run {gap.run}"
-        if gap.told and gap.firm:
-            yield Reason("producer", Outcome.LOSS, f"{where}: {many(gap.told, 'message')} sent and stored nowhere")
-        elif gap.told:
-            text = f"{where}: {many(gap.told, 'number')} missing, and the partition was not read completely"
+        if gap.overdue and gap.firm:
+            yield Reason("producer", Outcome.LOSS, f"{where}: {many(gap.overdue, 'message')} sent and stored nowhere")
+        elif gap.overdue:
+            text = f"{where}: {many(gap.overdue, 'number')} missing, and the partition was not read completely"
             yield _doubt("producer", text)
         if gap.unsigned:
             text = f"{where}: {many(gap.unsigned, 'number')} missing, by marks whose signature was not verified"
             advice = "forged, or made with a key that KODO_CONSUMER_SIGNING_KEYS does not have here"
             yield _doubt("unsigned mark", f"{text}: {advice}")
-        if rest := gap.missing - gap.told - gap.unsigned:
+        if rest := gap.missing - gap.overdue - gap.unsigned:
             text = f"{where}: {many(rest, 'number')} missing that the producer may still give up, or died over"
             yield _doubt("producer", text)
 

@@ -130,5 +130,5 @@ def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
     lost.
     """
     reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
-    told = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
-    return told * 1000 or None if isinstance(told, int) else None
+    seconds = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
+    return seconds * 1000 or None if isinstance(seconds, int) else None

@@ -49,8 +49,8 @@ def stored_rows(table: LandingTable, file: DataFile, schema: pa.Schema) -> Itera
         found = parquet.ParquetFile(opened, pre_buffer=False, buffer_size=1024 * 1024)
         names = [name for name in schema.names if name in found.schema_arrow.names]
         if found.metadata.num_rows != file.rows:
-            told = f"has {found.metadata.num_rows:,} of {many(file.rows, 'row')}"
-            detail = f"{table.folder.uri}/{file.path} {told}: bring it back, or land elsewhere"
+            difference = f"has {found.metadata.num_rows:,} of {many(file.rows, 'row')}"
+            detail = f"{table.folder.uri}/{file.path} {difference}: bring it back, or land elsewhere"
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
         for batch in found.iter_batches(_at_once(found.metadata), columns=names):
             columns: list[Any] = [

@@ -90,29 +90,31 @@ def events(batch: pa.RecordBatch, role: TopicRole, run: str) -> pa.RecordBatch:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    said, schema = _BatchProperties(batch.column("properties")), EVENTS.arrow()
+    properties, schema = _BatchProperties(batch.column("properties")), EVENTS.arrow()
     places = [batch.column(name).cast(pa.string()) for name in ("ledger", "entry")]
     partition = pc.max_element_wise(batch.column("partition"), 0).cast(pa.string())
     own = pc.binary_join_element_wise(*places, partition, batch.column("batch_index").cast(pa.string()), ":")
     published = batch.column("publish_ts")
-    origin = said.numbers(headers.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
+    origin = properties.numbers(headers.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
     made = {
-        "mid": pc.coalesce(said.naming(headers.ORIGIN_ID), own),
+        "mid": pc.coalesce(properties.naming(headers.ORIGIN_ID), own),
         "id": own,
-        "kodo_id": said.texts(headers.ID),
+        "kodo_id": properties.texts(headers.ID),
         "msg_topic": batch.column("topic"),
         "msg_partition": batch.column("partition"),
-        "tenant": _tenants(batch.column("key"), said, batch.column("broken"), role),
-        "hop": pc.coalesce(said.numbers(headers.HOP, _INT), 0).cast(pa.int32()),
-        "attempts": _attempts(said),
-        "reason": said.texts(headers.REASON),
-        "cause": _causes(said),
-        "died_in": said.texts(headers.FROM_LEVEL),
-        "parent": said.texts(headers.PARENT),
-        "recall": pc.coalesce(said.texts(headers.RELEASE), said.texts(headers.RECALL)),  # the later of the two
-        "for_subscription": said.texts(headers.FOR),
+        "tenant": _tenants(batch.column("key"), properties, batch.column("broken"), role),
+        "hop": pc.coalesce(properties.numbers(headers.HOP, _INT), 0).cast(pa.int32()),
+        "attempts": _attempts(properties),
+        "reason": properties.texts(headers.REASON),
+        "cause": _causes(properties),
+        "died_in": properties.texts(headers.FROM_LEVEL),
+        "parent": properties.texts(headers.PARENT),
+        "recall": pc.coalesce(
+            properties.texts(headers.RELEASE), properties.texts(headers.RECALL)
+        ),  # the later of the two
+        "for_subscription": properties.texts(headers.FOR),
         "origin_publish_ts": pc.coalesce(origin, published),
-        **_numbered(said.texts(headers.SEQ)),
+        **_numbered(properties.texts(headers.SEQ)),
         **{name: pa.nulls(batch.num_rows, pa.string()) for name in ("payload_state", "payload_digest")},
     }
     same = {**role._asdict(), "ingest_run": run}
@@ -184,24 +186,24 @@ def _each(texts: pa.Array, does: Callable[[str], Any], kind: pa.DataType) -> pa.
     return pa.array([does(one) for one in coded.dictionary.to_pylist()], kind).take(coded.indices)
 
 
-def _causes(said: _BatchProperties) -> pa.Array:
+def _causes(properties: _BatchProperties) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    reasons, errors = said.texts(headers.REASON), said.texts(headers.ERROR)
-    if reasons.null_count == errors.null_count == len(said):
-        return pa.nulls(len(said), pa.string())
+    reasons, errors = properties.texts(headers.REASON), properties.texts(headers.ERROR)
+    if reasons.null_count == errors.null_count == len(properties):
+        return pa.nulls(len(properties), pa.string())
     both = pc.binary_join_element_wise(reasons, errors, _BOTH, null_handling="replace", null_replacement="")
     return _each(both, lambda text: cause_of(*text.split(_BOTH, 1)), pa.string())
 
 
-def _tenants(keys: pa.Array, said: _BatchProperties, broken: pa.Array, role: TopicRole) -> pa.Array:
+def _tenants(keys: pa.Array, properties: _BatchProperties, broken: pa.Array, role: TopicRole) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if role.state == AUDIT:
-        return pa.nulls(len(said), pa.string())
-    found = keys if role.fair_by == KEY else said.texts(role.fair_by or "")
+        return pa.nulls(len(properties), pa.string())
+    found = keys if role.fair_by == KEY else properties.texts(role.fair_by or "")
     missing: Any = NOBODY
     if role.fair_by and broken.null_count < len(broken):
         lost = pc.match_substring_regex(broken, _LOST_KEY if role.fair_by == KEY else _LOST_PROPERTIES)
@@ -209,12 +211,12 @@ def _tenants(keys: pa.Array, said: _BatchProperties, broken: pa.Array, role: Top
     return pc.if_else(pc.fill_null(pc.not_equal(found, ""), fill_value=False), found, missing)
 
 
-def _attempts(said: _BatchProperties) -> pa.Array:
+def _attempts(properties: _BatchProperties) -> pa.Array:
     """A map of the counters that are there."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    counted = [said.numbers(key, _INT).cast(pa.int32()) for key in _ATTEMPTS.values()]
+    counted = [properties.numbers(key, _INT).cast(pa.int32()) for key in _ATTEMPTS.values()]
     there = [pc.is_valid(found).cast(pa.int32()) for found in counted]
     number = functools.reduce(pc.add, there)
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(number)])
@@ -223,7 +225,7 @@ def _attempts(said: _BatchProperties) -> pa.Array:
     values = pa.array(
         list(chain.from_iterable(zip(*(found.to_pylist() for found in counted), strict=True))), pa.int32()
     )
-    names = pa.array(list(_ATTEMPTS) * len(said), pa.string())
+    names = pa.array(list(_ATTEMPTS) * len(properties), pa.string())
     return pa.MapArray.from_arrays(ends, names.filter(pc.is_valid(values)), values.drop_null())
 
 

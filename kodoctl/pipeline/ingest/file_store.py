@@ -66,8 +66,8 @@ class Storage:
             if self._opened is None:
                 known = self.address
                 # One request for a small object instead of three, and nothing begun where a process is killed.
-                told = "?allow_delayed_open=true" if known.startswith("s3://") and "?" not in known else ""
-                self._opened = fs.FileSystem.from_uri(known + told)
+                options = "?allow_delayed_open=true" if known.startswith("s3://") and "?" not in known else ""
+                self._opened = fs.FileSystem.from_uri(known + options)
             yield self._opened
         except (OSError, ValueError, NotImplementedError) as problem:
             where = f"{self.uri}/{name}" if name else self.uri

@@ -87,9 +87,9 @@ def present(request: IngestRequest) -> tuple[list[FamilyTopic], list[FamilyTopic
 
 
 def ingest(
-    request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[LandingResult], None]
+    request: IngestRequest, topics: list[FamilyTopic], spark: SparkSession, report: Callable[[LandingResult], None]
 ) -> list[LandingResult]:
-    """Lands all messages that are stored now; `told` is called after each batch. Raises KodoctlError; what is
+    """Lands all messages that are stored now; `report` is called after each batch. Raises KodoctlError; what is
     complete by then stays.
     """
     landing = request.landing
@@ -99,12 +99,12 @@ def ingest(
         landing.sweep(alone=alone)
         landing.start(request.run)
         looks = last_looks(landing)
-        begun, clock = _begin(request, last_begin(known), topics)
-        writer = _Writer(request, spark, told, batches(known), clock)
+        start, clock = _begin(request, last_begin(known), topics)
+        writer = _Writer(request, spark, report, batches(known), clock)
         _read(request, topics, looks, spark, writer, alone=alone)
-        facts = {"begun": begun, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
+        facts = {"begun": start, "ended": clock.now(), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
-        landing.commit(LandingCommit(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
+        landing.commit(LandingCommit(f"{request.run}-end", start, facts={**facts, "complete": True, "topics": names}))
         maintain_if_due(request)
         landing.end(request.run, sweep=writer.starts > 0)
     return writer.done
@@ -126,14 +126,14 @@ def _begin(request: IngestRequest, last: int, topics: list[FamilyTopic]) -> tupl
     with closing(HttpAdmin(request.connection)) as admin:
         clock = read_clock(admin)
         now = clock.now()
-        begun = max(now, last + 1)
-        rows = read_cursors(admin, request.expansion, request.run, begun)
+        start = max(now, last + 1)
+        rows = read_cursors(admin, request.expansion, request.run, start)
     must_be_same_cluster(request.landing, partition_histories(rows))
     looked = request.landing.write_rows(CURSORS, request.run, rows)
-    known = ReadingClock(clock.ahead, begun - now).to_facts()
-    facts = {"begun": begun, "topics": [topic.name.full for topic in topics]} | known
-    request.landing.commit(LandingCommit(request.run, begun, tables={CURSORS.name: looked}, facts=facts))
-    return begun, clock
+    known = ReadingClock(clock.ahead, start - now).to_facts()
+    facts = {"begun": start, "topics": [topic.name.full for topic in topics]} | known
+    request.landing.commit(LandingCommit(request.run, start, tables={CURSORS.name: looked}, facts=facts))
+    return start, clock
 
 
 def _read(
@@ -211,11 +211,11 @@ class _Writer:
         self,
         request: IngestRequest,
         spark: SparkSession,
-        told: Callable[[LandingResult], None],
+        report: Callable[[LandingResult], None],
         known: Mapping[int, LandingCommit],
         clock: ClusterClock,
     ) -> None:
-        self._request, self._told, self._clock = request, told, clock
+        self._request, self._report, self._clock = request, report, clock
         self._known = dict(known)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
@@ -284,7 +284,7 @@ class _Writer:
 
     def _finish(self, landed: LandingResult) -> None:
         self._done[landed.batch] = landed
-        self._told(landed)
+        self._report(landed)
 
     def _transitions(self, spark: SparkSession, events: TableFiles, name: str, *, few: bool) -> tuple[TableFiles, int]:
         from pyspark.sql import Observation

@@ -77,7 +77,7 @@ class LandingCommit:
 
     def to_row(self, *, files: bool) -> dict[str, Any]:
         """As kodoctl.pipeline.ingest.tables.COMMITS has it."""
-        told = {name: {"rows": one.rows, "since": one.since, "until": one.until} for name, one in self.tables.items()}
+        tables = {name: {"rows": one.rows, "since": one.since, "until": one.until} for name, one in self.tables.items()}
         named = {
             name: {"files": [file.to_json() for file in one.files or ()], "replaced": one.replaced}
             for name, one in self.tables.items()
@@ -87,7 +87,7 @@ class LandingCommit:
             "run": self.run,
             "at_ts": datetime.fromtimestamp(self.at / 1000, UTC),
             "batch": self.batch,
-            "tables": json.dumps(told),
+            "tables": json.dumps(tables),
             "facts": json.dumps(self.facts),
             "files": json.dumps(named) if files else None,
         }
@@ -97,19 +97,19 @@ class LandingCommit:
         """The inverse. Raises ValueError for a row that is none of ours."""
         try:
             named = json.loads(row["files"]) if row["files"] is not None else {}
-            tables = {name: _table_files(told, named.get(name)) for name, told in json.loads(row["tables"]).items()}
+            tables = {name: _table_files(counts, named.get(name)) for name, counts in json.loads(row["tables"]).items()}
             at = round(row["at_ts"].timestamp() * 1000)
             return cls(row["run"], at, row["batch"], tables, json.loads(row["facts"]), row["number"])
         except (KeyError, TypeError, AttributeError, ValueError):
             raise ValueError(f"row {row.get('number')} is no commit of kodoctl's: something else wrote it") from None
 
 
-def _table_files(told: Mapping[str, Any], named: Mapping[str, Any] | None) -> TableFiles:
+def _table_files(counts: Mapping[str, Any], named: Mapping[str, Any] | None) -> TableFiles:
     if named is None:
-        return TableFiles(told["rows"], told["since"], told["until"])
+        return TableFiles(counts["rows"], counts["since"], counts["until"])
     files = tuple(DataFile(**one) for one in named["files"])
     replaced = None if named["replaced"] is None else tuple(named["replaced"])
-    return TableFiles(told["rows"], told["since"], told["until"], files, replaced)
+    return TableFiles(counts["rows"], counts["since"], counts["until"], files, replaced)
 
 
 def is_replaced(run: str) -> bool:
@@ -237,8 +237,8 @@ def unfinished(commits: Sequence[LandingCommit]) -> list[str]:
 def read_at(commits: Sequence[LandingCommit]) -> int:
     """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
     ended = {one.run.removesuffix(_END) for one in commits if one.facts.get("complete")}
-    begun = [one.at for one in commits if _begins(one) and one.run in ended]
-    return max([*begun, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
+    starts = [one.at for one in commits if _begins(one) and one.run in ended]
+    return max([*starts, *(one.facts["read_at"] for one in commits if one.run == HISTORY)], default=0)
 
 
 def last_begin(commits: Iterable[LandingCommit]) -> int:

@@ -42,21 +42,21 @@ class ConversionResult:
     columns: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def convert(landing: Landing, told: Callable[[LandingCommit], None]) -> ConversionResult:
-    """Converts the landing; `told` is called after each commit. Raises UsageError where there is nothing to convert,
+def convert(landing: Landing, report: Callable[[LandingCommit], None]) -> ConversionResult:
+    """Converts the landing; `report` is called after each commit. Raises UsageError where there is nothing to convert,
     KodoctlError for a damaged one, LockedError while another run works there.
     """
     with landing.alone() if landing.root.exists() else nullcontext(True) as alone:
         added = {table.name: names for table in _TABLES if (names := landing.table(table).add_columns())}
         if is_former(landing.root):
-            return replace(_convert_manifests(landing, told, alone=alone), columns=added)
+            return replace(_convert_manifests(landing, report, alone=alone), columns=added)
     if not added:
         detail = f"{landing.root.uri} has no landing of a former kodoctl"
         raise UsageError(error("K801", "nothing has landed", detail))
     return ConversionResult(0, 0, added)
 
 
-def _convert_manifests(landing: Landing, told: Callable[[LandingCommit], None], *, alone: bool) -> ConversionResult:
+def _convert_manifests(landing: Landing, report: Callable[[LandingCommit], None], *, alone: bool) -> ConversionResult:
     known = {(one.batch, one.run) for one in landing.recover(former=True)}
     landing.sweep(alone=alone)
     landing.start(_RUN)
@@ -69,7 +69,7 @@ def _convert_manifests(landing: Landing, told: Callable[[LandingCommit], None], 
             facts = {name: fact for name, fact in former.facts.items() if name != _FOLDERS}
             commit = LandingCommit(former.run, former.at, former.batch, tables, facts)
             landing.commit(commit, former=True)
-        told(commit)
+        report(commit)
         rows += sum(one.rows for one in commit.tables.values())
         count += commit.batch is not None
     landing.end(_RUN)

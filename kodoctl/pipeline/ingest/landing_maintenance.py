@@ -82,9 +82,9 @@ def noted(landing: Landing, run: str, what: str, *, alone: bool) -> Iterator[Non
     landing.end(run, what)
 
 
-def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
+def maintain(asked: MaintenanceRequest, report: Callable[[str, int, int], None] = lambda *_: None) -> MaintenanceResult:
     """Of a landing that no other ingest writes to, or that is in a store: there a commit is refused that comes behind
-    another one, and the files that it is about are left to the next maintenance. `told`: table, and how many files it
+    another one, and the files that it is about are left to the next maintenance. `report`: table, and how many files it
     had and has. Raises KodoctlError.
     """
     landing = asked.landing
@@ -100,7 +100,7 @@ def maintain(asked: MaintenanceRequest, told: Callable[[str, int, int], None] = 
     every = (*TABLES, *COUNTED, *RECORDED, *(REMOVALS if RemovalRecord.of(commits) else ()))
     for table in every:
         files[table.name] = _compact(asked, table, floors)
-        told(table.name, *files[table.name])
+        report(table.name, *files[table.name])
     removed = [size for table in (*every, COMMITS) for size in _tidy(asked, table)]
     for table in STATE:
         with suppress(KodoctlError):  # it may be lost: the next audit makes it anew

@@ -123,8 +123,8 @@ class Landing:
             whole = {name: found for name, found in files.items() if found is not None}
             if len(whole) == len(files):
                 if wrong := unlike_commits(versions, whole, commits):
-                    told = [f"{self.root.uri} is not as it was written", *wrong, _REMEDY]
-                    raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(told)))
+                    lines = [f"{self.root.uri} is not as it was written", *wrong, _REMEDY]
+                    raise KodoctlError(error("K573", "the landing cannot be used", "\n".join(lines)))
                 return LandingSnapshot(commits, whole, {one.name: found.removed for one, found in versions.items()})
         lacking = ", ".join(sorted(name for name, found in files.items() if found is None))
         detail = f"{self.root.uri}: {lacking} lacks files that were committed to it; bring its _delta_log back, or land elsewhere"
@@ -358,8 +358,8 @@ def guard(root: Storage) -> None:
 
 def _is_old(name: str) -> bool:
     """True if the name of a run shows that it began more than a day ago; False if the name shows no time."""
-    begun = _RUN.search(name)
-    return begun is not None and datetime.strptime(f"{begun[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
+    start = _RUN.search(name)
+    return start is not None and datetime.strptime(f"{start[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
@@ -370,9 +370,9 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     commits = landing.commits()
     if holds_messages(commits) if messages else read_at(commits):
         return
-    begun = " but one that was cut off" if commits and not messages else ""
+    exception = " but one that was cut off" if commits and not messages else ""
     others = [] if commits else Storage(landing.root.uri.rpartition("/")[0]).folders()
     there = f"\nof this topology there is {', '.join(others)}: --env names the environment" if others else ""
-    holds = "no messages" if messages else f"no run{begun}"
+    holds = "no messages" if messages else f"no run{exception}"
     detail = f"{landing.root.uri} holds {holds}{there}\nland first: kodoctl pipeline ingest {typed}"
     raise UsageError(error("K801", "nothing has landed", detail))

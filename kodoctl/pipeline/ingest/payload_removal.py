@@ -144,19 +144,19 @@ def _select(landing: Landing, files: Iterable[DataFile], choice: Choice) -> Payl
     import pyarrow as pa
 
     schema = pa.schema([EVENTS.arrow().field(name) for name in _SEEN])
-    held: dict[str, DataFile] = {}
+    chosen: dict[str, DataFile] = {}
     topics: Counter[str] = Counter()
     times: list[datetime] = []
     size = 0
     for file in files:
         for batch in stored_rows(landing.table(EVENTS), file, schema):
             for row in batch.filter(_holders(batch, choice)).to_pylist():
-                held[file.path] = file
+                chosen[file.path] = file
                 topics[row["msg_topic"]] += 1
                 size += row["size"] or 0
                 times = [min([row["publish_ts"], *times[:1]]), max([row["publish_ts"], *times[1:]])]
     since, until = (round(one.timestamp() * 1000) for one in times) if times else (None, None)
-    return PayloadSelection(tuple(held.values()), topics.total(), size, since, until, dict(sorted(topics.items())))
+    return PayloadSelection(tuple(chosen.values()), topics.total(), size, since, until, dict(sorted(topics.items())))
 
 
 def _removed(

@@ -61,10 +61,10 @@ class StreamCheckpoint:
 
     def last(self) -> CheckpointBatch | None:
         """The last batch, if it is complete; None where there is none, or where only Spark can go on."""
-        begun, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
-        if begun < 0 or begun != complete:
+        latest, complete = (max(_numbers(one), default=-1) for one in (self._offsets, self._commits))
+        if latest < 0 or latest != complete:
             return None
-        return parse_batch(begun, _text(self._offsets, begun), _text(self._commits, begun))
+        return parse_batch(latest, _text(self._offsets, latest), _text(self._commits, latest))
 
     def begin(self, batch: CheckpointBatch) -> None:
         """From now on the batch ends there, whoever reads it."""

@@ -63,17 +63,23 @@ def check_facts(condition: Condition) -> None:
 
 
 def slips(
-    messages: DataFrame, held: DataFrame, booked: DataFrame, condition: Condition, family: RecallSource, *, whole: bool
+    messages: DataFrame,
+    unacknowledged: DataFrame,
+    booked: DataFrame,
+    condition: Condition,
+    family: RecallSource,
+    *,
+    whole: bool,
 ) -> DataFrame:
     """Facts for a plan about each dead letter that its holder still has: `chosen`, `settled` according to the recall
     ledger, and the `mark` of an earlier recall. For chosen ones also properties, and the digest, size and beginning
-    of the payload (`whole`: all of it). `held`: rows of kodoctl.pipeline.recall.unacknowledged.
+    of the payload (`whole`: all of it). `unacknowledged`: rows of kodoctl.pipeline.recall.unacknowledged.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select("*", F.floor(F.col("entry") / STRIDE).alias("stride"))
     here = F.col("entry").between(F.col("held.first"), F.col("held.last"))
     same = [F.col(f"letter.{name}") == F.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
-    kept = marked.alias("letter").join(F.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
+    kept = marked.alias("letter").join(F.broadcast(unacknowledged).alias("held"), on=[*same, here], how="left_semi")
     own = F.concat_ws("|", F.lit(family.dead_topic), F.expr(POSITION), F.unix_millis("publish_ts"), F.lit(""))
     evaluated = kept.withColumn("chosen", chosen(condition, family.fair_by))
     named = evaluated.withColumn("recall_id", F.substring(F.sha2(own, 256), 1, RECALL_ID))
@@ -120,9 +126,9 @@ def check_payloads(messages: DataFrame, condition: Condition, *, whole: bool) ->
     if not whole and not asks_payload(condition):
         return
     if missing := messages.where(F.col("payload_state").isNotNull()).groupBy("payload_state").count().collect():
-        told = ", ".join(f"{row['count']:,} {row['payload_state']}" for row in sorted(missing))
+        counts = ", ".join(f"{row['count']:,} {row['payload_state']}" for row in sorted(missing))
         asks = "--edit needs them" if whole else "the condition asks for them"
-        detail = f"of this topic's payloads {told}, and {asks}: leave --landing out, and the topic itself is read"
+        detail = f"of this topic's payloads {counts}, and {asks}: leave --landing out, and the topic itself is read"
         raise UsageError(error("K587", "payloads that the landing does not have", detail))
 
 

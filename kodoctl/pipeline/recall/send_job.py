@@ -95,7 +95,7 @@ class ParallelSender:
     per_second: float
     orders: SendOptions
     open_spark: Callable[[], AbstractContextManager[SparkSession]]
-    told: Callable[[str], None]
+    report: Callable[[str], None]
     stack: ExitStack
     keys: Secret | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class ParallelSender:
         errands = self._errands(plans, booked)
         letters = sum(len(one.letters) for one in plans)
         into = many(len(lanes), "lane") + (f", {len(plans):,} at a time" if len(lanes) > 1 else "")
-        self.told(f"Sending {many(letters, 'letter')} into {into}.")
+        self.report(f"Sending {many(letters, 'letter')} into {into}.")
         with self._interruptible(spark):
             try:
                 return _total(_reports(spark, errands))
@@ -197,8 +197,8 @@ def _reports(spark: SparkSession, errands: list[SendTask]) -> list[SendReport]:
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                told = json.dumps(asdict(errands[number].run()))
-                yield pa.RecordBatch.from_pydict({"crew": [number], "report": [told]})
+                document = json.dumps(asdict(errands[number].run()))
+                yield pa.RecordBatch.from_pydict({"crew": [number], "report": [document]})
 
     numbers = spark.range(0, len(errands), 1, len(errands))
     return [SendReport(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]

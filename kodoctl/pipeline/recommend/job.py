@@ -265,7 +265,7 @@ def _victims(
         .persist()
     )
     try:
-        told = worst.orderBy("nth").collect()
+        tenants = worst.orderBy("nth").collect()
         histogram = marked.join(F.broadcast(worst.select(*keys)), keys, how="inner").withColumn("then", then)
         slow = {
             tuple(row[name] for name in (*keys, "then")): row["latency"]
@@ -274,7 +274,7 @@ def _victims(
     finally:
         worst.unpersist()
     found: dict[tuple[str, ...], list[Victim]] = defaultdict(list)
-    for row in told:
+    for row in tenants:
         key = tuple(row[name] for name in keys)
         found[key[:3]].append(
             Victim(row["tenant"], row["done"], row["late"], slow.get((*key, True)), slow.get((*key, False)))

@@ -175,8 +175,8 @@ def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
     ordered = sorted(
         rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["cause"])
     )
-    told = ordered[:FAILURES]
-    rest = failed - sum(one["messages"] for one in told)
+    shown_rows = ordered[:FAILURES]
+    rest = failed - sum(one["messages"] for one in shown_rows)
     others: FailureCount = {
         "topic": "",
         "subscription": "",
@@ -186,7 +186,7 @@ def _failures(rows: Iterable[FailureCount], failed: int) -> list[FailureCount]:
         "reason": "",
         "messages": rest,
     }
-    return [*told, others] if rest > 0 else told
+    return [*shown_rows, others] if rest > 0 else shown_rows
 
 
 def _tenants(facts: Facts) -> list[ReportTenant]:

@@ -40,15 +40,17 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int) -> list[Row]:
     """
     came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")
-    held = (
+    unacknowledged = (
         verdicts.where(F.col("rank").isin([RANKS[fate] for fate in _HELD]))
         .join(F.broadcast(named), "lane", how="inner")
         .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - came).alias("age"))
     )
     overdue = F.count_if(F.col("rank") == RANKS[MessageStatus.OVERDUE]).alias("overdue")
-    found = held.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
+    found = unacknowledged.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
     ages = (
-        held.select(*_LANE, bucket("age").alias("bucket")).groupBy(*_LANE, "bucket").agg(F.count("*").alias("messages"))
+        unacknowledged.select(*_LANE, bucket("age").alias("bucket"))
+        .groupBy(*_LANE, "bucket")
+        .agg(F.count("*").alias("messages"))
     )
     middle, held_lanes = collect_all(percentiles(ages, _LANE, [0.5]), found)
     medians = {_key(row, _LANE): row["latency"] for row in middle}

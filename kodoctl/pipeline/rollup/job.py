@@ -125,7 +125,7 @@ def count(
     expansion: Expansion,
     run: str,
     window: int | None = None,
-    told: Callable[[RollupScope], None] = lambda _: None,
+    report: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
     """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
     tables, else 5 minutes. Another width counts everything again. Raises UsageError when nothing was landed,
@@ -148,7 +148,7 @@ def count(
             raise UsageError(error("K800", "width of windows", detail))
         landed = batches_with_messages(snapshot.commits)
         fresh = landed if anew else landed - state.batches
-        told(RollupScope(wide, fresh, anew and bool(state.window)))
+        report(RollupScope(wide, fresh, anew and bool(state.window)))
         happened = _happened(spark, landing, snapshot, counted_to)
         topics = {**state.topics, **happened.topics, **_declared(expansion)}
         closed = "" if removed is None or anew else _day_of(removed.before)
@@ -188,9 +188,9 @@ def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, 
             dated = f"{table.moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
             found = rows.where(dated).selectExpr(f"CAST({table.moment} AS DATE) AS day", *place)
             query = found if query is None else query.unionByName(found)
-    told = query.distinct().collect() if query is not None else []
-    topics = {row["msg_topic"]: (row["level"], row["state"]) for row in told if row["state"] not in {None, AUDIT}}
-    return _Happened(sorted({row["day"].isoformat() for row in told}), topics)
+    happened = query.distinct().collect() if query is not None else []
+    topics = {row["msg_topic"]: (row["level"], row["state"]) for row in happened if row["state"] not in {None, AUDIT}}
+    return _Happened(sorted({row["day"].isoformat() for row in happened}), topics)
 
 
 def _declared(expansion: Expansion) -> dict[str, Place]:

@@ -55,13 +55,13 @@ def document(
     more do in which nothing can have happened; `late`: by `lanes` and `tenants` and their keys, shares (p50 …) of the
     latencies, in ms.
     """
-    since, until, held, impossible = span
+    since, until, kept_rows, impossible = span
     return {
         "format_version": FORMAT_VERSION,
         "window_ms": window,
         "since": since,
         "until": until + window,
-        "windows": held,
+        "windows": kept_rows,
         "impossible_windows": impossible,
         "lanes": [
             cast("LaneCounts", {**one, "latency_ms": late["lanes"].get(lane_key(one))})

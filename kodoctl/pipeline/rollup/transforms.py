@@ -64,8 +64,8 @@ def _arrived(events: DataFrame, window: str) -> DataFrame:
 
 def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    told = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
-    return _placed(told, topics, window).select(
+    records = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
+    return _placed(records, topics, window).select(
         *KEYS,
         *_counts(
             done=F.when(event.isin(*DONE), 1),

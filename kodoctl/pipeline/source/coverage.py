@@ -75,8 +75,8 @@ class Coverage:
     @property
     def full(self) -> bool:
         """True if every planned entry was read, without a problem."""
-        told = self.seen + self.empty
-        return self.state == COMPLETE and told == self.split.entries and (not self.gaps or self.empty > 0)
+        entries = self.seen + self.empty
+        return self.state == COMPLETE and entries == self.split.entries and (not self.gaps or self.empty > 0)
 
     @property
     def problem(self) -> str:

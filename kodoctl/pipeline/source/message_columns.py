@@ -111,7 +111,7 @@ class Columns:
         number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
         happened = [at if 0 < (at := one.event_timestamp()) <= LATEST else None for one in messages]
         try:
-            told: list[dict[str, str]] = [one.properties() for one in messages]
+            properties: list[dict[str, str]] = [one.properties() for one in messages]
             keys = [one.partition_key() or None for one in messages]
             as_usual = not any(
                 index < 0 and one.encryption_context() is not None
@@ -121,7 +121,7 @@ class Columns:
             as_usual = False
         if not as_usual:
             found = [_content(one, index) for one, index in zip(messages, self._indexes, strict=True)]
-            told, keys, broken = map(list, zip(*found, strict=True))
+            properties, keys, broken = map(list, zip(*found, strict=True))
         made = record_batch(
             self._split,
             MessageArrays(
@@ -132,9 +132,9 @@ class Columns:
                 pa.array(self._published, millis),
                 pa.array(happened, millis),
                 pa.MapArray.from_arrays(
-                    pa.array(list(accumulate(map(len, told), initial=0)), pa.int32()),
-                    pa.array(list(chain.from_iterable(told)), strings),
-                    pa.array(list(chain.from_iterable(map(dict.values, told))), strings),
+                    pa.array(list(accumulate(map(len, properties), initial=0)), pa.int32()),
+                    pa.array(list(chain.from_iterable(properties)), strings),
+                    pa.array(list(chain.from_iterable(map(dict.values, properties))), strings),
                 ),
                 pa.array(broken, strings) if broken else pa.nulls(number, strings),
                 pa.array(_nullable(self._payloads, messages), pa.binary()) if self._payload else None,

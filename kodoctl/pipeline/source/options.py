@@ -107,7 +107,7 @@ def read_options(given: Mapping[str, str], cores: int, native: str = "") -> Opti
 
 def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
     """A connection to nowhere, with who we are and whom we trust. Adds what is wrong to `faults`."""
-    told = {key: given.get(name) or "" for key, name in _ACCESS.items()}
+    texts = {key: given.get(name) or "" for key, name in _ACCESS.items()}
 
     def read(kind: Callable[[], Any]) -> Any:
         try:
@@ -116,9 +116,9 @@ def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
             faults.extend(problem.diagnostics)
             return None
 
-    token = read(lambda: _secret(given, "tokenVariable") or _plain(given) or token_of(told))
-    tls = read(lambda: tls_of(told, "the options"))
-    oauth2 = read(lambda: oauth2_of(told, "the options", secret=_secret(given, "oauth2ClientSecretVariable")))
+    token = read(lambda: _secret(given, "tokenVariable") or _plain(given) or token_of(texts))
+    tls = read(lambda: tls_of(texts, "the options"))
+    oauth2 = read(lambda: oauth2_of(texts, "the options", secret=_secret(given, "oauth2ClientSecretVariable")))
     if token and oauth2:
         faults.append(_fault("both a token and OAuth2 credentials: leave one"))
     return Connection("", token=token, tls=tls, oauth2=oauth2)

@@ -79,17 +79,19 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
         return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
     found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
     parts = found.get("partitions") or {}
-    told = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
-    lacking = [number for number in range(count) if number not in told]  # as all do that are moved to another broker
-    return dict(sorted({**told, **ask_each(admin, topic, lacking, "internalStats")}.items()))
+    answered = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
+    lacking = [
+        number for number in range(count) if number not in answered
+    ]  # as all do that are moved to another broker
+    return dict(sorted({**answered, **ask_each(admin, topic, lacking, "internalStats")}.items()))
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, PartitionMetadata]:
     """Of each partition of a topic."""
     reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
-    told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
-    each = told.get("partitions") or {}
-    return {part: _history(told if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
+    answer = reply.data if reply.ok and isinstance(reply.data, dict) else {}
+    each = answer.get("partitions") or {}
+    return {part: _history(answer if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
 
 
 def _history(info: Mapping[str, Any]) -> PartitionMetadata:

@@ -64,18 +64,22 @@ class ExecutorWait:
     def __init__(self, master: str, memory: str) -> None:
         self._master, self._memory = master, memory
         self._since: float | None = None
-        self._said: float | None = None
+        self._last_message: float | None = None
 
     def look(self, now: float, *, stands: bool) -> str:
         """The next line, if there is one to say. `now` in seconds."""
         if not stands:
-            waited, said = now - (self._since or now), self._said
-            self._since = self._said = None
-            return f"Executor available on {self._master} after {waited:.0f} s, continuing." if said is not None else ""
+            waited, last_message = now - (self._since or now), self._last_message
+            self._since = self._last_message = None
+            return (
+                f"Executor available on {self._master} after {waited:.0f} s, continuing."
+                if last_message is not None
+                else ""
+            )
         self._since = now if self._since is None else self._since
-        if now - (self._since + PATIENCE if self._said is None else self._said + _AGAIN) < 0:
+        if now - (self._since + PATIENCE if self._last_message is None else self._last_message + _AGAIN) < 0:
             return ""
-        self._said = now
+        self._last_message = now
         return (
             f"Waiting for {self._master}: no executor has registered in {now - self._since:.0f} s. Has it a worker with a free "
             f"core and {self._memory} of memory? Its page tells. Goes on as soon as there is one (--conf "

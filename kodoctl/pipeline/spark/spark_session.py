@@ -339,17 +339,17 @@ def _started(asked: SparkSettings) -> SparkSession:
         builder = builder.master(asked.at)
     for key, value in asked.configuration.items():
         builder = builder.config(key, value)
-    with _hidden_output() as said:
+    with _hidden_output() as output:
         try:
             if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
                 settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}
                 SparkContext(conf=SparkConf().setAll(list(settings.items())), environment=asked.environment)
             return builder.getOrCreate()
         except (PySparkException, Py4JError, OSError) as problem:
-            said.seek(0)
-            last = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()][-5:]
-            told = "\n".join([str(problem).splitlines()[0][:300], *last])
-            detail = f"{told}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
+            output.seek(0)
+            last = [line for line in output.read().decode(errors="replace").splitlines() if line.strip()][-5:]
+            text = "\n".join([str(problem).splitlines()[0][:300], *last])
+            detail = f"{text}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
             raise KodoctlError(error("K571", "Spark does not start", detail)) from None
 
 
@@ -358,12 +358,12 @@ def _hidden_output() -> Iterator[IO[bytes]]:
     """Both outputs go into a file while Java is started, which inherits them."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         kept = {number: os.dup(number) for number in (1, 2)}
         try:
             for number in kept:
-                os.dup2(said.fileno(), number)
-            yield said
+                os.dup2(output.fileno(), number)
+            yield output
         finally:
             for number, copy in kept.items():
                 os.dup2(copy, number)

@@ -44,7 +44,7 @@ def part(**changes):
 
 
 def gap(**changes):
-    return SequenceGap(**{"topic": "t", "partition": 0, "run": "r", "missing": 2, "told": 2, **changes})
+    return SequenceGap(**{"topic": "t", "partition": 0, "run": "r", "missing": 2, "overdue": 2, **changes})
 
 
 # name, what differs from a clean run, outcome, kinds of the reasons, a part of the first one's text
@@ -121,22 +121,22 @@ CASES = [
     ("TTL, unread for how long?", {"parts": (part(ttl=9 * DAY, unread=None),)}, Outcome.INCONCLUSIVE, ["ttl"], "unkn"),
     ("producer's gap", {"gaps": (gap(),)}, Outcome.LOSS, ["producer"], "2 messages sent and stored nowhere"),
     ("gap, not all read", {"gaps": (gap(firm=False),)}, Outcome.INCONCLUSIVE, ["producer"], "not read completely"),
-    ("gap, not told", {"gaps": (gap(told=0),)}, Outcome.INCONCLUSIVE, ["producer"], "may still give up"),
+    ("gap, not told", {"gaps": (gap(overdue=0),)}, Outcome.INCONCLUSIVE, ["producer"], "may still give up"),
     (
         "gap, by forged marks",
-        {"gaps": (gap(told=0, unsigned=2),)},
+        {"gaps": (gap(overdue=0, unsigned=2),)},
         Outcome.INCONCLUSIVE,
         ["unsigned mark"],
         "signature was not verified",
     ),
     (
         "gap, some of it by forged marks",
-        {"gaps": (gap(missing=4, told=1, unsigned=2),)},
+        {"gaps": (gap(missing=4, overdue=1, unsigned=2),)},
         Outcome.LOSS,
         ["producer", "unsigned mark", "producer"],
         "1 message sent",
     ),
-    ("gap, told in part", {"gaps": (gap(told=1),)}, Outcome.LOSS, ["producer", "producer"], "1 message sent"),
+    ("gap, told in part", {"gaps": (gap(overdue=1),)}, Outcome.LOSS, ["producer", "producer"], "1 message sent"),
     (
         "cluster set back",
         {"clock": ReadingClock(0, HOUR)},
