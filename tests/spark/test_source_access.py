@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pulsar
 import pytest
 
+from kodoctl.pipeline.ingest import small_batch
 from tests.closed import SECRET, Closed, Guarded, issuing
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def test_ingest_and_recall_show_what_every_command_shows(
     _send(shop, "orders-billing-DLQ", 5)
     shop.certified(None)
     with issuing(closed.key) as issuer, monkeypatch.context() as patch:
+        patch.setattr(small_batch, "FEW", 0)  # else this process reads so little itself
         settings = {"ISSUER": issuer.url, "CLIENT_ID": "applier", "CLIENT_SECRET_FILE": str(tmp_path / "secret")}
         for name, value in settings.items():
             patch.setenv(f"KODOCTL_OAUTH2_{name}", value)

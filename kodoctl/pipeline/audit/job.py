@@ -183,6 +183,7 @@ def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[A
         gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect,
         partial(_totals, of),
     )
+    gaps.sort(key=lambda row: (row["msg_topic"], row["seq_partition"], row["seq_run"]))  # Spark promises no order
     missing = {row["family"]: row for row in holed}
     unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
     if any(row["repeats"] for row in holed):
