@@ -28,8 +28,8 @@ def no_condition() -> None:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """Answer of a broker. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
-    words for a refusal. `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and
-    answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
+    words for a refusal. `server_time`: ms since the epoch by the server's clock, cut to whole seconds, between asking
+    and answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
     Pulsar says of its objects.
     """
 
@@ -38,7 +38,7 @@ class Reply:
     status: int
     data: Any = None
     reason: str = ""
-    told_at: int | None = None
+    server_time: int | None = None
     took: float = 0.0
     foreign: bool = False
 

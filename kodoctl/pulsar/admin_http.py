@@ -204,7 +204,7 @@ class HttpAdmin:
         if answer.status in (307, 308):
             return Reply(request.method, request.path, answer.status), answer.headers.get("Location", "")
         reply = self._read(request, _origin(url), answer, token)
-        return replace(reply, told_at=_told_at(answer), took=took), ""
+        return replace(reply, server_time=_server_time(answer), took=took), ""
 
     def _ask(self, url: str) -> Answer:
         """A question of Brokers, to a host that it trusts."""
@@ -268,7 +268,7 @@ def _bearer(token: Secret | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.reveal()}"} if token else {}
 
 
-def _told_at(answer: urllib3.BaseHTTPResponse) -> int | None:
+def _server_time(answer: urllib3.BaseHTTPResponse) -> int | None:
     try:
         return round(parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() * 1000)
     except (ValueError, OverflowError):

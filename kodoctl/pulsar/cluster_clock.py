@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from kodoctl.protocol.clock_difference import clock_ahead
+
 if TYPE_CHECKING:
     from kodoctl.pulsar.admin import Admin, Reply
 
@@ -23,11 +25,9 @@ class ClusterClock:
     @classmethod
     def of(cls, reply: Reply, wall: int) -> Self:
         """By one answer. `wall`: ms since the epoch by this machine's clock, right after it."""
-        if reply.told_at is None:
+        if reply.server_time is None:
             return cls(None)
-        most = wall - reply.told_at
-        least = most - round(1000 * reply.took) - 1000  # its second may have been nearly over
-        return cls(max(0, least) + min(0, most))
+        return cls(round(clock_ahead(wall, reply.server_time, reply.took)))
 
     def now(self) -> int:
         """Ms since the epoch, by the cluster's clock where it is known."""

@@ -23,7 +23,7 @@ from tests.support import EARLIEST, LATEST, eventually, unload
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
-TOLD_AT = admin_http._told_at
+SERVER_TIME = admin_http._server_time
 DYING = """
 import os, signal
 
@@ -77,9 +77,11 @@ def clocks(patch, *, machine=0, cluster=0):
     """From now on the clock of this machine, and the one that the cluster tells, are so many seconds ahead; `cluster` None: it
     tells none.
     """
-    real, told = time.time, TOLD_AT
+    real, told = time.time, SERVER_TIME
     patch.setattr(ingesting.time, "time", lambda: real() + machine)
-    patch.setattr(admin_http, "_told_at", lambda answer: None if cluster is None else told(answer) + 1_000 * cluster)
+    patch.setattr(
+        admin_http, "_server_time", lambda answer: None if cluster is None else told(answer) + 1_000 * cluster
+    )
 
 
 # --- clocks and what was never seen: each of these was "no loss" once

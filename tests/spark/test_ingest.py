@@ -192,7 +192,7 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(
 
     shop.admin("POST", f"{shop.path('orders')}/partitions", 3)
     fill(shop, "orders", range(3_000, 3_600), 3)
-    monkeypatch.setattr(small_batch, "FEW", 0)  # else no stream of Spark's begins
+    monkeypatch.setattr(small_batch, "FEW_BYTES", 0)  # else no stream of Spark's begins
     commits = _slow_once(monkeypatch)
     assert _ingest(shop)[-1]["events"] == 600
     assert len(commits) == 1, "what landed whole is not read again"

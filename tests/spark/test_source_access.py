@@ -62,7 +62,7 @@ def test_ingest_and_recall_show_what_every_command_shows(
     _send(shop, "orders-billing-DLQ", 5)
     shop.certified(None)
     with issuing(closed.key) as issuer, monkeypatch.context() as patch:
-        patch.setattr(small_batch, "FEW", 0)  # else this process reads so little itself
+        patch.setattr(small_batch, "FEW_BYTES", 0)  # else this process reads so little itself
         settings = {"ISSUER": issuer.url, "CLIENT_ID": "applier", "CLIENT_SECRET_FILE": str(tmp_path / "secret")}
         for name, value in settings.items():
             patch.setenv(f"KODOCTL_OAUTH2_{name}", value)

@@ -208,7 +208,7 @@ class LaneStats:
     message was published. `properties`: the subscription's own. `dispatched`: messages sent
     to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
     topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
-    `told_at`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
+    `server_time`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
     that asking it took; None: it does not say.
     """
 
@@ -225,7 +225,7 @@ class LaneStats:
     partitions: int = 1
     whole: bool = True
     readers: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
-    told_at: int | None = field(default=None, compare=False)
+    server_time: int | None = field(default=None, compare=False)
     took: float = field(default=0.0, compare=False)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.effects import Alarm
+from kodoctl.protocol.clock_difference import clock_ahead
 
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import LaneStats
@@ -33,11 +34,9 @@ class ClockSkewDetector:
 
     def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
         """Takes the latest answer of the broker; None: it could not be asked."""
-        if stats is None or stats.told_at is None:
+        if stats is None or stats.server_time is None:
             return
-        most = (self._clock.wall() - stats.told_at) / 1000
-        least = most - stats.took - 1.0  # its second may have been nearly over
-        self.ahead = max(0.0, least) + min(0.0, most)
+        self.ahead = clock_ahead(self._clock.wall(), stats.server_time, stats.took) / 1000
         if (abs(self.ahead) >= _FAR) == self._is_reported:
             self._in_a_row = 0
             return

@@ -27,7 +27,7 @@ from kodoctl.pipeline.audit.audit_state import (
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
 from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state
-from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, reopened, spoken_of
+from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopened
 from kodoctl.pipeline.audit.settlement import (
     has_strange_numbers,
     open_places,
@@ -153,7 +153,7 @@ def _judged_new(
                 spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
             ) as judged:
                 found, messages = run_queries(
-                    partial(surprises, judged, carried, state.ends), partial(spoken_of, judged, carried, last)
+                    partial(surprises, judged, carried, state.ends), partial(mentioned_messages, judged, carried, last)
                 )
                 if found:
                     return "; ".join(found)

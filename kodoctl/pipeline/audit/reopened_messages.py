@@ -72,7 +72,7 @@ class LastAudit:
     rows: int
 
 
-def spoken_of(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
+def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -> list[Message] | None:
     """Settled messages that a row is about, by their place or by their name, and dead letters that were released; MOST and
     one more at most of each. None: rows are about more places than that, or about one that was removed and is counted.
     """

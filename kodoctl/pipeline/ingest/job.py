@@ -19,7 +19,7 @@ from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches, last_begin
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
-from kodoctl.pipeline.ingest.small_batch import FEW, plan_small, write_splits
+from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
 from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.options import addressed
@@ -259,7 +259,7 @@ class _Writer:
             detail = f"batch {batch}: {many(read, 'message')} read, {stored.rows:,} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
-        moved, unreadable = self._transitions(spark, stored, name, few=size <= FEW) if audited else (None, 0)
+        moved, unreadable = self._transitions(spark, stored, name, few=size <= FEW_BYTES) if audited else (None, 0)
         coverage = landing.write_rows(
             COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
         )

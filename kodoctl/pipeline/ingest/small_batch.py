@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from kodoctl.pipeline.source.offsets import Offset
     from kodoctl.pipeline.source.splits import Split
 
-FEW: Final = SMALLEST  # bytes, as brokers store them
+FEW_BYTES: Final = SMALLEST  # bytes, as brokers store them
 _AT_ONCE: Final = 2  # splits: each has a connection of its own
 
 
 def plan_small(stream: EventStream, start: Offset, most: int) -> tuple[Offset, list[Split]] | None:
-    """(end, splits) of all that is stored behind an offset; None if that is more than FEW bytes, or than `most`. Raises
+    """(end, splits) of all that is stored behind an offset; None if that is more than FEW_BYTES, or than `most`. Raises
     ClusterError where messages are gone, and the options are strict.
     """
     stream.prepareForTriggerAvailableNow()
     end = stream.latestOffset(start, ReadAllAvailable())
     splits: list[Split] = [] if end == start else [one.value for one in stream.partitions(start, end)]
-    return (end, splits) if sum(one.size for one in splits) <= min(FEW, most) else None
+    return (end, splits) if sum(one.size for one in splits) <= min(FEW_BYTES, most) else None
 
 
 def write_splits(stream: EventStream, splits: Sequence[Split], folder: Storage, attempt: str) -> tuple[TableFiles, int]:

@@ -310,7 +310,7 @@ def test_who_asks_again_soon_anyway_tries_a_read_once() -> None:
 def test_an_answer_tells_the_server_s_clock_where_it_is_one(said: str, read: int | None) -> None:
     with serving(lambda _: answer_json([], Date=said)) as server, _admin(server.url) as (admin, _):
         reply = admin.call("GET", "clusters")
-    assert (reply.told_at, reply.data) == (read, [])
+    assert (reply.server_time, reply.data) == (read, [])
     assert reply.took >= 0
 
 

@@ -27,7 +27,7 @@ HOUR = 3_600_000
     ],
 )
 def test_a_difference_is_what_is_certain_of_it(wall: int, took: float, ahead: int) -> None:
-    reply = Reply("GET", "clusters", 200, told_at=NOON, took=took)
+    reply = Reply("GET", "clusters", 200, server_time=NOON, took=took)
     assert ClusterClock.of(reply, wall) == ClusterClock(ahead)
 
 
@@ -45,7 +45,7 @@ def test_the_time_is_the_clusters(monkeypatch: pytest.MonkeyPatch, ahead: int | 
 def test_a_refusal_tells_the_time_as_well(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     class Answering:
         def call(self, method: str, path: str) -> Reply:
-            return Reply(method, path, status, told_at=NOON - HOUR)
+            return Reply(method, path, status, server_time=NOON - HOUR)
 
     monkeypatch.setattr(time, "time", lambda: NOON / 1000)
     answering: Any = Answering()

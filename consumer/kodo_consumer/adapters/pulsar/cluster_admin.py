@@ -73,7 +73,7 @@ class AdminCluster:
         if reply.missing:
             return None
         found = lane_stats(must(reply, f"reading {topic}"), subscription)
-        return found and replace(found, told_at=reply.told_at, took=reply.took)
+        return found and replace(found, server_time=reply.server_time, took=reply.took)
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
         """Partition -> name of its active consumer, as ActiveConsumerReader.read."""

@@ -23,8 +23,8 @@ class Watch:
     def reads(self, ahead: float, *, took: float = 0.0, times: int = 1) -> float | None:
         for _ in range(times):
             self.clock.advance(5.0)
-            told_at = self.clock.wall() - round(1000 * (ahead + took))
-            self.skew(LANE, LaneStats(told_at=told_at // 1000 * 1000, took=took))
+            server_time = self.clock.wall() - round(1000 * (ahead + took))
+            self.skew(LANE, LaneStats(server_time=server_time // 1000 * 1000, took=took))
         return self.skew.ahead
 
     @property

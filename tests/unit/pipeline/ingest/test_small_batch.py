@@ -13,7 +13,7 @@ import pytest
 from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.ingest import small_batch
 from kodoctl.pipeline.ingest.file_store import Storage
-from kodoctl.pipeline.ingest.small_batch import FEW, plan_small, write_splits
+from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.pulsar.connection import Connection
@@ -44,20 +44,20 @@ def test_few_bytes_are_planned_as_the_stream_plans_them_and_more_are_left_to_spa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with answering(reloaded(messages=3)) as server:
-        planned = plan_small(stream(server.url), {}, FEW)
+        planned = plan_small(stream(server.url), {}, FEW_BYTES)
         assert planned is not None
         end, splits = planned
         assert (end, [one.entries for one in splits]) == ({PART: "7:2:3"}, [3])
-        assert plan_small(stream(server.url), end, FEW) == (end, [])
+        assert plan_small(stream(server.url), end, FEW_BYTES) == (end, [])
         assert plan_small(stream(server.url), {}, 29) is None
         assert plan_small(stream(server.url), {}, 30) == planned
-        monkeypatch.setattr(small_batch, "FEW", 29)
+        monkeypatch.setattr(small_batch, "FEW_BYTES", 29)
         assert plan_small(stream(server.url), {}, 30) is None
 
 
 def test_what_is_gone_stops_it() -> None:
     with answering(reloaded()) as server, pytest.raises(ClusterError, match="K574"):
-        plan_small(stream(server.url), {PART: "5:50:51"}, FEW)
+        plan_small(stream(server.url), {PART: "5:50:51"}, FEW_BYTES)
 
 
 def test_splits_are_read_side_by_side_into_one_file_of_each_partition(tmp_path: Path) -> None:
