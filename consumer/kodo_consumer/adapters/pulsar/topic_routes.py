@@ -63,10 +63,14 @@ class TopicRoutes:
     def keys(
         self, messages: Sequence[tuple[int, Outgoing]], now: float
     ) -> tuple[dict[Key, list[tuple[int, Outgoing]]], list[tuple[int, Outgoing]]]:
-        """Messages by their producer, each in their order; and those of topics that are not known, or to be asked again."""
-        found: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}
+        """Messages by their producer, each in their order; and those of topics that are not known, or to be asked again.
+
+        Messages of several schema versions may have one producer: where their topic has no schema.
+        """
+        found: dict[Key, list[tuple[int, Outgoing]]] = {}
+        by_place: dict[tuple[str, int, str, bool], list[tuple[int, Outgoing]]] = {}  # the same lists
         others: list[tuple[int, Outgoing]] = []
-        topics = self._topics
+        topics, make_key = self._topics, self._factory.key
         last: tuple[str, int, str, bool] | None = None
         its_own = others
         for pair in messages:
@@ -82,10 +86,10 @@ class TopicRoutes:
                 continue
             at = topic, number, schema, deliver_at is not None
             if at != last:  # mostly many in a row are for one
-                last, its_own = at, found.setdefault(at, [])
+                last = at
+                if at not in by_place:
+                    key = make_key(known.partitions[number], schema, delayed=deliver_at is not None)
+                    by_place[at] = found.setdefault(key, [])
+                its_own = by_place[at]
             its_own.append(pair)
-        key = self._factory.key
-        return {
-            key(topics[topic].partitions[number], schema, delayed=delayed): its_own
-            for (topic, number, schema, delayed), its_own in found.items()
-        }, others
+        return found, others

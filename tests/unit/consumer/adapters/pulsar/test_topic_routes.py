@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from kodo_consumer.adapters.pulsar.producer_factory import ProducerFactory, ProducerOptions
-from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+from kodo_consumer.adapters.pulsar.schema_passthrough import Key, SchemaTopics
 from kodo_consumer.adapters.pulsar.topic_routes import TopicRoutes
 from kodo_consumer.core.envelope import Outgoing
 
@@ -48,6 +48,20 @@ def test_a_key_stays_on_its_partition_and_each_message_has_the_producer_that_it_
     for key, its_own in found.items():
         assert {known.key(message, 0.0) for _, message in its_own} == {key}
         assert [ticket for ticket, _ in its_own] == sorted(ticket for ticket, _ in its_own)
+
+
+def test_messages_of_several_schema_versions_have_one_producer_where_their_topic_has_no_schema() -> None:
+    schemas = SchemaTopics(frozenset({"u"}), {}, lambda _: None)
+    known = TopicRoutes(ProducerFactory(None, ProducerOptions(outlets=schemas)))
+    for topic in ("t", "u"):
+        known.learn(topic, [topic])
+    versions = ("L1:0", "L1:1", "", "L1:0")
+    messages = numbered(*(Outgoing(topic, b"", {}, schema=version) for topic in ("t", "u") for version in versions))
+    found, others = known.keys(messages, 0.0)
+    assert {key: [ticket for ticket, _ in its_own] for key, its_own in found.items()} == {
+        Key("t"): [0, 1, 2, 3], Key("u", "L1:0"): [4, 7], Key("u", "L1:1"): [5], Key("u"): [6],
+    }  # fmt: skip
+    assert others == []
 
 
 def test_topics_that_are_not_known_are_for_the_caller_and_so_is_what_has_no_key_that_is_a_text() -> None:
