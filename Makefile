@@ -72,8 +72,8 @@ test-cluster: $(READY) ## What needs a broker, on three of them and three bookie
 	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
 	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
 
-pipeline-full: $(READY) ## Every test of the data pipeline, the long ones and the demo included: hours
-	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" tests/unit/pipeline tests/spark
+pipeline-full: $(READY) ## Every test of the data pipeline, the long ones and the demo included: an hour
+	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/pipeline tests/spark
 
 soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` over RUNS=300 runs; fails over a bound (kodoctl dev up --use)
 	$(BIN)/python benchmarks/pipeline/run.py --rounds $(RUNS)

@@ -63,10 +63,10 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
     assert found["recall, one lane: of the bare loop's rate"][2:] == ["90 %", "**missed**"]
 
 
-def test_growth_is_told_of_a_long_soak_alone() -> None:
+def test_growth_is_of_a_long_soak_alone_at_any_load() -> None:
     def soak(rounds: int) -> list[Record]:
         return _session(
-            1, *({"arm": "standing", "round": one, "seconds": 1, "heap": 100 + 2 * one} for one in range(rounds))
+            50, *({"arm": "standing", "round": one, "seconds": 1, "heap": 100 + 2 * one} for one in range(rounds))
         )
 
     row = "300 runs in one session: growth of Java's heap a run"
