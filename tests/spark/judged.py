@@ -215,6 +215,11 @@ def fates_of(found):
     return {fate: count for fate, count in found["subscriptions"][0]["messages"].items() if fate != "not for me"}
 
 
+def outcome(found):
+    """The verdict, and what kinds of reasons there are."""
+    return found["verdict"], {one["kind"] for one in found["reasons"]}
+
+
 @pytest.fixture
 def judged(spark, broker, tenant, tmp_path):
     """Looked at, and nothing stored yet."""
