@@ -14,6 +14,7 @@ from kodoctl.cli.pipeline_options import (
     LandingOption,
     Output,
     PipelineProgress,
+    landed_place,
     new_run,
     one_expansion,
     spark_settings,
@@ -53,12 +54,10 @@ def erase(
     expansion = one_expansion(topology, env)
     _check(tenant, reason, topic, list(expansion.topology.spec.topics))
     from kodoctl.pipeline.ingest.landing_maintenance import noted
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, select_tenant
     from kodoctl.pipeline.ingest.payload_removal import erase as erase_landed
 
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing), messages=True)
+    place = landed_place(expansion, landing, command_line(topology, env, landing), messages=True)
     with place.alone():
         place.recover()
         shown = select_tenant(place, tenant, topic)

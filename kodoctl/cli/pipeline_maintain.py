@@ -16,6 +16,7 @@ from kodoctl.cli.pipeline_options import (
     LandingOption,
     Output,
     PipelineProgress,
+    landed_place,
     new_run,
     one_expansion,
     spark_settings,
@@ -70,12 +71,10 @@ def maintain(
     expansion = one_expansion(topology, env)
     from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, noted
     from kodoctl.pipeline.ingest.landing_maintenance import maintain as maintain_landing
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.ingest.payload_policy import payload_policies
     from kodoctl.pipeline.ingest.row_removal import finish_removal, plan_removal, removal_time, remove_rows
 
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing))
+    place = landed_place(expansion, landing, command_line(topology, env, landing))
     before = 0 if age is None else removal_time(age, int(time.time() * 1000))
     if dry_run:
         view.removal(plan_removal(place, expansion, signing_keys(), before), dry=True)

@@ -75,12 +75,25 @@ class LandedFlags:
         return spark_settings(self.master, self.conf)
 
     def place(self, expansion: Expansion, *, messages: bool = False) -> Landing:
-        """The tables of a topology. Raises UsageError where nothing was landed, or no messages where they are needed."""
-        from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+        """The tables of a topology; see landed_place."""
+        return landed_place(expansion, self.landing, self.typed, messages=messages)
 
-        place = Landing(self.landing, expansion.name, expansion.topology.environment)
-        must_hold(place, self.typed, messages=messages)
-        return place
+
+def landed_place(expansion: Expansion, landing: str, typed: str, *, messages: bool = False) -> Landing:
+    """The tables of a topology. Raises UsageError where nothing was landed, or no messages where they are needed, and
+    KodoctlError where topics of another namespace were. `typed`: arguments of the command, for hints.
+    """
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_be_same_namespace, must_hold
+
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    must_hold(place, typed, messages=messages)
+    must_be_same_namespace(place, expansion, place.commits())
+    return place
+
+
+def page_stem(expansion: Expansion) -> str:
+    """Name of a topology in an environment, for its files: those of two environments may have one folder."""
+    return "-".join(filter(None, (expansion.name, expansion.topology.environment)))
 
 
 def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:

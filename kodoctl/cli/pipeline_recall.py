@@ -9,7 +9,7 @@ import typer
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.lost_planning import LostChoice, choose_lost
 from kodoctl.cli.options import Format, bundles
-from kodoctl.cli.pipeline_options import LANDING, Conf, Master, new_run, spark_settings
+from kodoctl.cli.pipeline_options import LANDING, Conf, Master, landed_place, new_run, spark_settings
 from kodoctl.cli.recall_apply import ApplyFlags, Attempt, apply_plan
 from kodoctl.cli.recall_commands import prepare_plan, show_plan
 from kodoctl.cli.recall_options import ChoiceFlags, Output, family_in, signing_keys
@@ -78,16 +78,15 @@ def plan(
     run = new_run()
     bar.begin(run, "choosing dead letters")
     settings = spark_settings(master, conf)
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
     from kodoctl.pipeline.recall.select_job import DeadLetterSelector
     from kodoctl.recall.recall_plan import RecallAction
+    from kodoctl.topology.expand import expand
 
     with target.session() as session:
         _check_address(session.connection)
         loaded, family = family_in(session, asked.topology, asked.env, asked.topic, asked.subscription)
-        place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
-        if place is not None:
-            must_hold(place, command_line(asked.topology, loaded.environment, landing or ""))
+        typed = command_line(asked.topology, loaded.environment, landing or "")
+        place = landed_place(expand(loaded), landing, typed) if landing is not None else None
         choosing = DeadLetterSelector(session, lambda: bar.session(settings), place)
         made = prepare_plan(session, RecallAction.SEND, asked, loaded, family, fill=choosing, run=run)
         show_plan(made, session, asked.out, output, "pipeline recall apply")

@@ -20,6 +20,7 @@ from kodoctl.cli.pipeline_options import (
     lightly,
     new_run,
     one_expansion,
+    page_stem,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
@@ -30,7 +31,7 @@ from kodoctl.pipeline.command_hint import command_line
 
 Out = Annotated[
     str | None,
-    typer.Option("--out", help="The page's file.", show_default="TOPOLOGY-report.html", metavar="FILE"),
+    typer.Option("--out", help="The page's file.", show_default="TOPOLOGY[-ENVIRONMENT]-report.html", metavar="FILE"),
 ]
 Pictures = Annotated[
     str | None,
@@ -66,7 +67,7 @@ def report(
     from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     place = asked.place(expansion)
-    file = out or f"{expansion.name}-report.html"
+    file = out or f"{page_stem(expansion)}-report.html"
     _writable(file, png)
     with (
         closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,

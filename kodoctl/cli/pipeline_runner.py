@@ -15,7 +15,7 @@ from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, write_pictures
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_ingest import AcceptHoles, IngestProgress, MaintainEvery, MaxBytes, must_name_broker
-from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run
+from kodoctl.cli.pipeline_options import LANDING, Conf, LandingOption, Master, new_run, page_stem
 from kodoctl.cli.pipeline_rollup import Window
 from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.spark_progress import Bar
@@ -37,9 +37,15 @@ if TYPE_CHECKING:
 Files = Annotated[list[str], typer.Argument(help="Topology files, or folders of them.", metavar="TOPOLOGY")]
 Pictures = Annotated[
     str | None,
-    typer.Option("--png", help="Write the page's charts as well, as pictures, into FOLDER/TOPOLOGY.", metavar="FOLDER"),
+    typer.Option(
+        "--png",
+        help="Write the page's charts as well, as pictures, into FOLDER/TOPOLOGY[-ENVIRONMENT].",
+        metavar="FOLDER",
+    ),
 ]
-Pages = Annotated[str, typer.Option("--out", help="Folder of the pages, TOPOLOGY-report.html.", metavar="FOLDER")]
+Pages = Annotated[
+    str, typer.Option("--out", help="Folder of the pages, TOPOLOGY[-ENVIRONMENT]-report.html.", metavar="FOLDER")
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no page, and gather nothing for one.")]
 
 
@@ -171,7 +177,7 @@ class Runner:
     def pictures(self, expansion: Expansion) -> Path | None:
         """Their folder; None where none are wanted."""
         wanted = self.asked.png if not self.asked.no_report else None
-        return None if wanted is None else Path(wanted).absolute() / expansion.name
+        return None if wanted is None else Path(wanted).absolute() / page_stem(expansion)
 
     @contextmanager
     def alone(self, expansions: list[Expansion]) -> Iterator[None]:
@@ -264,7 +270,7 @@ class Runner:
             typed=self._typed(expansion, self.asked.landing),
             ledger=self._ledger,
         )
-        file = Path(self.asked.out) / f"{expansion.name}-report.html"
+        file = Path(self.asked.out) / f"{page_stem(expansion)}-report.html"
         if file.is_dir():
             raise UsageError(error("K020", "cannot write file", f"{file} is a folder"))
         part = file.with_name(f".{file.name}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.pipeline_options import LANDING, File, LandingOption, one_expansion
+from kodoctl.cli.pipeline_options import LANDING, File, LandingOption, landed_place, one_expansion
 from kodoctl.cli.spark_progress import tell_folded
 from kodoctl.console import Environment, columns, reading, report, say, tell
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -72,12 +72,10 @@ def sql(
     from kodoctl.pipeline.sql.landing_database import installed, open_database
 
     installed()
-    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
 
     text = _statements(statement, file)
     expansion = one_expansion(topology, env)
-    place = Landing(landing, expansion.name, expansion.topology.environment)
-    must_hold(place, command_line(topology, env, landing))
+    place = landed_place(expansion, landing, command_line(topology, env, landing))
     if text is None:
         _ask_again_and_again(place, output, other_files=other_files)
         return

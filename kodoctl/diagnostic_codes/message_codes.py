@@ -63,6 +63,8 @@ MESSAGE_CODES: Final[dict[str, dict[str, Code]]] = {
         "K588": Code("an erasure that cannot be meant", "Name a tenant, a topic of the file, and a reason."),
         "K589": Code("the landing is of another cluster",
                      "A landing has the messages of one cluster: name one for each with --landing."),
+        "K590": Code("the landing is of another namespace",
+                     "Two files of one name need a landing each: name it with --landing, or give one another name."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

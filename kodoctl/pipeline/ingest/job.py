@@ -18,6 +18,7 @@ from kodoctl.pipeline.ingest.cursors import last_looks, partition_histories, rea
 from kodoctl.pipeline.ingest.event_source import EventSource
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, batches, last_begin
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
+from kodoctl.pipeline.ingest.landing_store import must_be_same_namespace
 from kodoctl.pipeline.ingest.payload_policy import payload_policies, policies_to_text
 from kodoctl.pipeline.ingest.small_batch import FEW_BYTES, plan_small, write_splits
 from kodoctl.pipeline.ingest.stream_checkpoint import StreamCheckpoint
@@ -96,6 +97,7 @@ def ingest(
     with landing.alone() as alone:
         landing.check()
         known = landing.recover()
+        must_be_same_namespace(landing, request.expansion, known)
         landing.sweep(alone=alone)
         landing.start(request.run)
         looks = last_looks(landing)

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile
 from kodoctl.pipeline.ingest.tables import CURSORS, DATE, EVENTS, TABLES, Table
+from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.delta_tables import TableVersion
+    from kodoctl.topology.names import NamespaceName
 
 _END: Final = "-end"  # of a run: its second commit
 ROLLUP_RUN: Final = "rollup"  # one commit, which the next rollup replaces
@@ -253,6 +255,15 @@ def last_reading(commits: Sequence[LandingCommit]) -> LandingCommit | None:
     """Beginning of the last run that ended by itself; None if there is none."""
     read = read_at(commits)
     return next((one for one in commits if _begins(one) and one.at == read), None)
+
+
+def landed_namespace(commits: Sequence[LandingCommit]) -> NamespaceName | None:
+    """Namespace of the topics that the last run read which ended by itself, or else the first one that began; None: not
+    known.
+    """
+    begin = last_reading(commits) or next((one for one in commits if _begins(one)), None)
+    topics = begin.facts.get("topics") if begin else None
+    return TopicName.parse(topics[0]).namespace if topics else None
 
 
 def batches(commits: Iterable[LandingCommit]) -> dict[int, LandingCommit]:

@@ -39,6 +39,7 @@ from kodoctl.pipeline.ingest.landing_commits import (
     holds_messages,
     is_history,
     is_replaced,
+    landed_namespace,
     next_number,
     read_at,
     rows_of,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.topology.expand import Expansion
 
 FEW: Final = 50_000  # rows for which a light session is enough
 _FEW_BYTES: Final = 32 * 1024 * 1024  # of files that one task reads
@@ -376,3 +378,14 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     holds = "no messages" if messages else f"no run{exception}"
     detail = f"{landing.root.uri} holds {holds}{there}\nland first: kodoctl pipeline ingest {typed}"
     raise UsageError(error("K801", "nothing has landed", detail))
+
+
+def must_be_same_namespace(landing: Landing, expansion: Expansion, commits: Sequence[LandingCommit]) -> None:
+    """Raises KodoctlError (K590) if the landing has topics of another namespace: files of one name share a folder."""
+    landed = landed_namespace(commits)
+    if landed not in (None, expansion.namespace):
+        detail = (
+            f"{landing.root.uri} has topics of {landed}, and {expansion.name} is in {expansion.namespace}: files of one name"
+            " have the same folder below --landing\nname a landing of its own with --landing, or give the file a name of its own"
+        )
+        raise KodoctlError(error("K590", "the landing is of another namespace", detail))
