@@ -96,7 +96,8 @@ class BundledProducer(DedupProducer):
             over = self._over
             for _, stored, others in self._sender.receipts(_WAIT_MS, _GATHER_MS):
                 for number, position in stored:
-                    self._answer(number, 0, position)
+                    on_receipt, _ = self._unanswered.pop(number)
+                    on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}"))
                 for number, result, no_position in others:
                     self._answer(number, result, no_position)
             if over:

@@ -282,14 +282,13 @@ def received(on_receipt: Callable[[Receipt], None], size: int, result: Any, posi
     import pulsar
 
     with contextlib.suppress(BaseException):
-        if result == pulsar.Result.MessageTooBig:
+        if result == pulsar.Result.Ok:  # first: each comparison of two results is a call of the binding
+            known = position is not None and position.ledger_id() >= 0
+            on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}" if known else ""))
+        elif result == pulsar.Result.MessageTooBig:
             on_receipt(Receipt("", _too_big(size), never=True))
-        elif result != pulsar.Result.Ok:
-            on_receipt(Receipt("", result.name, never=result == pulsar.Result.InvalidMessage))
-        elif position is None or position.ledger_id() < 0:
-            on_receipt(Receipt(""))
         else:
-            on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}"))
+            on_receipt(Receipt("", result.name, never=result == pulsar.Result.InvalidMessage))
 
 
 def _too_big(size: int) -> str:

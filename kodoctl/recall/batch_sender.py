@@ -6,13 +6,13 @@ to the broker overlap.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
-from kodoctl.recall.ledger_entries import ledger_entry
+from kodoctl.recall.ledger_entries import ledger_entries
 from kodoctl.recall.partition_lanes import open_lanes, settle_doubts
 from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.recall.recall_headers import (
@@ -22,7 +22,7 @@ from kodoctl.recall.recall_headers import (
     released_properties,
     resent_properties,
 )
-from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
+from kodoctl.recall.recall_ledger import RecallEvent
 from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.send_receipts import ReceiptTracker
 from kodoctl.topology.names import State
@@ -92,16 +92,17 @@ class BatchSender:
         if self._plan.action.sends:
             self._count(batch.messages)
         finished = [message for message in batch.messages if message.outcome is not None]
-        self._ledger.append([self._entry(one, one.outcome) for one in finished if one.outcome is not None])
+        self._record((one, one.outcome) for one in finished if one.outcome is not None)
         if any(message.outcome is RecallEvent.UNCLEAR for message in finished):
             self._options.stop.set()
         return finished
 
     def _send_all(self, batch: SendBatch) -> None:
-        for message in batch.messages:
-            self._patch(message)
+        if self._edit is not None:
+            for message in batch.messages:
+                self._patch(message, self._edit)
         ready = [message for message in batch.messages if message.outcome is None]
-        self._ledger.append([self._entry(message, RecallEvent.INTENT) for message in ready])
+        self._record((message, RecallEvent.INTENT) for message in ready)
         pace, stop = self._options.pace, self._options.stop
         waiting: list[InFlightMessage] = []
         for message in ready:
@@ -111,7 +112,7 @@ class BatchSender:
                 break
             self._send(message, batch)
             if message.outcome is RecallEvent.REFUSED:  # before a higher number goes, else its own looks stored
-                self._ledger.append([self._entry(message, RecallEvent.REFUSED)])
+                self._record([(message, RecallEvent.REFUSED)])
                 continue
             waiting.append(message)
             if self._lanes[message.chosen.lane].full:
@@ -125,15 +126,13 @@ class BatchSender:
         for lane in self._lanes.values():
             while not lane.flush():
                 refused = [message for message in waiting if message.outcome is RecallEvent.REFUSED]
-                self._ledger.append([self._entry(message, RecallEvent.REFUSED) for message in refused])
+                self._record((message, RecallEvent.REFUSED) for message in refused)
                 waiting[:] = [message for message in waiting if message.outcome is not RecallEvent.REFUSED]
         waiting.clear()
 
-    def _patch(self, message: InFlightMessage) -> None:
-        if self._edit is None:
-            return
+    def _patch(self, message: InFlightMessage, edit: Edit) -> None:
         try:
-            message.payload = self._edit.apply(message.letter.payload)
+            message.payload = edit.apply(message.letter.payload)
         except NotEditableError as problem:  # the schema changed since the plan
             message.finish(RecallEvent.REFUSED, note=str(problem))
 
@@ -180,5 +179,5 @@ class BatchSender:
                 case _:
                     pass
 
-    def _entry(self, message: InFlightMessage, event: RecallEvent) -> RecallEntry:
-        return ledger_entry(self._plan, message, event, self._options, self._begins.get(message.chosen.lane, ""))
+    def _record(self, messages: Iterable[tuple[InFlightMessage, RecallEvent]]) -> None:
+        self._ledger.append(ledger_entries(self._plan, messages, self._options, self._begins))

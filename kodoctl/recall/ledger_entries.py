@@ -4,6 +4,7 @@ letter in doubt once that is decided. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
@@ -20,28 +21,38 @@ _DECIDED: Final = {
 }
 
 
-def ledger_entry(
-    plan: RecallPlan, message: InFlightMessage, event: RecallEvent, options: SendOptions, begins: str
-) -> RecallEntry:
-    """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
-    back.
+def ledger_entries(
+    plan: RecallPlan,
+    messages: Iterable[tuple[InFlightMessage, RecallEvent]],
+    options: SendOptions,
+    begins: Mapping[int, str],
+) -> list[RecallEntry]:
+    """Of messages that are recorded together, at one time. `begins`: each lane's end when the attempt began, by its
+    index, noted with what is meant: from there on a lane is read back.
     """
-    one, intent = message.chosen, event is RecallEvent.INTENT
-    return RecallEntry(
-        run=plan.run,
-        event=event,
-        recall_id=one.recall_id,
-        dead_topic=plan.ledger_key,
-        position=str(one.position),
-        at=options.clock(),
-        lane=plan.lanes[one.lane].part if plan.action.sends else "",
-        number=one.number,
-        receipt=message.receipt,
-        note=begins if intent else message.note,
-        who=options.who,
-        published=one.published,
-        payload=message.letter.payload if intent and plan.edit is not None else None,
-    )
+    run, key, who, at = plan.run, plan.ledger_key, options.who, options.clock()
+    lanes = [lane.part for lane in plan.lanes] if plan.action.sends else None
+    found = []
+    for message, event in messages:
+        one, intent = message.chosen, event is RecallEvent.INTENT
+        found.append(
+            RecallEntry(
+                run,
+                event,
+                one.recall_id,
+                key,
+                str(one.position),
+                at,
+                lanes[one.lane] if lanes is not None else "",
+                one.number,
+                message.receipt,
+                begins.get(one.lane, "") if intent else message.note,
+                who,
+                one.published,
+                message.letter.payload if intent and plan.edit is not None else None,
+            )
+        )
+    return found
 
 
 def copy_entry(plan: RecallPlan, further: UnsentCopy, sent: LetterStatus, options: SendOptions) -> RecallEntry:

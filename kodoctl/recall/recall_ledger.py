@@ -93,18 +93,33 @@ def latest_status(entries: Iterable[RecallEntry]) -> dict[str, LetterStatus]:
     """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
     from there on a lane is read back.
     """
-    runs: dict[tuple[str, str], LetterStatus] = {}
+    every = list(entries)
+    found = {entry.recall_id: entry for entry in every}
+    if len(found) < len(every):  # else there is nothing to compare, as where an attempt records a batch
+        found = _furthest(every)
+    return {recall_id: status_of(entry) for recall_id, entry in found.items()}
+
+
+def _furthest(entries: Iterable[RecallEntry]) -> dict[str, RecallEntry]:
+    """The entry of each recall id that counts."""
+    runs: dict[tuple[str, str], RecallEntry] = {}
     for entry in entries:
         name = entry.recall_id, entry.run
-        before = runs.get(name)
-        if before is None or _comes_after(entry, before):
-            runs[name] = LetterStatus(**{field: getattr(entry, field) for field in LetterStatus._fields})
-    found: dict[str, LetterStatus] = {}
-    for (recall_id, _), one in runs.items():
-        before = found.get(recall_id)
-        if before is None or (_WEIGHT[one.event], one.at) >= (_WEIGHT[before.event], before.at):
-            found[recall_id] = one
+        before = runs.setdefault(name, entry)
+        if before is not entry and _comes_after(entry, before):
+            runs[name] = entry
+    found: dict[str, RecallEntry] = {}
+    for entry in runs.values():
+        before = found.setdefault(entry.recall_id, entry)
+        if before is not entry and (_WEIGHT[entry.event], entry.at) >= (_WEIGHT[before.event], before.at):
+            found[entry.recall_id] = entry
     return found
+
+
+def status_of(entry: RecallEntry) -> LetterStatus:
+    """What one entry says of its letter. By position: a recall makes two for each letter."""
+    run, event, _, _, position, at, lane, number, receipt, note, _, published, _ = entry
+    return LetterStatus(run, event, position, lane, number, at, receipt, note, published)
 
 
 def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
@@ -112,8 +127,8 @@ def has_begun(entries: Iterable[RecallEntry], run: str) -> bool:
     return any(entry.run == run and entry.event is not RecallEvent.REFUSED for entry in entries)
 
 
-def _comes_after(entry: RecallEntry, before: LetterStatus) -> bool:
-    """True if an entry replaces the earlier status of the same run and recall id."""
+def _comes_after(entry: RecallEntry, before: RecallEntry) -> bool:
+    """True if an entry replaces the earlier one of the same run and recall id."""
     if entry.event is before.event is RecallEvent.INTENT:
         return entry.at < before.at
     if entry.event is before.event:  # a line that says where is worth more than one that does not

@@ -32,18 +32,19 @@ class ReceiptTracker:
         waits: WaitMonitor | None = None,
     ) -> None:
         self._stop, self._clock, self._waits = stop, clock, waits or WaitMonitor()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._quiet_since: float | None = None  # after a stop
         self._silent_since: float | None = None
 
     def expect(self, batch: SendBatch) -> None:
         """To be called for each message of a batch before it is sent."""
-        with self._changed:
+        with self._lock:
             batch.on_their_way += 1
 
     def take(self, message: InFlightMessage, batch: SendBatch, receipt: Receipt) -> None:
         """Sets the outcome of a message by its receipt, on any thread. Of a batch that is `left` it stays in doubt."""
-        with self._changed:
+        with self._lock:
             if batch.left:
                 return
             stored = not receipt.problem
@@ -51,7 +52,8 @@ class ReceiptTracker:
             message.finish(outcome, receipt=receipt.position, note=receipt.problem)
             batch.on_their_way -= 1
             self._quiet_since = self._silent_since = None
-            self._changed.notify_all()
+            if not batch.on_their_way:  # woken for each, who waits would cost more than the receipt
+                self._changed.notify_all()
 
     def wait(self, batch: SendBatch) -> None:
         """Waits until every message that was sent has its receipt. Gives up after SILENCE seconds without a receipt, or

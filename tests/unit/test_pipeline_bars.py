@@ -14,10 +14,16 @@ assert _spec.loader is not None
 pipeline_bars = module_from_spec(_spec)
 _spec.loader.exec_module(pipeline_bars)
 Record = dict[str, Any]
+FAST_LOOP = "recall, one lane, beside a bare loop of 15,000 a second or more"
+SLOW_LOOP = "recall, one lane, beside a slower bare loop: of its rate"
 
 
 def _session(load: float, *runs: Record, **options: Any) -> list[Record]:
     return [{"machine": {"load_before": load, **options}}, *runs]
+
+
+def _lanes(rate: int, loop: int) -> Record:
+    return {"at": "now", "load_before": 2, "lanes": 1, "lane_per_second": {"a": rate}, "loop_per_second": loop}
 
 
 def _table(**files: list[Record]) -> dict[str, list[str]]:
@@ -52,7 +58,7 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
         increments=_session(
             1, {"arm": "new", "seconds": 9}, {"arm": "alone", "seconds": 3}, messages=200_000, new=10_000
         ),
-        recall=[{"at": "now", "load_before": 2, "lanes": 1, "lane_per_second": {"a": 90}, "loop_per_second": 100}],
+        recall=[_lanes(90, 100), _lanes(1, 100) | {"lanes": 2}],
     )
     assert found["source, 1 split: of plain readers"][1:] == ["–", "95 %", "met"]
     assert found["source, 2 splits: of plain readers"][3] == "not measured"
@@ -60,7 +66,17 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
     assert found["audit and rollup of 3,000,000 as typed, together"][2:] == ["40.0 s", "met"]
     assert found["a batch after 2,000 small ones, of one after 20"][1:] == ["–", "1.20 ×", "met"]
     assert found["audit of 100,000 new behind 30,000,000 in 300 batches, of these alone"][3] == "not measured"
-    assert found["recall, one lane: of the bare loop's rate"][2:] == ["90 %", "**missed**"]
+    assert found[SLOW_LOOP][2:] == ["90 %", "**missed**"]
+    assert found[FAST_LOOP] == ["≥ 15000 /s", "–", "–", "not measured"]
+
+
+def test_a_lane_of_a_recall_is_held_against_a_rate_where_the_loop_beside_it_reaches_that() -> None:
+    found = _table(recall=[_lanes(90, 100), _lanes(14_000, 20_000), _lanes(15_100, 15_000)])
+    assert found[FAST_LOOP][1:] == ["14,000 /s", "15,100 /s", "met"]
+    assert found[SLOW_LOOP][1:] == ["–", "–", "not measured"], "of a session before the last two"
+    found = _table(recall=[_lanes(14_000, 20_000), _lanes(14_000, 14_500)])
+    assert found[FAST_LOOP][1:] == ["14,000 /s", "–", "not measured"]
+    assert found[SLOW_LOOP][1:] == ["–", "97 %", "met"]
 
 
 def test_growth_is_of_a_long_soak_alone_at_any_load() -> None:

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from kodoctl.pulsar.bundled_producer import BundledProducer, dedup_producer
-from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError
+from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt, RejectedError, received
 
 PART = "persistent://kodo/trade/orders-partition-0"
 TOO_BIG = int(pulsar.Result.MessageTooBig)
@@ -27,6 +27,8 @@ class Sender:
     def __init__(self, order: list[tuple[str, bytes]], odd: bytes = b"odd", refused: bytes = b"large") -> None:
         self.order, self.odd, self.refused = order, odd, refused
         self.stored: list[tuple[int, Any]] = []
+        self.others: list[tuple[int, int, Any]] = []
+        self.results = {b"closed": pulsar.Result.AlreadyClosed, b"known": pulsar.Result.Ok}  # without a position
         self.some = threading.Event()
 
     def publish_numbered(self, _: Any, messages: list[tuple[int, RecalledMessage]], local: bool) -> tuple[int, int]:
@@ -37,14 +39,18 @@ class Sender:
             if message.payload == self.refused:
                 return tried + 1, TOO_BIG
             self.order.append(("border", message.payload or b""))
-            self.stored.append((number, _position(7, number)))
+            if (result := self.results.get(message.payload or b"")) is None:
+                self.stored.append((number, _position(7, number)))
+            else:
+                self.others.append((number, int(result), None))
         return len(messages), 0
 
     def receipts(self, wait_ms: int, gather_ms: int) -> list[tuple[int, list[Any], list[Any]]]:
         assert (wait_ms, gather_ms) == (500, 3)
         self.some.wait(0.01)
         stored, self.stored = self.stored, []
-        return [(0, stored, [])] if stored else []
+        others, self.others = self.others, []
+        return [(0, stored, others)] if stored or others else []
 
     def wake(self) -> None:
         self.some.set()
@@ -167,3 +173,29 @@ def test_without_the_border_or_where_it_does_not_know_the_producer_the_binding_s
     world.send(lane, 3, b"a")
     assert (world.order, lane.full, lane.flush()) == ([("binding", b"a")], False, True)
     assert not isinstance(lane, BundledProducer)
+
+
+@pytest.mark.parametrize(
+    ("result", "position", "expected"),
+    [
+        (pulsar.Result.Ok, _position(7, 3), Receipt("7:3")),
+        (pulsar.Result.Ok, _position(-1, -1), Receipt("")),
+        (pulsar.Result.Ok, None, Receipt("")),
+        (pulsar.Result.InvalidMessage, None, Receipt("", "InvalidMessage", never=True)),
+        (pulsar.Result.AlreadyClosed, None, Receipt("", "AlreadyClosed")),
+    ],
+)
+def test_a_result_of_the_client_is_a_receipt(result: Any, position: Any, expected: Receipt) -> None:
+    found = list[Receipt]()
+    received(found.append, 5, result, position)
+    assert found == [expected]
+
+
+def test_receipts_of_what_is_stored_and_of_all_else_each_come_to_their_message() -> None:
+    world = World()
+    lane = world.open()
+    for number, payload in enumerate([b"a", b"closed", b"known"], 3):
+        world.send(lane, number, payload)
+    lane.flush()
+    lane.close()
+    assert world.receipts == {3: Receipt("7:3"), 4: Receipt("", "AlreadyClosed"), 5: Receipt("")}

@@ -93,3 +93,25 @@ def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: p
     assert not waiting.is_alive()
     assert (bundle.left, bundle.on_their_way, stop.is_set()) == (True, 1, True)
     assert bundle.messages[1].outcome is None
+
+
+def test_who_waits_is_woken_by_the_last_receipt_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Woken by each, it takes the interpreter from the thread that the next ones come on."""
+    monkeypatch.setattr(send_receipts, "_LOOK", 60.0)
+    looks, first = list[float](), threading.Event()
+
+    def clock() -> float:
+        looks.append(100.0)
+        first.set()
+        return 100.0
+
+    here = ReceiptTracker(threading.Event(), clock)
+    bundle = _bundle(here, 3)
+    waiting = _waiting(here, bundle)
+    assert first.wait(10)
+    for message in bundle.messages:
+        waiting.join(0.05)
+        here.take(message, bundle, Receipt("1:1"))
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert len(looks) == 1

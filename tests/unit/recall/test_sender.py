@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -61,6 +62,7 @@ class World:
         self.waits = WaitMonitor()
         self.unread: set[str] = set()  # partitions without the subscription
         self.deduplicates = True
+        self.collector: set[bool] = set()  # whether it ran while something was sent
 
     def step(self, effect: Callable[[], Any]) -> Any:
         for part in (lambda: None, effect):
@@ -171,6 +173,7 @@ class Lane:
         return self.world.watermarks.get(self.key, -1)
 
     def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
+        self.world.collector.add(gc.isenabled())
         self.world.step(lambda: self._store(number, message, on_receipt))
 
     def _store(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
@@ -357,3 +360,20 @@ def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:
     assert (world.stored, world.acknowledged, world.ledger) == ({}, set(), [])
     _attempt(world, _plan(RecallAction.DISCARD))
     assert len(world.acknowledged) == ENTRIES + 1, "nothing is sent"
+
+
+@pytest.mark.parametrize("fatal", [-1, 5])
+def test_the_garbage_collector_rests_while_letters_are_sent_and_runs_after_that(fatal: int) -> None:
+    world = World()
+    with nullcontext() if fatal < 0 else pytest.raises(KilledError):
+        _attempt(world, _plan(RecallAction.SEND), fatal)
+    assert (world.collector, gc.isenabled()) == ({False}, True)
+    gc.disable()
+    try:
+        _attempt(World(), _plan(RecallAction.SEND))
+        assert not gc.isenabled(), "who had it off has it off"
+    finally:
+        gc.enable()
+    edited = World()
+    _attempt(edited, replace(_plan(RecallAction.SEND), edit={"a": 1}))
+    assert edited.collector == {True}, "what checks an edited payload leaves cycles"
