@@ -4,8 +4,9 @@
 
 Needs a broker (kodoctl dev up --use): the audit asks which ledgers are still there. The landing is made up: messages that were
 done, 37 that were acknowledged without a trace, a record for each of the others, producers' numbers. Arms: `kodoctl audit` and
-`kodoctl rollup` (whole processes, Spark's start included), `spark audit` and `spark rollup` (the same in one warm session),
-`duckdb` and `polars` (peers.py, installed into a throw-away environment: the core of both questions, nothing else: no
+`kodoctl rollup` (whole processes, Spark's start included, everything judged and counted anew), `kodoctl both` (a process that
+does what `pipeline run` does behind its ingest: both in one session), `spark audit` and `spark rollup` (the same in one warm
+session), `duckdb` and `polars` (peers.py, installed into a throw-away environment: the core of both questions, nothing else: no
 ranges, cursors, hops, forged records, gaps told by marks). `error`: largest difference of p50, p95 and p99 from the exact ones.
 """
 
@@ -15,12 +16,14 @@ import argparse
 import json
 import os
 import random
+import secrets
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -30,6 +33,7 @@ import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
 
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
 from kodoctl.pipeline.audit.job import audit
 from kodoctl.pipeline.audit.judged_rows import LandedTables
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
@@ -37,11 +41,14 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.table_writer import TableWriter
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
+from kodoctl.pipeline.rollup import job as rollup_job
 from kodoctl.pipeline.rollup.histogram import percentiles
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
+from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
+from kodoctl.topology.units import Duration
 
 LOST, PARTITIONS, CHUNK, TENANTS = 37, 4, 250_000, 48
 READY = "persistent://bench/ns/flow"
@@ -57,9 +64,10 @@ topics:
   flow: {partitions: 4, fair_by: uid, subscriptions: {s: {states: [], dead_letter: false, audit: true}}}
 """
 WHOLE = ("kodoctl audit", "kodoctl rollup")
+BOTH = "kodoctl both"
 PEERS = ("duckdb", "polars")
 WARM = ("spark audit", "spark rollup")
-ARMS = (*WHOLE, *PEERS, *WARM)
+ARMS = (*WHOLE, BOTH, *PEERS, *WARM)
 POINTS = (0.5, 0.95, 0.99)
 
 
@@ -68,7 +76,11 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--both", nargs=2, metavar=("FOLDER", "WINDOW"), help="the process of `kodoctl both`")
     asked = parser.parse_args()
+    if asked.both:
+        both(Path(asked.both[0]), asked.both[1])
+        return
     where, about = cluster(), machine()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -76,8 +88,20 @@ def main() -> None:
         took, _ = timed(lambda: _plant(folder, asked.messages))
         say(f"landing of {asked.messages:,} messages made in {took:.0f} s")
         runs = measure(asked, folder, ["--admin-url", where.admin_url])
-    write("audit.jsonl", {**about, **vars(asked)}, runs)
+    options = {name: value for name, value in vars(asked).items() if name != "both"}
+    write("audit.jsonl", {**about, **options}, runs)
     print("\n".join(table(runs)))
+
+
+def both(folder: Path, window: str) -> None:
+    """Rollup and audit of all that landed, one behind the other as in `pipeline run`, in one session."""
+    run, expansion = f"both-{secrets.token_hex(4)}", expand(load_topology(str(folder / "bench.yaml")))
+    landing = Landing(str(folder / "landed"), "bench", None)
+    with spark_session(SparkSettings(environ=os.environ)) as spark, closing(HttpAdmin(cluster())) as admin:
+        rollup_job.count(spark, landing, expansion, run, Duration.parse(window))
+        options = AuditOptions(run, full=True)
+        found = run_audit(spark, landing, expansion, admin, str(folder / "recall"), None, options)
+    assert found["subscriptions"][0]["messages"]["lost"] == LOST, found["subscriptions"]
 
 
 class Arms:
@@ -90,6 +114,7 @@ class Arms:
         self._python, self._widths = "", cycle(("5m", "10m"))
         self.all: dict[str, Callable[[], dict[str, Any]]] = {
             **{name: partial(self._whole, name) for name in WHOLE},
+            BOTH: self._both,
             **{name: partial(self._peer, name) for name in PEERS},
             **dict(zip(WARM, (self._audit, self._rollup), strict=True)),
         }
@@ -99,7 +124,7 @@ class Arms:
         what = name.split()[1]
         command = [sys.executable, "-m", "kodoctl", "pipeline", what, "bench.yaml", "--landing", "landed"]
         if what == "audit":
-            command += self._place
+            command += ["--full", *self._place]
         else:
             command += ["--window", next(self._widths)]  # another width: everything is counted anew
         took, done = timed(
@@ -108,6 +133,10 @@ class Arms:
         assert done.returncode == (5 if what == "audit" else 0), done.stdout + done.stderr
         assert what == "rollup" or str(LOST) in done.stdout, done.stdout
         return {"seconds": took}
+
+    def _both(self) -> dict[str, Any]:
+        command = [sys.executable, __file__, "--both", str(self._folder), next(self._widths)]
+        return {"seconds": timed(lambda: subprocess.run(command, check=True, capture_output=True))[0]}
 
     def _peer(self, name: str) -> dict[str, Any]:
         self._python = self._python or _installed(self._folder)
@@ -295,10 +324,11 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     error = f"{max(errors):.2%}" if errors else ""
     rows = {
         "kodoctl pipeline, as typed": (*(of(name, "seconds") for name in WHOLE), "", ""),
+        "both in one session, as in `pipeline run`": ("", "", of(BOTH, "seconds"), ""),
         "the same, warm session": (*(of(name, "seconds") for name in WARM), "", error),
         **{name: (*(of(name, key) for key in ("audit", "rollup", "process")), "exact") for name in PEERS},
     }
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items() if any(cells[:2])]
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items() if any(cells[:3])]
     ours = [run["seconds"] for run in runs if run["arm"] == "spark audit"]
     theirs = {name: [run["audit"] for run in runs if run["arm"] == name] for name in PEERS}
     ratios = [

@@ -99,6 +99,10 @@ def _source(arms: Sequence[str]) -> Callable[[Session], float | None]:
 
 
 def _typed(one: Session) -> float | None:
+    """Of both in one session, which earlier editions did not measure: there the sum of two commands."""
+    together = _arm("kodoctl both", "seconds", messages=3_000_000)(one)
+    if together is not None:
+        return together
     both = [_arm(f"kodoctl {name}", "seconds", messages=3_000_000)(one) for name in ("audit", "rollup")]
     return None if None in both else sum(both)  # type: ignore[arg-type]
 

@@ -51,9 +51,10 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
     rates = [{"arm": arm, "rate": rate} for arm, rate in (("reader", 100), ("spark-1", 95), ("native-8", 250))]
     audits = [{"arm": f"kodoctl {name}", "seconds": value} for name, value in (("audit", 30), ("rollup", 10))]
     costs = [{"batches": batches, "batch processor": cost} for batches, cost in ((20, 1.0), (2_000, 1.2))]
+    both = {"arm": "kodoctl both", "seconds": 35}
     found = _table(
         source=_session(1, *rates, messages=1_000_000),
-        audit=[*_session(1, *audits, messages=3_000_000), *_session(1, audits[0], messages=3_000_000)],
+        audit=[*_session(1, *audits, messages=3_000_000), *_session(1, audits[0], both, messages=3_000_000)],
         upkeep=[*_session(1, *costs), *_session(1, costs[0], {"batches": 1_032, "batch processor": 9.0})],
         increments=_session(
             1, {"arm": "new", "seconds": 9}, {"arm": "alone", "seconds": 3}, messages=200_000, new=10_000
@@ -63,7 +64,7 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
     assert found["source, 1 split: of plain readers"][1:] == ["–", "95 %", "met"]
     assert found["source, 2 splits: of plain readers"][3] == "not measured"
     assert found["source, native: of plain readers"][2:] == ["2.50 ×", "met"]
-    assert found["audit and rollup of 3,000,000 as typed, together"][2:] == ["40.0 s", "met"]
+    assert found["audit and rollup of 3,000,000 as typed, together"][1:] == ["40.0 s", "35.0 s", "met"]
     assert found["a batch after 2,000 small ones, of one after 20"][1:] == ["–", "1.20 ×", "met"]
     assert found["audit of 100,000 new behind 30,000,000 in 300 batches, of these alone"][3] == "not measured"
     assert found[SLOW_LOOP][2:] == ["90 %", "**missed**"]
