@@ -10,7 +10,7 @@ from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes
 from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.audit.judged_rows import RecalledLetter
 from kodoctl.pipeline.audit.positions import LANES, hops, places
-from kodoctl.pipeline.audit.recalled import LETTERS, with_evidence
+from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, with_evidence
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import AuditEvidence, MessageStatus, Misaddressed, decide_verdict
 from kodoctl.pulsar.secret import Secret
@@ -86,3 +86,11 @@ def test_the_newest_message_and_first_hops_without_a_number(spark):
     one.move(one.done(age=-5))
     row = overview(spark.createDataFrame(one.events, world.EVENTS)).collect()[0]
     assert (row.newest, row.unnumbered) == (world.NOW + 5, 1)
+
+
+def test_the_place_that_a_record_names_is_split_once(spark):
+    nothing = [spark.createDataFrame([], schema) for schema in (world.EVENTS, world.TRANSITIONS, WEIGHED, LANES)]
+    plan = places(*nothing)._jdf.queryExecution().optimizedPlan().toString()
+    filters = [line for line in plan.splitlines() if "Filter " in line and "split(" in line]
+    assert [line.count("split(") for line in filters] == [1, 1], filters  # of records that name a next place
+    assert all("split(if ((target_id#" in line for line in filters)

@@ -54,6 +54,7 @@ _STORED, _ADDRESSED, _REFERENCED, _TARGET_UNREAD, _DISCARDED, _SENT, _RECALL_UNC
 )
 _RECORDED: Final = 8  # bits from here on: a record of that weight
 _CARRIED, _RECALLED = 1 << 16, 1 << 17
+_NO_PARTITION: Final = -2  # of what names no place; -1 is a topic without partitions
 _COLUMNS: Final = {
     "facts": "int",
     "published": "bigint",
@@ -233,9 +234,9 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     event = F.col("event")
     target_unread = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
     carried = transitions.withColumn("own", _given(transitions, "own", "boolean"))
-    records = carried.where(F.coalesce("own", F.lit(True)))
+    records = _with_place(carried.where(F.coalesce("own", F.lit(True))), "id")
     return (
-        split_position(split_position(records, "id", ""), "target_id", "target_")
+        split_position(records, "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
         .join(
             F.broadcast(read_limits(lanes, "target_topic", "target_part")),
@@ -264,10 +265,12 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """
     topic, part = F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part")
     to = lanes.select("lane", "family", topic, part, "subscription")
+    records, event = transitions.withColumn("refers", _given(transitions, "refers")), F.col("event")
     # A ledger of -1: the broker had it already, and does not say where.
-    records = transitions.withColumn("refers", _given(transitions, "refers"))
-    named = split_position(records, "target_id", "").where("ledger >= 0")
-    moved, handed = named.where(F.col("event").isin(*_ONWARD)), named.where(F.col("event") == Event.TRANSFERRED.value)
+    moved, handed = (
+        _with_place(records.where(kind), "target_id").where("ledger >= 0")
+        for kind in (event.isin(*_ONWARD), event == Event.TRANSFERRED.value)
+    )
     facts = _facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED))
     row, other = _row(facts=facts, identity=F.xxhash64("identity")), _row(facts=facts)
     onward = moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
@@ -312,6 +315,13 @@ def _given(rows: DataFrame, column: str, kind: str = "array<int>") -> Column:
 def _concerns(families: str) -> Column:
     """True if a row is about the subscription of the lane that it was joined with."""
     return F.col(families).isNull() | F.array_contains(families, F.col("family"))
+
+
+def _with_place(records: DataFrame, place: str) -> DataFrame:
+    """The columns of `split_position`; `part` is never null: of one that may be null Spark first leaves out the rows that
+    no lane can match, and for that splits each place twice.
+    """
+    return split_position(records, place, "").withColumn("part", F.coalesce("part", F.lit(_NO_PARTITION)))
 
 
 def split_position(records: DataFrame, place: str, prefix: str) -> DataFrame:
