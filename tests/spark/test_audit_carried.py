@@ -45,7 +45,12 @@ def test_what_is_kept_is_judged_as_it_was(spark, tmp_path):
     known, verdicts = classified(rows, lanes)
     first = counted(verdicts)
     result = AuditResult(tables, None, lanes, verdicts, known, rows, SettledTotals())
-    decided = settled_messages(known).persist()
+    decided = result.messages.persist()
+    columns = ["family", "identity", "rank"]
+    alone = settled_messages(known).where("settled").select(columns)
+    assert sorted(alone.collect()) == sorted(decided.where("settled").select(columns).collect()), (
+        "next hops settle nothing"
+    )
     settled = Counter({(row["family"], row["rank"]): row["messages"] for row in settled_fates(decided).collect()})
     assert settled.total() > len(worlds) / 2, "or nothing was tried"
     kept = {}

@@ -29,40 +29,49 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame, removed: RemovedRows | None = None) -> DataFrame:
-    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, stored, carried, final) of
-    every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES + cause`.
+    """(PLACE, family, identity, next, completions, published, without_next_hop, with_next_hop, doubtful, stored, carried,
+    final) of every place. `*_next_hop` are its outcome if no next hop was stored, and if one was, as `rank * _CAUSES +
+    cause`; `doubtful`: 1 where they differ, a number because Spark leaves out blocks of what was persisted by numbers.
     `final`: no later row that a broker or a worker writes in the course of things changes that. `judged` reads the
-    result twice: persist it.
+    result twice: persist it. Each step is a projection of its own, so that nothing is worked out twice, and no method
+    that Spark makes of it is too long for Java to compile.
     """
-    asked = with_removed(places, lanes, removed)
-    known = asked.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn(
-        "acknowledged_unrecorded", _acknowledged_unrecorded()
+    return (
+        with_removed(places, lanes, removed)
+        .join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner")
+        .withColumns({"is_acknowledged": _is_acknowledged(), "precedes_trail": _precedes_trail()})
+        .withColumn("acknowledged_unrecorded", _acknowledged_unrecorded())
+        .withColumn("without_next_hop", _judgement())
+        .withColumn("with_next_hop", _followed())
+        .select(
+            *PLACE,
+            "family",
+            "identity",
+            "next",
+            "completions",
+            "published",
+            "without_next_hop",
+            "with_next_hop",
+            F.when(F.col("without_next_hop") != F.col("with_next_hop"), 1).otherwise(0).alias("doubtful"),
+            "stored",
+            "carried",
+            _final().alias("final"),
+        )
     )
-    columns = (*PLACE, "family", "identity", "next", "completions", "published")
-    decided = known.select(
-        *columns,
-        _judgement(followed=False).alias("without_next_hop"),
-        _judgement(followed=True).alias("with_next_hop"),
-        "stored",
-        "carried",
-        _ended().alias("ended"),
-        _named_letter().alias("named_letter"),
-    )
-    return decided.select(*columns, "without_next_hop", "with_next_hop", "stored", "carried", _final().alias("final"))
 
 
 def _final() -> Column:
     """True if the place's record tells its fate, or if it is that of a dead letter which nobody has released."""
     without = F.col("without_next_hop")
     certain = (without == F.col("with_next_hop")) & (without <= RANKS[MessageStatus.DONE] * _CAUSES)
-    return (F.col("ended") & certain) | (F.col("named_letter") & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
+    return (_ended() & certain) | (_named_letter() & (without == RANKS[MessageStatus.DEAD] * _CAUSES))
 
 
 def _ended() -> Column:
     """True if it has a record, and its acknowledgement was read, before which all records are: it is not received again.
     What a recall is about has not ended.
     """
-    recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce(_acknowledged(), F.lit(False))
+    recorded = (F.col("weight") > 0) & (F.col("state") != "dead") & F.coalesce("is_acknowledged", F.lit(False))
     return F.col("stored") & ~F.col("recalled") & recorded
 
 
@@ -73,51 +82,63 @@ def _named_letter() -> Column:
 
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, rank, cause, completions, published) of every place that was read; `rank` is of
-    kodoctl.pipeline.audit.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`:
-    kodoctl.pipeline.audit.positions.hops.
+    """(PLACE, family, identity, rank, cause, completions, published, outcome, final) of every place. `rank` is of
+    kodoctl.pipeline.audit.verdict.RANKS, null of a place outside of what was read; `cause` of CAUSES, null where there
+    is none; `outcome` has both, as in `outcomes`: a condition on it leaves out whole blocks of what was persisted.
+    `hops`: kodoctl.pipeline.audit.positions.hops.
     """
-    doubtful = F.col("without_next_hop") != F.col("with_next_hop")
-    decided = outcomes.where(~doubtful).withColumn("outcome", F.col("without_next_hop"))
+    decided = outcomes.where("doubtful = 0").withColumn("outcome", F.col("without_next_hop"))
     asked = (
-        outcomes.where(doubtful)
+        outcomes.where("doubtful = 1")
         .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
         .withColumn("outcome", F.when(F.col("found"), F.col("with_next_hop")).otherwise(F.col("without_next_hop")))
     )
-    columns = (*PLACE, "family", "identity", "completions", "published", "outcome")
+    columns = (*PLACE, "family", "identity", "completions", "published", "outcome", "final")
+    known = F.nullif(F.col("outcome"), F.lit(_AWAY))
     return (
         asked.select(*columns)
         .unionByName(decided.select(*columns))
-        .where(F.col("outcome") != _AWAY)
+        .withColumn("known", known)
         .select(
             *PLACE,
             "family",
             "identity",
-            F.expr(f"outcome div {_CAUSES}").cast("int").alias("rank"),
-            F.nullif(F.col("outcome") % _CAUSES, F.lit(0)).alias("cause"),
+            F.expr(f"known div {_CAUSES}").cast("int").alias("rank"),
+            F.nullif(F.col("known") % _CAUSES, F.lit(0)).alias("cause"),
             "completions",
             "published",
+            "outcome",
+            "final",
         )
     )
 
 
 def messages(judged: DataFrame) -> DataFrame:
-    """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times
-    at one, is done twice.
+    """(family, identity, rank, settled): of a message's places the worst one counts; `rank` null: nothing can be said of
+    any. Done at several places, or several times at one, is done twice. `settled`: every place that it is known at is
+    final (kodoctl.pipeline.audit.settlement).
     """
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
     return (
         judged.groupBy("family", "identity")
-        .agg(F.max("rank").alias("worst"), F.sum("completions").alias("completions"))
+        .agg(
+            F.max("rank").alias("worst"),
+            F.sum(F.when(F.col("rank").isNotNull(), F.col("completions"))).alias("completions"),
+            F.bool_and("final").alias("final"),
+        )
         .select(
-            "family", "identity", F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank")
+            "family",
+            "identity",
+            F.when(twice, RANKS[MessageStatus.DUPLICATED]).otherwise(F.col("worst")).alias("rank"),
+            (F.col("final") & F.coalesce(F.col("worst") > RANKS[MessageStatus.MOVING], F.lit(False))).alias("settled"),
         )
     )
 
 
 def tallied(messages: DataFrame) -> DataFrame:
     """Number of messages by status: columns `family`, `rank`, `messages`."""
-    return messages.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
+    known = messages.where(F.col("rank").isNotNull())
+    return known.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
@@ -126,7 +147,7 @@ def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
     """
     named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
     return (
-        judged.where(F.col("rank") >= RANKS[FINDINGS[0]])
+        judged.where(F.col("outcome") >= RANKS[FINDINGS[0]] * _CAUSES)
         .join(F.broadcast(named), "lane", how="inner")
         .select(
             _text({rank: fate.value for fate, rank in RANKS.items()}, "rank").alias("fate"),
@@ -146,32 +167,29 @@ def _text(names: dict[int, str], column: str) -> Column:
 
 def _at_most(ledger: str, entry: str) -> Column:
     """True if the position of the row is at or before the given position; null if the given position is null."""
-    place, limit = F.col("ledger"), F.col(ledger)
-    return (place < limit) | ((place == limit) & (F.col("entry") <= F.col(entry)))
+    return F.expr(f"ledger < {ledger} OR (ledger = {ledger} AND entry <= {entry})")
 
 
 def _before(ledger: str, entry: str) -> Column:
-    place, limit = F.col("ledger"), F.col(ledger)
-    return (place < limit) | ((place == limit) & (F.col("entry") < F.col(entry)))
+    return F.expr(f"ledger < {ledger} OR (ledger = {ledger} AND entry < {entry})")
+
+
+def _is_acknowledged() -> Column:
+    """Null where the subscription is not on the partition."""
+    inside = "exists(acknowledged, one -> one.ledger = ledger AND entry BETWEEN one.first AND one.last)"
+    return _at_most("mark_ledger", "mark_entry") | F.expr(f"coalesce({inside}, false)")
 
 
 def _acknowledged() -> Column:
-    """Null where the subscription is not on the partition."""
-    ledger, entry = F.col("ledger"), F.col("entry")
-    inside = F.exists("acknowledged", lambda one: (one["ledger"] == ledger) & entry.between(one["first"], one["last"]))
-    return _at_most("mark_ledger", "mark_entry") | F.coalesce(inside, F.lit(False))
+    return F.col("is_acknowledged")
 
 
-def _proven() -> Column:
-    """True if it was acknowledged while an audit trail was complete that has ended since."""
-    at = F.struct("ledger", "entry")
-
-    def has(one: Column) -> Column:
-        return (at > F.struct(one["after_ledger"], one["after_entry"])) & (
-            at <= F.struct(one["last_ledger"], one["last_entry"])
-        )
-
-    return F.coalesce(F.exists("proven_ranges", has), F.lit(False))
+def _precedes_trail() -> Column:
+    """True if it cannot be judged, unless it was acknowledged while an audit trail was complete that has ended since."""
+    after, last = "struct(one.after_ledger, one.after_entry)", "struct(one.last_ledger, one.last_entry)"
+    inside = f"struct(ledger, entry) > {after} AND struct(ledger, entry) <= {last}"
+    started = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+    return started & ~F.expr(f"coalesce(exists(proven_ranges, one -> {inside}), false)")
 
 
 def _acknowledged_unrecorded() -> Column:
@@ -191,14 +209,28 @@ def _is(fate: MessageStatus, cause: Cause | None = None) -> Column:
     return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
 
 
-def _judgement(*, followed: bool) -> Column:
+def _followed() -> Column:
+    """The outcome if a next hop was stored: that of `_judgement`, but for the places that it explains."""
+    judged_by_record = F.col("removed") | (F.col("stored") & (F.col("state") != "dead") & F.col("addressed"))
+    moved = judged_by_record & (F.col("weight") > 0) & (F.col("weight") < WEIGHTS[Event.SKIPPED])
+    gone = ~F.col("removed") & F.col("acknowledged_unrecorded") & ~F.col("recall_unconfirmed")
+    return (
+        F.when(moved & ~F.coalesce("identity_conflict", F.lit(False)), _is(MessageStatus.MOVING))
+        .when(gone & F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNRECORDED))
+        .when(gone, _is(MessageStatus.MOVING))
+        .otherwise(F.col("without_next_hop"))
+    )
+
+
+def _judgement() -> Column:
+    """The outcome if no next hop was stored."""
     absent = F.col("mark_ledger").isNull()
     return (
-        F.when(F.col("removed"), _of_removed(absent, followed=followed))
+        F.when(F.col("removed"), _of_removed(absent))
         .when(~F.col("stored"), _of_unread())
         .when(F.col("state") == "dead", _of_dead(absent))
         .when(~F.col("addressed"), _is(MessageStatus.NOT_FOR_ME))
-        .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
+        .when(F.col("weight") > 0, _of_recorded(absent))
         .when(F.col("sent"), _is(MessageStatus.MOVING))
         .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
         .when(
@@ -206,7 +238,7 @@ def _judgement(*, followed: bool) -> Column:
             _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
         )
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(F.col("acknowledged_unrecorded"), _of_gone(followed=followed))
+        .when(F.col("acknowledged_unrecorded"), _of_gone())
         .when(_overdue(), _is(MessageStatus.OVERDUE))
         .when(F.col("state") == "ready", _is(MessageStatus.OPEN))
         .otherwise(_is(MessageStatus.WAITING))
@@ -233,10 +265,10 @@ def _of_unread() -> Column:
     )
 
 
-def _of_removed(absent: Column, *, followed: bool) -> Column:
+def _of_removed(absent: Column) -> Column:
     """Outcome of a place whose message was settled and removed. See kodoctl.pipeline.audit.removed_rows."""
     return (
-        F.when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
+        F.when(F.col("weight") > 0, _of_recorded(absent))
         .when(F.col("referenced") & ~F.col("stored"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .otherwise(_AWAY)
     )
@@ -258,14 +290,14 @@ def _of_dead(absent: Column) -> Column:
     )
 
 
-def _of_recorded(absent: Column, *, followed: bool) -> Column:
+def _of_recorded(absent: Column) -> Column:
     weight = F.col("weight")
     return (
         F.when(F.col("identity_conflict"), _is(MessageStatus.UNPROVED, Cause.IDENTITY_MISMATCH))
         .when(weight >= WEIGHTS[Event.REPEATED], _is(MessageStatus.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(MessageStatus.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(MessageStatus.NOT_FOR_ME))
-        .when(F.lit(followed) | ~F.col("target_unread") | F.col("sent"), _is(MessageStatus.MOVING))
+        .when(~F.col("target_unread") | F.col("sent"), _is(MessageStatus.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
         .when(_acknowledged() | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
@@ -273,14 +305,9 @@ def _of_recorded(absent: Column, *, followed: bool) -> Column:
     )
 
 
-def _of_gone(*, followed: bool) -> Column:
-    if followed:
-        return F.when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNRECORDED)).otherwise(
-            _is(MessageStatus.MOVING)
-        )
-    started = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+def _of_gone() -> Column:
     return (
-        F.when(started & ~_proven(), _is(MessageStatus.UNPROVED, Cause.BEFORE))
+        F.when(F.col("precedes_trail"), _is(MessageStatus.UNPROVED, Cause.BEFORE))
         .when(F.col("proved"), _is(MessageStatus.LOST, Cause.GONE))
         .when(F.col("recorded"), _is(MessageStatus.UNPROVED, Cause.UNCOVERED))
         .otherwise(_is(MessageStatus.UNPROVED, Cause.NO_RECORDS))

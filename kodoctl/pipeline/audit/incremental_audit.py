@@ -32,7 +32,6 @@ from kodoctl.pipeline.audit.settlement import (
     has_strange_numbers,
     open_places,
     settled_fates,
-    settled_messages,
     state_frames,
     surprises,
 )
@@ -129,8 +128,10 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
 
 def _judged_all(spark: SparkSession, inputs: AuditInputs, why: str, writer: StateWriter | None = None) -> AuditDocument:
     with classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys) as judged:
-        document, totals = judged.counted()
-        unsaved = writer.save(judged, totals, None) if writer else ""
+        if writer is None:
+            document, unsaved = judged.document(), ""
+        else:
+            document, unsaved = writer.count(judged, None)
     document["judged"] = _basis(why, 0, 0, unsaved)
     return document
 
@@ -160,8 +161,7 @@ def _judged_new(
                 if messages is None or len(messages) > MOST:
                     break
                 if not messages:
-                    document, totals = judged.counted()
-                    unsaved = writer.save(judged, totals, _Before(known.snapshot, carried, again))
+                    document, unsaved = writer.count(judged, _Before(known.snapshot, carried, again))
                     document["judged"] = _basis("", state.totals.messages, again, unsaved)
                     return document
                 opened = reopened(judged, carried, last, messages, stack)
@@ -218,8 +218,18 @@ class StateWriter:
         except KodoctlError as problem:
             self._problem = _words(problem)
 
-    def save(self, judged: AuditResult, totals: SettledTotals, known: _Before | None) -> str:
-        """Commits what the next audit begins with. Why it was not done; empty if it was. `known`: what this one began with."""
+    def count(self, judged: AuditResult, known: _Before | None) -> tuple[AuditDocument, str]:
+        """The report, and why what the next audit begins with was not committed; empty if it was. `known`: what this one
+        began with. Both group all messages: once.
+        """
+        messages = judged.messages.persist()
+        try:
+            document, totals = judged.counted()
+            return document, self._save(judged, totals, known)
+        finally:
+            messages.unpersist()
+
+    def _save(self, judged: AuditResult, totals: SettledTotals, known: _Before | None) -> str:
         if self._problem:
             return self._problem
         if has_strange_numbers(judged):
@@ -235,16 +245,17 @@ class StateWriter:
     def _write(self, judged: AuditResult, totals: SettledTotals, known: _Before | None) -> None:
         landing, commits = self._landing, self._inputs.snapshot.commits
         landing.start(self._run, AUDIT_RUN)
-        messages = settled_messages(judged.outcomes).persist()
+        messages = judged.messages
         places = open_places(judged, messages).persist()
         try:
             fates = Counter(totals.fates)
             for row in settled_fates(messages).collect():
                 fates[row["family"], row["rank"]] += row["messages"]
+            if known is None:
+                places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
             tables = self._tables(state_frames(judged, messages, places), known)
         finally:
             places.unpersist()
-            messages.unpersist()
         state = AuditState(
             basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
             replace(totals, fates=fates), _kept(tables, known), dead=dead_cursors(judged.ground),

@@ -64,6 +64,11 @@ class AuditResult:
     keys: Secret | None = None
     resent: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
+    @property
+    def messages(self) -> DataFrame:
+        """Of kodoctl.pipeline.audit.classify.messages: whoever asks it more than once persists it."""
+        return messages(self.verdicts)
+
     def document(self) -> AuditDocument:
         """The audit's JSON document (kodoctl.pipeline.audit.report.document), computed by jobs of Spark."""
         return self.counted()[0]
@@ -124,7 +129,7 @@ def classify_landing(
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
     """Hops of all moved messages, settled ones included, that outcomes depend on."""
-    doubtful = known.where("without_next_hop != with_next_hop").select("family", "next").distinct()
+    doubtful = known.where("doubtful = 1").select("family", "next").distinct()
     before = carried.settled.where("hop").withColumnRenamed("hash", "next").select("family", "next")
     return found.unionByName(before).join(doubtful, ["family", "next"], how="left_semi").distinct()
 
@@ -233,7 +238,7 @@ def _undated(of: AuditResult, newest: int) -> int:
 def _fates(of: AuditResult) -> Counter[tuple[int, int]]:
     """Messages by (number of the subscription, rank)."""
     found = Counter(of.settled.fates)
-    for row in tallied(messages(of.verdicts)).collect():
+    for row in tallied(of.messages).collect():
         found[row["family"], row["rank"]] += row["messages"]
     return found
 

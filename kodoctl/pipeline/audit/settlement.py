@@ -69,8 +69,8 @@ def has_strange_numbers(of: AuditResult) -> bool:
 
 
 def settled_messages(outcomes: DataFrame) -> DataFrame:
-    """(family, identity, settled, rank) of every message; `rank` of kodoctl.pipeline.audit.verdict.RANKS, of a settled one
-    alone.
+    """(family, identity, settled, rank) of every message, as kodoctl.pipeline.audit.classify.messages has it, without a
+    look at next hops: that of a settled one alone is known.
     """
     ranks = F.expr("without_next_hop div 100").cast("int")
     twice = (F.col("completions") > 1) & (F.col("worst") <= RANKS[MessageStatus.DONE])
@@ -86,7 +86,7 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
 
 
 def settled_fates(messages: DataFrame) -> DataFrame:
-    """(family, rank, messages) of settled ones. `messages`: result of `settled_messages`."""
+    """(family, rank, messages) of settled ones. `messages`: of kodoctl.pipeline.audit.classify."""
     return messages.where("settled").groupBy("family", "rank").agg(F.count("*").alias("messages"))
 
 
