@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pipeline.spark.java_classes import keep_java_classes
 from kodoctl.pipeline.spark.spark_errors import spark_error, words
 
 if TYPE_CHECKING:
@@ -202,6 +203,7 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
     session = running.newSession() if running else _started(asked)
     if session.sparkContext.pythonExec == "python3":  # nobody said which; the first on PATH may be any
         session.sparkContext.pythonExec = sys.executable
+    keep_java_classes(session)
     for key, value in {**_SQL, **asked.extra}.items():
         if running or asked.submitted:
             with contextlib.suppress(Exception):  # what only a context takes is its maker's business
