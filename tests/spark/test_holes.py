@@ -7,7 +7,9 @@ from collections import Counter
 
 from pyspark.sql import functions as F
 
+from kodoctl.pipeline.audit.completeness import gaps_of, incomplete_producers, incomplete_runs, missing_of
 from kodoctl.pipeline.audit.sequence_gaps import counted, holes, merged
+from kodoctl.pipeline.ingest.state_tables import MARKS
 
 CASES = {
     "none": [1, 2, 3],
@@ -75,3 +77,53 @@ def test_nothing_leaves_the_jvm(spark):
     ranges = counted(spark.createDataFrame([("r", 1)], "run string, number bigint"), ["run"], "number")
     plan = holes(ranges, ["run"])._jdf.queryExecution().toString()
     assert not [node for node in ("PythonUDF", "ArrowEvalPython", "CartesianProduct") if node in plan]
+
+
+COMPLETE = {
+    "one range": [(0, 1, 3, 3)],
+    "three": [(0, 1, 64, 64), (0, 65, 65, 1), (0, 66, 200, 135)],
+}
+INCOMPLETE = {
+    "begins late": [(0, 2, 3, 2)],
+    "a hole": [(0, 1, 3, 3), (0, 5, 5, 1)],
+    "numbers that came repeatedly": [(0, 1, 3, 4)],
+    "as many as there are numbers": [(0, 1, 2, 2), (0, 4, 4, 2)],
+    "two subscriptions whose numbers overlap": [(0, 1, 3, 3), (1, 3, 3, 1), (1, 5, 5, 1)],
+    "a subscription of no file": [(0, 1, 2, 2), (None, 3, 3, 1)],
+}
+
+
+def test_every_run_that_may_lack_a_record_is_searched(spark):
+    def found(cases):
+        rows = [(name, *one) for name, ranges in cases.items() for one in ranges]
+        ranges = spark.createDataFrame(rows, "run string, family int, first bigint, last bigint, rows bigint")
+        return incomplete_runs(ranges).collect()[0].runs, missing_of(ranges).collect()
+
+    assert found(COMPLETE) == (0, [])
+    assert found({}) == (0, [])
+    assert found(COMPLETE | INCOMPLETE)[0] == len(INCOMPLETE)
+    for name in ("begins late", "a hole", "numbers that came repeatedly", "as many as there are numbers"):
+        assert [len(one) if isinstance(one, list) else one for one in found({name: INCOMPLETE[name]})] == [1, 1]
+
+
+def test_every_producer_that_may_lack_a_message_is_searched(spark):
+    keys = "msg_topic string, seq_partition int, seq_run string"
+
+    def found(cases, high=None, void=None):
+        rows = [("t", 0, name, *one[1:]) for name, ranges in cases.items() for one in ranges]
+        ranges = spark.createDataFrame(rows, f"{keys}, first bigint, last bigint, rows bigint")
+        told = [
+            {"msg_topic": "t", "seq_partition": 0, "seq_run": name, "seq_high": high, "seq_void": void, "seq_end": True, "ledger": 1,
+             "entry": 1, "batch_index": -1} for name in cases if high
+        ]  # fmt: skip
+        marks = spark.createDataFrame([tuple(one.get(name) for name in MARKS.names) for one in told], MARKS.spark())
+        return incomplete_producers(ranges, marks).collect()[0].runs, gaps_of(ranges, marks, signed=False).collect()
+
+    ranges = {"p": [(0, 1, 3, 3)]}
+    assert found(COMPLETE) == (0, [])
+    assert found(ranges, high=3) == (0, [])
+    for cases, high in ((INCOMPLETE, None), (ranges, 5)):
+        some = {name: of for name, of in cases.items() if "subscription" not in name}
+        count, rows = found(some, high)
+        assert (count, {row.seq_run for row in rows}) == (len(some), set(some))
+    assert found(ranges, high=5, void=[(4, 5)]) == (1, []), "given up, as the search finds"

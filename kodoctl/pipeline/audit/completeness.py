@@ -65,6 +65,19 @@ def missing_of(ranges: DataFrame) -> DataFrame:
     )
 
 
+def incomplete_runs(ranges: DataFrame) -> DataFrame:
+    """(runs): number of worker runs of which `missing_of` these ranges may say something. To ask this costs a fraction of
+    what that does.
+    """
+    known = "sum(last - first + 1) AS numbers", "sum(`rows`) AS rows", "max(last) AS highest"
+    # Ranges of several subscriptions, or of unknown ones, may overlap.
+    of_one = "count(family) = count(*) AND min(family) = max(family) AS of_one"
+    found = ranges.groupBy("run").agg(*map(F.expr, (*known, of_one)))
+    return found.where("highest > numbers OR `rows` > numbers OR NOT coalesce(of_one, false)").agg(
+        F.expr("count(*) AS runs")
+    )
+
+
 def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """(family, contradictions): numbers of a run with two different records. A record that
     was stored twice is none.
@@ -101,6 +114,15 @@ def producer_marks(events: DataFrame, genuine: Column | None = None) -> DataFram
     valid = F.lit(None).cast("boolean") if genuine is None else genuine
     columns = (*PRODUCER_KEY, "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index")
     return marks.select(*columns, valid.alias("genuine"))
+
+
+def incomplete_producers(ranges: DataFrame, marks: DataFrame) -> DataFrame:
+    """(runs): number of producer runs of which `gaps_of` these ranges and marks may say something."""
+    seen = ranges.selectExpr(*PRODUCER_KEY, "last - first + 1 AS numbers", "`rows`", "last")
+    marked = marks.selectExpr(*PRODUCER_KEY, "0L AS numbers", "0L AS rows", "seq_high AS last")
+    known = "sum(numbers) AS numbers", "sum(`rows`) AS rows", "max(last) AS highest"
+    found = seen.unionByName(marked).groupBy(*PRODUCER_KEY).agg(*map(F.expr, known))
+    return found.where("highest > numbers OR `rows` > numbers").agg(F.expr("count(*) AS runs"))
 
 
 def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
@@ -143,31 +165,34 @@ def gaps_of(ranges: DataFrame, marks: DataFrame, *, signed: bool) -> DataFrame:
 
 
 def overview(events: DataFrame) -> DataFrame:
-    """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a
-    number.
+    """(msg_topic, subscription, messages, newest, unnumbered): messages by the subscription that a first hop is meant
+    for, null of all others; publish time of the newest one in ms since the epoch; first hops without a number. What
+    workers moved for one subscription is their business, which may be gone from the file since.
     """
-    lone = F.expr(_IS_FIRST) & F.col("seq_run").isNull()
-    return events.agg(F.max(F.unix_millis("publish_ts")).alias("newest"), F.count_if(lone).alias("unnumbered")).select(
-        "newest", "unnumbered"
+    first = F.expr(_IS_FIRST)
+    is_meant = first & (F.col("for_subscription") != NOBODY)
+    return (
+        events.groupBy(
+            F.when(is_meant, F.col("msg_topic")).alias("msg_topic"),
+            F.when(is_meant, F.col("for_subscription")).alias("subscription"),
+        )
+        .agg(
+            F.count("*").alias("messages"),
+            F.max(F.unix_millis("publish_ts")).alias("newest"),
+            F.count_if(first & F.col("seq_run").isNull()).alias("unnumbered"),
+        )
+        .select("msg_topic", "subscription", "messages", "newest", "unnumbered")
     )
 
 
-def meant(events: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages): first hops that are meant for one subscription. What workers moved for one is
-    their business, which may be gone from the file since.
-    """
-    named = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
-    named = named.select("msg_topic", F.col("for_subscription").alias("subscription"))
-    return named.groupBy("msg_topic", "subscription").agg(F.count("*").alias("messages"))
-
-
 def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages): of `meant` those for a subscription which the topic does not have, by the
-    file.
+    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does
+    not have, by the file.
     """
     readers = lanes.select("msg_topic", "subscription").distinct()
     return (
-        meant(events)
+        overview(events)
+        .where("subscription IS NOT NULL")
         .join(F.broadcast(readers), ["msg_topic", "subscription"], how="left_anti")
         .select("msg_topic", "subscription", "messages")
     )

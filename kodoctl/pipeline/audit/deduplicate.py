@@ -18,26 +18,31 @@ _WORD: Final = ("worker_run", "word")
 
 
 @contextmanager
-def without_duplicates(transitions: DataFrame) -> Iterator[DataFrame]:
+def without_duplicates(transitions: DataFrame, *, few: bool = False) -> Iterator[DataFrame]:
     """Audit records without duplicates: of the rows with one number of one run, the one that was stored first. Runs a
-    query over two columns.
+    query over two columns, but where they are `few`.
 
     Duplicates carry the same event time, so both fall into the same day, whenever they landed. Duplicates are rare:
     only blocks of sequence numbers with more rows than distinct numbers are shuffled.
     """
+    if few:
+        yield _first(transitions)
+        return
     words = worded(transitions, ["worker_run"], "number")
     crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()
     try:
-        yield _first(transitions, crowded) if crowded.count() else transitions
+        yield _without(transitions, crowded) if crowded.count() else transitions
     finally:
         crowded.unpersist()
 
 
-def _first(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
+def _without(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
     records, some = transitions.withColumn("word", F.expr(f"number div {WORD}")), F.broadcast(crowded)
+    first = _first(records.join(some, list(_WORD), how="left_semi"))
+    return records.join(some, list(_WORD), how="left_anti").unionByName(first).drop("word")
+
+
+def _first(records: DataFrame) -> DataFrame:
+    """Records without a number that a worker gives are all kept."""
     order = Window.partitionBy(*_RECORD).orderBy("publish_ts", "audit_topic", "audit_id")
-    first = (
-        records.join(some, list(_WORD), how="left_semi").withColumn("nth", F.row_number().over(order)).where("nth = 1")
-    )
-    alone = records.join(some, list(_WORD), how="left_anti")
-    return alone.unionByName(first.drop("nth")).drop("word")
+    return records.withColumn("nth", F.row_number().over(order)).where("nth = 1 OR coalesce(number, 0) < 1").drop("nth")

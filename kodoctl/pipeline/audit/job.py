@@ -5,15 +5,23 @@ counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.audit.audit_state import SettledTotals
-from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.audit.completeness import contradictions, gaps_of, meant, missing_of, overview, signing_topics
+from kodoctl.pipeline.audit.classify import FINDINGS, findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.audit.completeness import (
+    contradictions,
+    gaps_of,
+    incomplete_producers,
+    incomplete_runs,
+    missing_of,
+    overview,
+    signing_topics,
+)
 from kodoctl.pipeline.audit.judged_rows import JudgedRows, judged_rows
 from kodoctl.pipeline.audit.partition_history import Key, read_tables
 from kodoctl.pipeline.audit.positions import LANES, hops, places
@@ -75,9 +83,13 @@ class AuditResult:
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
         """The document; and the counts of all rows so far but `fates`, with which the next audit begins."""
-        fates = _fates(self)  # first: all others read what it has persisted
+        fates, numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        worst = max((rank for (_, rank), count in fates.items() if count), default=0)
+        if worst < RANKS[FINDINGS[0]]:  # no place has a fate that is worse
+            evidence, totals = _evidence(self, fates, numbers)
+            return document(decide_verdict(evidence), evidence, ()), totals
         every = findings(self.verdicts, self.lanes)
-        (evidence, totals), sampled = run_queries(partial(_evidence, self, fates), _sampled(every).collect)
+        (evidence, totals), sampled = run_queries(partial(_evidence, self, fates, numbers), _sampled(every).collect)
         found = [SampledFinding(*row) for row in sampled]
         is_lost = any(tally.count(MessageStatus.LOST) for tally in evidence.tallies)
         return document(decide_verdict(evidence), evidence, found, self._lost(every) if is_lost else ()), totals
@@ -109,9 +121,8 @@ def classify_landing(
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
     rows = judged_rows(spark, tables, lanes, known_letters, keys, carried)
-    settled = with_evidence(rows.booked, rows.events).persist() if rows.letters else rows.booked
-    booked = rows.booked if rows.letters else None
-    known = places(rows.events, rows.transitions, settled, lanes, booked)
+    settled = None if rows.booked is None else with_evidence(rows.booked, rows.events).persist()
+    known = places(rows.events, rows.transitions, settled, lanes, rows.booked)
     known = outcomes(known, lanes, tables.removed).persist()
     found = hops(rows.events, lanes)
     if carried is not None:
@@ -119,12 +130,16 @@ def classify_landing(
     removed = None if tables.removed is None else tables.removed.record
     totals = carried.totals if carried is not None else SettledTotals.of_removed(removed)
     try:
-        again = _resent(rows, ground) if any(letter.lost for letter in known_letters) else {}
+        again: dict[tuple[str, str], int] = {}
+        if rows.booked is not None and any(letter.lost for letter in known_letters):
+            again = _resent(rows.booked, rows.everything, ground)
         yield AuditResult(tables, ground, lanes, judged(known, found), known, rows, totals, keys, again)
     finally:
-        found.unpersist()
+        if carried is not None:
+            found.unpersist()
         known.unpersist()
-        settled.unpersist()
+        if settled is not None:
+            settled.unpersist()
 
 
 def _asked_hops(found: DataFrame, carried: CarriedRows, known: DataFrame) -> DataFrame:
@@ -164,11 +179,11 @@ def audit_ground(tables: LandedTables, expansion: Expansion, stored_from: Mappin
     return audit_scope(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
 
 
-def _resent(rows: JudgedRows, ground: AuditScope) -> dict[tuple[str, str], int]:
+def _resent(booked: DataFrame, events: DataFrame, ground: AuditScope) -> dict[tuple[str, str], int]:
     """Of all rows, settled ones included: few letters are joined to them."""
     topics = {lane["msg_topic"]: lane["topic"] for lane in ground.lanes}
     found: dict[tuple[str, str], int] = defaultdict(int)
-    for row in resent(with_evidence(rows.booked.where("lost"), rows.everything)).collect():
+    for row in resent(with_evidence(booked.where("lost"), events)).collect():
         found[topics[row["msg_topic"]], row["subscription"]] += row["messages"]
     return found
 
@@ -177,17 +192,15 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _evidence(of: AuditResult, counts: Mapping[tuple[int, int], int]) -> tuple[AuditEvidence, SettledTotals]:
+def _evidence(
+    of: AuditResult, counts: Mapping[tuple[int, int], int], numbers: _Numbers
+) -> tuple[AuditEvidence, SettledTotals]:
     """`counts`: result of `_fates`."""
     ground, rows = of.ground, of.rows
+    holed, gaps, totals = numbers
     fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
     for (number, rank), count in counts.items():
         fates[number][_FATES[rank]] = count
-    holed, gaps, totals = run_queries(
-        missing_of(rows.records).collect,
-        gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect,
-        partial(_totals, of),
-    )
     gaps.sort(key=lambda row: (row["msg_topic"], row["seq_partition"], row["seq_run"]))  # Spark promises no order
     missing = {row["family"]: row for row in holed}
     unverified = _unverified(rows.everything, gaps) if of.keys is None else frozenset()
@@ -243,16 +256,33 @@ def _fates(of: AuditResult) -> Counter[tuple[int, int]]:
     return found
 
 
-def _totals(of: AuditResult) -> SettledTotals:
-    """Counts of all rows so far, but for new contradictions."""
-    before, events = of.settled, of.tables.events
-    newest_of, meant_of = collect_all(overview(events), meant(events))
-    newest, unnumbered = newest_of[0]
+class _Numbers(NamedTuple):
+    """Rows of `missing_of` records and of `gaps_of` producers, and counts of all rows so far, but for new contradictions."""
+
+    missing: list[Row]
+    gaps: list[Row]
+    totals: SettledTotals
+
+
+def _numbers(of: AuditResult) -> _Numbers:
+    rows = of.rows
+    ((records,),), ((producers,),), found = collect_all(
+        incomplete_runs(rows.records), incomplete_producers(rows.numbers, rows.marks), overview(of.tables.events)
+    )
+    missing = missing_of(rows.records).collect() if records else []
+    gaps = gaps_of(rows.numbers, rows.marks, signed=of.keys is not None).collect() if producers else []
+    return _Numbers(missing, gaps, _totals(of.settled, found))
+
+
+def _totals(before: SettledTotals, found: Sequence[Row]) -> SettledTotals:
+    """`found`: rows of `overview`."""
     named = Counter(before.meant)
-    for row in meant_of:
-        named[row["msg_topic"], row["subscription"]] += row["messages"]
-    latest = max((one for one in (before.newest, newest) if one is not None), default=None)
-    return replace(before, newest=latest, unnumbered=before.unnumbered + unnumbered, meant=named)
+    for row in found:
+        if row["subscription"] is not None:
+            named[row["msg_topic"], row["subscription"]] += row["messages"]
+    newest = max((one for one in (before.newest, *(row["newest"] for row in found)) if one is not None), default=None)
+    unnumbered = before.unnumbered + sum(row["unnumbered"] for row in found)
+    return replace(before, newest=newest, unnumbered=unnumbered, meant=named)
 
 
 def _contradicted(of: AuditResult, totals: SettledTotals) -> SettledTotals:

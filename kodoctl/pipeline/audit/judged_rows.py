@@ -17,7 +17,7 @@ from kodoctl.pipeline.audit.completeness import (
     record_ranges,
 )
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.recalled import BOOKED, WEIGHED
+from kodoctl.pipeline.audit.recalled import BOOKED
 from kodoctl.pipeline.audit.removed_rows import reused_numbers
 from kodoctl.pipeline.audit.sequence_gaps import merged
 from kodoctl.pipeline.audit.signatures import genuine
@@ -87,7 +87,7 @@ class CarriedRows:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRows:
-    """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, `letters` of them. `fresh`:
+    """`events`, `transitions`: to be judged; `booked`: all entries of the ledger of recalls, None: it has none. `fresh`:
     ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
     all producers' messages, and all their marks. `everything`: all landed messages; `reused`: see
     kodoctl.pipeline.audit.removed_rows.reused_numbers, None where nothing was removed, or an earlier audit saw it.
@@ -95,8 +95,7 @@ class JudgedRows:
 
     events: DataFrame
     transitions: DataFrame
-    booked: DataFrame
-    letters: int
+    booked: DataFrame | None
     fresh: DataFrame
     records: DataFrame
     numbers: DataFrame
@@ -116,14 +115,12 @@ def judged_rows(
     """Parameters as of kodoctl.pipeline.audit.job.classify_landing."""
     seen = carried.letters if carried is not None else ()
     entries = [(*one, letter_hash(one) in seen) for one in letters]
-    booked = small_table(spark, entries, BOOKED if entries else WEIGHED)
+    booked = small_table(spark, entries, BOOKED) if entries else None
     fresh = record_ranges(tables.transitions, lanes)
     numbers = producer_ranges(tables.events)
     marks = producer_marks(tables.events, genuine(keys) if keys else None)
     if carried is None:
-        found = JudgedRows(
-            tables.events, tables.transitions, booked, len(letters), fresh, fresh, numbers, marks, tables.events
-        )
+        found = JudgedRows(tables.events, tables.transitions, booked, fresh, fresh, numbers, marks, tables.events)
         return found if tables.removed is None else _with_removed(found, tables.removed, lanes)
     events = tables.events.select(*OPEN_EVENTS.names[:-1])
     records = tables.transitions.select(*OPEN_RECORDS.names[:-2])
@@ -137,7 +134,6 @@ def judged_rows(
         carried.open_events.unionByName(events, allowMissingColumns=True),
         carried.open_records.unionByName(records, allowMissingColumns=True),
         booked,
-        len(letters),
         fresh,
         merged(theirs.unionByName(fresh), RECORD_KEY),
         merged(producers.unionByName(numbers), PRODUCER_KEY),

@@ -65,14 +65,18 @@ _COLUMNS: Final = {
 
 
 def places(
-    events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame, booked: DataFrame | None = None
+    events: DataFrame,
+    transitions: DataFrame,
+    letters: DataFrame | None,
+    lanes: DataFrame,
+    booked: DataFrame | None = None,
 ) -> DataFrame:
     """One row a place: (PLACE, stored, addressed, published, identity, identity_conflict, next, weight,
     completions, referenced, target_unread, target_missing, sent, recall_unconfirmed, discarded, carried, recalled).
 
-    `letters`: result of kodoctl.pipeline.audit.recalled.with_evidence; `booked`: all letters of the ledger, None: it
-    has none. Of `events` and `transitions` with the columns `families`, and `own` and `refers`, only what these say
-    counts, where they are not null: kodoctl.pipeline.ingest.state_tables.
+    `letters`: result of kodoctl.pipeline.audit.recalled.with_evidence; `booked`: all letters of the ledger; None,
+    of both: it has none. Of `events` and `transitions` with the columns `families`, and `own` and `refers`, only what
+    these say counts, where they are not null: kodoctl.pipeline.ingest.state_tables.
 
     - `stored`, `addressed`: the message was read here; it is for this subscription.
     - `identity`, `next`: hashes: of the name of the message over all hops, and of the next place in its chain of hops.
@@ -86,13 +90,10 @@ def places(
     - `carried`: a row of an earlier audit is about this place; `recalled`: the ledger of recalls, or the recall id of
       its message, tells of it.
     """
-    known = [
-        _stored(events, lanes),
-        _recorded(transitions, lanes),
-        _referenced(transitions, lanes),
-        _settled(letters, lanes),
-    ]
-    facts = _grouped(known if booked is None else [*known, _booked(booked, lanes)])
+    known = [_stored(events, lanes), _recorded(transitions, lanes), _referenced(transitions, lanes)]
+    known += [] if letters is None else [_settled(letters, lanes)]
+    known += [] if booked is None else [_booked(booked, lanes)]
+    facts = _grouped(known)
     heavy = sorted(set(WEIGHTS.values()), reverse=True)
     return facts.select(
         *PLACE,
@@ -264,19 +265,23 @@ def _referenced(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     that reads the target.
     """
     topic, part = F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part")
-    to = lanes.select("lane", "family", topic, part, "subscription")
-    records, event = transitions.withColumn("refers", _given(transitions, "refers")), F.col("event")
+    to = lanes.select("lane", "family", topic, part, F.col("subscription").alias("reader"))
+    onward, handed = F.col("event").isin(*_ONWARD), F.col("event") == Event.TRANSFERRED.value
+    is_about = (onward & (F.col("subscription") == F.col("reader"))) | handed
     # A ledger of -1: the broker had it already, and does not say where.
-    moved, handed = (
-        _with_place(records.where(kind), "target_id").where("ledger >= 0")
-        for kind in (event.isin(*_ONWARD), event == Event.TRANSFERRED.value)
+    records = transitions.withColumn("refers", _given(transitions, "refers")).where(onward | handed)
+    return (
+        _with_place(records, "target_id")
+        .where("ledger >= 0")
+        .join(F.broadcast(to), ["target_topic", "part"], how="inner")
+        .where(is_about & _concerns("refers"))
+        .select(
+            *_row(
+                facts=_facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED)),
+                identity=F.when(onward, F.xxhash64("identity")),
+            )
+        )
     )
-    facts = _facts((F.lit(True), _REFERENCED), (F.col("refers").isNotNull(), _CARRIED))
-    row, other = _row(facts=facts, identity=F.xxhash64("identity")), _row(facts=facts)
-    onward = moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
-    elsewhere = handed.drop("subscription").join(F.broadcast(to), ["target_topic", "part"], how="inner")
-    concerns = _concerns("refers")
-    return onward.where(concerns).select(*row).unionByName(elsewhere.where(concerns).select(*other))
 
 
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:

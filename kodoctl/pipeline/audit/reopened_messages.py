@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from kodoctl.pipeline.audit.audit_inputs import rows_left
 from kodoctl.pipeline.audit.classify import outcomes
 from kodoctl.pipeline.audit.positions import identified, places
-from kodoctl.pipeline.audit.recalled import WEIGHED
 from kodoctl.pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS
@@ -117,7 +116,7 @@ def _released(of: AuditResult, last: LastAudit) -> DataFrame:
     at = F.broadcast(small_table(spark, sorted(last.released), "msg_topic string, msg_partition int"))
     letters = last.before.read(EVENTS).join(at, ["msg_topic", "msg_partition"], how="left_semi")
     nothing = last.before.read(TRANSITIONS).limit(0)
-    known = outcomes(places(letters, nothing, small_table(spark, [], WEIGHED), of.lanes), of.lanes)
+    known = outcomes(places(letters, nothing, None, of.lanes), of.lanes)
     gone = known.where(F.expr("without_next_hop div 100") != RANKS[MessageStatus.DEAD])
     return gone.select("family", F.col("identity").alias("hash")).distinct()
 
@@ -148,7 +147,7 @@ def reopened(
     fates: Counter[tuple[int, int]] = Counter(carried.totals.fates)
     before = fates.total()
     when_settled = _unreleased(lanes)
-    known = outcomes(places(events, records, small_table(spark, [], WEIGHED), when_settled), when_settled)
+    known = outcomes(places(events, records, None, when_settled), when_settled)
     counts = settled_messages(known).groupBy("family", "rank").count().collect()
     # A removed place may have had a worse fate than those that are left: none is worse than that of a dead letter.
     is_certain = _removed_since(of, carried) is None or all(row["rank"] == RANKS[MessageStatus.DEAD] for row in counts)

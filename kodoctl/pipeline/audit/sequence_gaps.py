@@ -23,14 +23,15 @@ def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
 
 
 def ranged(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The same of words, as `worded` makes them."""
-    whole = words.where(F.bit_count("bits") == WORD).select(
-        *keys,
-        (F.col("word") * WORD).alias("first"),
-        (F.col("word") * WORD + WORD - 1).alias("last"),
-        "rows",
-    )
-    return whole.unionByName(_single(words, keys))
+    """The same of words, as `worded` makes them. Of a word with holes each number is a range, and the word's rows are at
+    its first number.
+    """
+    begin = f"word * {WORD}"
+    whole = f"array(struct({begin} AS first, {begin} + {WORD - 1} AS last, `rows`))"
+    places = f"filter(sequence(0, {WORD - 1}), place -> getbit(bits, place) = 1)"
+    number = f"{begin} + place AS first, {begin} + place AS last, if(nth = 0, `rows`, 0L) AS `rows`"
+    single = f"transform({places}, (place, nth) -> struct({number}))"
+    return words.selectExpr(*keys, f"inline(if(bit_count(bits) = {WORD}, {whole}, {single}))")
 
 
 def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -49,27 +50,11 @@ def merged(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, word, bits, rows, highest) of the words that hold any number. Numbers below 1 are left out."""
+    bit = f"shiftleft(1L, cast(`{number}` % {WORD} as int))"
     return (
-        numbers.where(F.col(number) >= 1)
-        .withColumn("word", F.expr(f"`{number}` div {WORD}"))
-        .withColumn("bit", F.expr(f"shiftleft(1L, cast(`{number}` % {WORD} as int))"))
-        .groupBy(*keys, "word")
-        .agg(F.bit_or("bit").alias("bits"), F.count("*").alias("rows"), F.max(number).alias("highest"))
-    )
-
-
-def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Words with holes, one row a number; the number of rows of a word stands at its first number."""
-    places = F.filter(F.sequence(F.lit(0), F.lit(WORD - 1)), lambda place: F.getbit(F.col("bits"), place) == F.lit(1))
-    return (
-        words.where(F.bit_count("bits") < WORD)
-        .select(*keys, "word", "rows", F.posexplode(places).alias("nth", "place"))
-        .select(
-            *keys,
-            (F.col("word") * WORD + F.col("place")).alias("first"),
-            (F.col("word") * WORD + F.col("place")).alias("last"),
-            F.when(F.col("nth") == 0, F.col("rows")).otherwise(F.lit(0)).alias("rows"),
-        )
+        numbers.where(f"`{number}` >= 1")
+        .groupBy(*keys, F.expr(f"`{number}` div {WORD}").alias("word"))
+        .agg(F.bit_or(F.expr(bit)).alias("bits"), F.count("*").alias("rows"), F.max(number).alias("highest"))
     )
 
 
