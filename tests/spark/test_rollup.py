@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.rollup.histogram import BASE, bucket, percentiles
+from kodoctl.pipeline.rollup.histogram import bucket, percentiles
+from kodoctl.pipeline.rollup.latency_histograms import BASE
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
 
 pytestmark = pytest.mark.timeout(900)

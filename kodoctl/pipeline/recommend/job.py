@@ -27,7 +27,8 @@ from kodoctl.pipeline.recommend.slot_judgement import recommend_by_slots, slot_q
 from kodoctl.pipeline.recommend.slot_query import read_slot_windows
 from kodoctl.pipeline.recommend.subscription_routes import SubscriptionRoutes, movable_subscriptions
 from kodoctl.pipeline.recommend.verified_patch import Recommendations
-from kodoctl.pipeline.rollup.histogram import BASE, percentiles
+from kodoctl.pipeline.rollup.histogram import percentiles
+from kodoctl.pipeline.rollup.latency_histograms import BASE
 from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:

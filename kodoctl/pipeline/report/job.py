@@ -5,22 +5,22 @@ Writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
+from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.landing_commits import newest_batch, times_of
-from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_store import FEW
+from kodoctl.pipeline.ingest.tables import COUNTED, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
-from kodoctl.pipeline.rollup.histogram import bucket
-from kodoctl.pipeline.rollup.job import RollupState, counted, time_bounds
-from kodoctl.pipeline.rollup.summary import summary
-from kodoctl.pipeline.rollup.transforms import latencies, rollup
+from kodoctl.pipeline.rollup import summary, transforms
+from kodoctl.pipeline.rollup.job import RollupState, time_bounds, topics_table
+from kodoctl.pipeline.rollup.latency_histograms import bucket_of
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.pipeline.audit.judged_rows import LandedTables
     from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.rollup.time_bounds import TimeBounds
     from kodoctl.pulsar.admin import Admin
@@ -36,18 +37,15 @@ if TYPE_CHECKING:
 
 
 class RollupTables(NamedTuple):
-    """Tables as kodoctl.pipeline.rollup.transforms makes them, in windows of `width` ms, and the time that is drawn."""
+    """Tables as kodoctl.pipeline.rollup.transforms makes them, but that keys may come repeatedly, in windows of `width`
+    ms, and the time that is drawn. `few`: few rows have landed.
+    """
 
     rollup: DataFrame
     latencies: DataFrame
     width: int
     bounds: TimeBounds
-
-    def possible(self) -> tuple[DataFrame, DataFrame]:
-        """The latencies of ages that a message can have, and all others."""
-        oldest = bucket(F.lit(self.bounds.until - self.bounds.since))
-        is_possible = F.coalesce(F.col("bucket") <= oldest, F.lit(True))
-        return self.latencies.where(is_possible), self.latencies.where(~is_possible)
+    few: bool
 
 
 def gather(
@@ -62,62 +60,74 @@ def gather_facts(
     spark: SparkSession, landing: Landing, expansion: Expansion, found: AuditResult, audit: AuditDocument
 ) -> Facts:
     """The same of an audit that was made already. `audit`: its document."""
-    with counts(spark, landing) as known:
-        levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
-        possible, impossible = known.possible()
-        waiting, (failures, failed), document, impossible_ages = run_queries(
-            partial(report_tables.waiting, found.verdicts, found.lanes, known.bounds.since),
-            partial(report_tables.failures, found.tables.events, found.tables.transitions),
-            partial(summary, known.rollup, possible, known.width, known.bounds),
-            partial(report_tables.messages, impossible),
+    with ExitStack() as stack:
+        known = stack.enter_context(counts(spark, landing, found.tables))
+        sent = report_tables.sent(found.tables.events, known.width).persist()
+        stack.callback(sent.unpersist)
+        failures, totals, groups, waiting = run_queries(
+            partial(report_tables.failures, found.tables.events, found.tables.transitions, few=known.few),
+            partial(summary.totals, known.rollup, known.bounds.windows(known.width)),
+            partial(report_tables.groups, sent),
+            partial(_waiting, found, audit, known.bounds.since),
         )
-        width = coarser(document["until"] - document["since"], known.width)
-        sent = report_tables.sent(found.tables.events, width).persist()
-        tenants = [(one["topic"], one["tenant"]) for one in document["tenants"]]
-        try:
-            groups, traffic, sent_by = run_queries(
-                partial(report_tables.groups, sent, possible),
-                partial(report_tables.traffic, known.rollup, sent, width, known.bounds),
-                partial(report_tables.sent_by, sent, tenants),
-            )
-            return Facts(
-                audit=audit,
-                counted=document,
-                waiting=[{**row, "level": levels[row["msg_topic"]]} for row in waiting],
-                failures=failures,
-                failed=failed,
-                groups=groups,
-                points=traffic.points,
-                past=traffic.past,
-                future=traffic.future,
-                impossible_ages=impossible_ages,
-                width=width,
-                read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
-                sent=sent_by,
-            )
-        finally:
-            sent.unpersist()
+        noisy = {(group["topic"], name) for group in groups for name in group["names"]}
+        width = coarser(totals.span[1] + known.width - totals.span[0], known.width)
+        late, traffic, sent_by = run_queries(
+            partial(summary.histograms, known.latencies, totals.names | noisy),
+            partial(report_tables.traffic, known.rollup, sent, width, known.bounds),
+            partial(report_tables.sent_by, sent, sorted(totals.names)),
+        )
+    possible = late.possible(bucket_of(known.bounds.until - known.bounds.since))
+    levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
+    return Facts(
+        audit=audit,
+        counted=totals.document(known.width, possible),
+        waiting=[{**row, "level": levels[row["msg_topic"]]} for row in waiting],
+        failures=failures[0],
+        failed=failures[1],
+        groups=report_tables.with_latencies(groups, possible),
+        points=traffic.points,
+        past=traffic.past,
+        future=traffic.future,
+        impossible_ages=late.messages - possible.messages,
+        width=width,
+        read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
+        sent=sent_by,
+    )
+
+
+def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[str, Any]]:
+    """Asked where a message waits, or has a worse fate at another of its places."""
+    fates = (RANKS[MessageStatus(fate)] for one in audit["subscriptions"] for fate in one["messages"])
+    if max(fates, default=0) < RANKS[MessageStatus.DEAD]:
+        return []
+    return report_tables.waiting(found.verdicts, found.lanes, since)
 
 
 @contextmanager
-def counts(spark: SparkSession, landing: Landing) -> Iterator[RollupTables]:
+def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None = None) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
-    made now, and not kept.
+    made now, and not kept: of the tables that were `audited`, if they were.
     """
-    snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS)
+    snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS, *COUNTED)
     bounds = time_bounds(landing, snapshot)
     width = fitting(bounds.span(*(times_of(snapshot.commits, EVENTS) or (0, 0))))
     state = RollupState.of(snapshot.commits)
-    if state.window and state.window <= width and newest_batch(snapshot.commits) <= state.batch:
-        known = counted(spark, landing)
-        yield RollupTables(known.rollup, known.latencies, known.window, bounds)
+    few = sum(landed_rows(snapshot.commits).values()) <= FEW
+    is_counted = state.window > 0 and newest_batch(snapshot.commits) <= state.batch
+    if is_counted and state.window <= width:
+        made, late = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
+        yield RollupTables(made, late, state.window, bounds, few)
         return
-    events, window = landing.read(spark, EVENTS, snapshot=snapshot), f"{width} milliseconds"
-    with without_duplicates(landing.read(spark, TRANSITIONS, snapshot=snapshot)) as transitions:
-        made = rollup(events, transitions, window=window).persist()
-        late = latencies(events, transitions, window=window).persist()
+    events, records = (
+        (audited.events, audited.transitions)
+        if audited
+        else (landing.read(spark, table, snapshot=snapshot) for table in (EVENTS, TRANSITIONS))
+    )
+    topics = topics_table(spark, state.topics) if is_counted else None
+    with without_duplicates(records, few=few) as transitions:
+        made = transforms.detailed(events, transitions, window=f"{width} milliseconds", topics=topics).persist()
         try:
-            yield RollupTables(made, late, width, bounds)
+            yield RollupTables(made.drop("bucket"), transforms.late(made), width, bounds, few)
         finally:
             made.unpersist()
-            late.unpersist()

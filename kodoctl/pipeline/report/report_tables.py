@@ -4,16 +4,19 @@ tenants, and traffic over time.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.report.document import NOTHING
-from kodoctl.pipeline.rollup.histogram import bucket, percentiles
+from kodoctl.pipeline.rollup.histogram import bucket
+from kodoctl.pipeline.rollup.latency_histograms import percentiles_of
+from kodoctl.pipeline.rollup.report import SHARES
 from kodoctl.pipeline.rollup.transforms import FAILED
 from kodoctl.pipeline.spark.concurrent_queries import collect_all
 from kodoctl.recall.filter.spark_columns import cause_column
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kodoctl.documents.report_document import FailureCount, TrafficCounts, TrafficPoint
+    from kodoctl.pipeline.rollup.latency_histograms import Histograms
     from kodoctl.pipeline.rollup.time_bounds import TimeBounds
 
-SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 CAUSES: Final = 50  # shown one by one
 _HANDLED: Final = ("done", "failed", "over_limit")
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
@@ -46,22 +49,29 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int) -> list[Row]:
         .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - came).alias("age"))
     )
     overdue = F.count_if(F.col("rank") == RANKS[MessageStatus.OVERDUE]).alias("overdue")
-    found = unacknowledged.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
-    ages = (
-        unacknowledged.select(*_LANE, bucket("age").alias("bucket"))
-        .groupBy(*_LANE, "bucket")
-        .agg(F.count("*").alias("messages"))
+    ages = unacknowledged.groupBy(*_LANE, bucket("age").alias("bucket")).agg(
+        F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms")
     )
-    middle, held_lanes = collect_all(percentiles(ages, _LANE, [0.5]), found)
-    medians = {_key(row, _LANE): row["latency"] for row in middle}
-    return [{**row.asDict(), "median_ms": medians[_key(row, _LANE)]} for row in held_lanes]
+    held_lanes: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in ages.collect():
+        held_lanes[_key(row, _LANE)].append(row.asDict())
+    return [
+        {
+            **dict(zip(_LANE, key, strict=True)),
+            "messages": sum(one["messages"] for one in rows),
+            "overdue": sum(one["overdue"] for one in rows),
+            "oldest_ms": max(one["oldest_ms"] for one in rows),
+            "median_ms": percentiles_of({one["bucket"]: one["messages"] for one in rows}, {"p50": 0.5})["p50"],
+        }
+        for key, rows in held_lanes.items()
+    ]
 
 
-def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCount], int]:
+def failures(events: DataFrame, transitions: DataFrame, *, few: bool = False) -> tuple[list[FailureCount], int]:
     """((topic, subscription, event, rule, cause, reason, messages) of the commonest, all of them); `reason` is one of
     those that have the cause. The cause of a record is that of the message it went on as, which has the error text
     also where records have none. Subscriptions without audit records are counted by the messages on their retry and
-    dead letter topics.
+    dead letter topics. `few`: see kodoctl.pipeline.audit.deduplicate.without_duplicates.
     """
     columns = ("topic", "subscription", "event", "rule", "cause", "reason")
     stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
@@ -80,7 +90,7 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[FailureCou
     went_on = events.where("cause IS NOT NULL").select(
         F.col("msg_topic").alias("target_topic"), F.col("id").alias("target_id"), F.col("cause").alias("stored_cause")
     )
-    with without_duplicates(transitions.where(F.col("rule").isin(*FAILED))) as failed:
+    with without_duplicates(transitions.where(F.col("rule").isin(*FAILED)), few=few) as failed:
         known = failed.join(went_on, ["target_topic", "target_id"], how="left").withColumn(
             "cause", F.coalesce("stored_cause", "cause")
         )
@@ -100,9 +110,12 @@ def sent(events: DataFrame, width: int) -> DataFrame:
     `width` ms that begin `at`. Whatever moved, came back or was recalled is not sent again, and a producer's mark
     is no message.
     """
-    at = (F.floor(F.unix_millis("publish_ts") / width) * width).cast("bigint").alias("at")
     first = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS NULL"
-    counted = events.where(first).groupBy("topic", "tenant", at).agg(F.count("*").alias("messages"))
+    counted = (
+        events.where(first)
+        .groupBy("topic", "tenant", _window(F.unix_millis("publish_ts"), width))
+        .agg(F.count("*").alias("messages"))
+    )
     return counted.select("topic", "tenant", "at", "messages")
 
 
@@ -113,43 +126,38 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
     return {(row["topic"], row["tenant"]): row["messages"] for row in found.collect()}
 
 
-def groups(sent: DataFrame, latencies: DataFrame) -> list[Row]:
-    """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names`
-    are those of the noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls
-    loud in a window. `arrivals`: of the result of `sent`.
+def groups(sent: DataFrame) -> list[Row]:
+    """(topic, noisy, names, tenants, arrivals): noisy tenants of each topic, and all the others. `names` are those of the
+    noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls loud in a window.
+    `arrivals`: of the result of `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
-    tenants = (
+    names = F.collect_list(F.when(F.col("noisy"), F.col("tenant"))).alias("names")
+    found = (
         sent.groupBy("topic", "tenant")
         .agg(F.sum("messages").alias("arrivals"))
         .withColumn("tenants", F.count("*").over(by_topic))
         .withColumn("total", F.sum("arrivals").over(by_topic))
         .select("topic", "tenant", "arrivals", (many & (F.col("arrivals") >= LEAST)).alias("noisy"))
-        .persist()
+        .groupBy("topic", "noisy")
+        .agg(names, F.count("*").alias("tenants"), F.sum("arrivals").alias("arrivals"))
     )
-    try:
-        names = F.collect_list(F.when(F.col("noisy"), F.col("tenant"))).alias("names")
-        found = (
-            tenants.groupBy("topic", "noisy")
-            .agg(names, F.count("*").alias("tenants"), F.sum("arrivals").alias("arrivals"))
-            .collect()
-        )
-        loud = tenants.where("noisy").select("topic", "tenant", "noisy")
-        taken = latencies.join(F.broadcast(loud), ["topic", "tenant"], how="left").select(
-            "topic", F.coalesce("noisy", F.lit(False)).alias("noisy"), "bucket", "messages"
-        )
-        late: dict[tuple[Any, ...], dict[str, float]] = {}
-        for row in percentiles(taken, ("topic", "noisy"), list(SHARES)).collect():
-            late.setdefault(_key(row, ("topic", "noisy")), {})[SHARES[row["share"]]] = row["latency"]
-        return [{**row.asDict(), "latency_ms": late.get(_key(row, ("topic", "noisy")))} for row in found]
-    finally:
-        tenants.unpersist()
+    return [row.asDict() for row in found.collect()]
 
 
-def messages(latencies: DataFrame) -> int:
-    """How many are in a histogram."""
-    return int(latencies.agg(F.sum("messages")).collect()[0][0] or 0)
+def with_latencies(groups: Sequence[Row], late: Histograms) -> list[Row]:
+    """`groups` with `latency_ms`, None where nothing was done. `late`: of all noisy tenants."""
+    names = {group["topic"]: group["names"] for group in groups if group["noisy"]}
+
+    def row(group: Row) -> Row:
+        of = late.of_tenants if group["noisy"] else late.of_others
+        return {
+            **group,
+            "latency_ms": percentiles_of(of(group["topic"], names.get(group["topic"], ())), SHARES) or None,
+        }
+
+    return [row(group) for group in groups]
 
 
 class Traffic(NamedTuple):
@@ -161,15 +169,17 @@ class Traffic(NamedTuple):
 
 
 def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) -> Traffic:
-    """Windows of `width` ms within the bounds. Arrivals are those of `sent`, whose windows are of the same width; what is
-    outside is added up by Spark: a sender may choose as many times as it likes.
+    """Windows of `width` ms within the bounds. Arrivals are those of `sent`, whose windows divide these; what is outside
+    is added up by Spark: a sender may choose as many times as it likes.
     """
     first, last = bounds.windows(width)
     within = F.greatest(F.lit(first - 1), F.least(F.lit(last + 1), "at")).alias("at")
-    moment = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
+    moment, sent_at = (F.unix_millis("window_ts"), F.col("at"))
     handled, arrived = collect_all(
-        rollup.select(moment, *_HANDLED).groupBy(within).agg(*(F.sum(name).alias(name) for name in _HANDLED)),
-        sent.groupBy(within).agg(F.sum("messages").alias("arrivals")),
+        rollup.select(_window(moment, width), *_HANDLED)
+        .groupBy(within)
+        .agg(*(F.sum(name).alias(name) for name in _HANDLED)),
+        sent.select(_window(sent_at, width), "messages").groupBy(within).agg(F.sum("messages").alias("arrivals")),
     )
     found: dict[int, Row] = {}
     for row in (*handled, *arrived):
@@ -177,6 +187,11 @@ def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) 
     past, future = ({**NOTHING, **found.pop(at, {})} for at in (first - 1, last + 1))
     made = (one for _, one in sorted(found.items()) if any(one[name] for name in NOTHING))
     return Traffic([cast("TrafficPoint", one) for one in made], *(_counts(one) for one in (past, future)))
+
+
+def _window(moment: Column, width: int) -> Column:
+    """Beginning `at` of the window of a moment, in ms."""
+    return (F.floor(moment / width) * width).cast("bigint").alias("at")
 
 
 def _counts(row: Row) -> TrafficCounts:

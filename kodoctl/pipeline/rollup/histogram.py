@@ -9,14 +9,11 @@ of their own, with the value 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-BASE: Final = 1.02
-ZERO: Final = -1  # bucket of what took less than 1 ms
-NEGATIVE: Final = -2  # bucket of what ended before it began: clocks differ, which is told and not hidden
+from kodoctl.pipeline.rollup.latency_histograms import BASE, NEGATIVE, ZERO
 
 
 def bucket(latency: str | Column) -> Column:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from functools import partial, reduce
@@ -193,6 +194,12 @@ def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, 
     return _Happened(sorted({row["day"].isoformat() for row in happened}), topics)
 
 
+def topics_table(spark: SparkSession, places: Mapping[str, Place]) -> DataFrame:
+    """(msg_topic, level, state) of each topic."""
+    listed = [(name, level, state) for name, (level, state) in places.items()]
+    return small_table(spark, listed, "msg_topic string, level string, state string")
+
+
 def _declared(expansion: Expansion) -> dict[str, Place]:
     """Topics of the topology file as it is now."""
     return {
@@ -249,21 +256,28 @@ def _write(  # noqa: PLR0913 - a step of `count`, with what it found
 
     if not days and not anew:
         return {}
-    listed = [(name, level, state) for name, (level, state) in places.items()]
-    topics = small_table(spark, listed, "msg_topic string, level string, state string")
+    topics = topics_table(spark, places)
     events = _of_days(spark, landing, EVENTS, snapshot.files[EVENTS.name], days)
     records = _of_days(spark, landing, TRANSITIONS, snapshot.files[TRANSITIONS.name], days)
     landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
     few = len(days) <= _SPANS and landed <= FEW  # each is at most a row of either table
-    with without_duplicates(records) as transitions:
+    with without_duplicates(records, few=few) as transitions, ExitStack() as stack:
 
-        def write(table: Table, transform: Callable[..., DataFrame]) -> TableFiles:
-            rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
-            dated = rows.withColumn(DATE, F.to_date("window_ts")).hint("rebalance", DATE)
-            return landing.write_frame(dated, table, f"rollup-{run}", () if anew else days, few=few)
+        def write(table: Table, made: DataFrame) -> TableFiles:
+            dated = made.select(*table.names, F.to_date("window_ts").alias(DATE))
+            rows = dated if few else dated.hint("rebalance", DATE)
+            return landing.write_frame(rows, table, f"rollup-{run}", () if anew else days, few=few)
 
-        tables = {ROLLUP: rollup.rollup, LATENCIES: rollup.latencies}
-        written = run_queries(*(partial(write, table, transform) for table, transform in tables.items()))
+        def transformed(transform: Callable[..., DataFrame]) -> DataFrame:
+            return transform(events, transitions, window=f"{window} milliseconds", topics=topics)
+
+        if few:  # to plan both takes longer than to keep what both are made of
+            detailed = transformed(rollup.detailed).persist()
+            stack.callback(detailed.unpersist)
+            tables = {ROLLUP: rollup.together(detailed), LATENCIES: rollup.late(detailed)}
+        else:
+            tables = {ROLLUP: transformed(rollup.rollup), LATENCIES: transformed(rollup.latencies)}
+        written = run_queries(*(partial(write, table, made) for table, made in tables.items()))
     return {table.name: files for table, files in zip(tables, written, strict=True)}
 
 

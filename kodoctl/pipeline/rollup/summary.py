@@ -4,15 +4,17 @@ never listed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.rollup.histogram import percentiles
+from kodoctl.pipeline.rollup.latency_histograms import Histograms, percentiles_of
 from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
 from kodoctl.pipeline.rollup.transforms import COUNTS
 from kodoctl.pipeline.spark.concurrent_queries import collect_all
+from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:
     from kodoctl.documents.rollup_document import RollupDocument
@@ -22,38 +24,57 @@ _LANE: Final = ("topic", "subscription", "level", "state")
 _TENANT: Final = ("topic", "tenant")
 
 
+class RollupTotals(NamedTuple):
+    """Counts of lanes, and of the tenants with most messages. `span`: beginning of the first window and of the last, in
+    ms, how many hold rows, and how many more do in which nothing can have happened.
+    """
+
+    lanes: Sequence[dict[str, Any]]
+    tenants: Sequence[dict[str, Any]]
+    span: tuple[int, int, int, int]
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """The tenants, by (topic, tenant)."""
+        return {(one["topic"], one["tenant"]) for one in self.tenants if one["tenant"] is not None}
+
+    def document(self, window: int, late: Histograms) -> RollupDocument:
+        """For machines. `window`: ms; `late`: of these lanes and tenants."""
+        shares = {
+            kind: {key: percentiles_of(one, SHARES) for key, one in of.items()}
+            for kind, of in (("lanes", late.lanes), ("tenants", late.tenants))
+        }
+        return document(window, self.span, self.lanes, self.tenants, shares)
+
+
 def summary(rollup: DataFrame, latencies: DataFrame, window: int, bounds: TimeBounds) -> RollupDocument:
     """The document of kodoctl.pipeline.rollup.report. `window`: ms. `bounds`: of the windows that its span is of; the counts
     are those of all windows.
     """
+    found = totals(rollup, bounds.windows(window))
+    return found.document(window, histograms(latencies, found.names))
+
+
+def totals(rollup: DataFrame, within: tuple[int, int]) -> RollupTotals:
+    """`within`: the first and the last moment at which a window of the span begins, in ms."""
     lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
-    largest = _largest(rollup).persist()
-    try:
-        known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT), how="inner")
-        shares = list(SHARES.values())
-        slow, of_tenants, counted, tenants, span = collect_all(
-            percentiles(latencies, _LANE, shares),
-            percentiles(known, _TENANT, shares),
-            lanes,
-            largest,
-            _span(rollup, bounds.windows(window)),
-        )
-        late: dict[str, dict[Any, dict[str, float]]] = {"lanes": {}, "tenants": {}}
-        names = {share: name for name, share in SHARES.items()}
-        for row in slow:
-            late["lanes"].setdefault(lane_key(row.asDict()), {})[names[row["share"]]] = row["latency"]
-        for row in of_tenants:
-            late["tenants"].setdefault((row["topic"], row["tenant"]), {})[names[row["share"]]] = row["latency"]
-        since, until, windows, every = span[0]
-        return document(
-            window,
-            (since or 0, until or 0, windows, every - windows),
-            (row.asDict() for row in counted),
-            (row.asDict() for row in tenants),
-            late,
-        )
-    finally:
-        largest.unpersist()
+    counted, tenants, ((since, until, windows, every),) = collect_all(lanes, _largest(rollup), _span(rollup, within))
+    span = (since or 0, until or 0, windows, every - windows)
+    return RollupTotals([row.asDict() for row in counted], [row.asDict() for row in tenants], span)
+
+
+def histograms(latencies: DataFrame, tenants: Collection[tuple[str, str]]) -> Histograms:
+    """Of all lanes, and of these tenants, by (topic, tenant)."""
+    named = small_table(latencies.sparkSession, sorted(tenants), "topic string, tenant string")
+    known = latencies.join(F.broadcast(named), list(_TENANT), how="inner")
+    messages = F.sum("messages").alias("messages")
+    of_lanes, of_tenants = collect_all(
+        latencies.groupBy(*_LANE, "bucket").agg(messages), known.groupBy(*_TENANT, "bucket").agg(messages)
+    )
+    return Histograms.of(
+        ((lane_key(row.asDict()), row["bucket"], row["messages"]) for row in of_lanes),
+        (((row["topic"], row["tenant"]), row["bucket"], row["messages"]) for row in of_tenants),
+    )
 
 
 def _largest(rollup: DataFrame) -> DataFrame:
@@ -73,6 +94,11 @@ def _largest(rollup: DataFrame) -> DataFrame:
 
 
 def _span(rollup: DataFrame, within: tuple[int, int]) -> DataFrame:
-    moment = F.unix_millis("window_ts")
-    inside = F.when(moment.between(*within), moment)
-    return rollup.agg(F.min(inside), F.max(inside), F.count_distinct(inside), F.count_distinct(moment))
+    inside = F.when(F.col("moment").between(*within), F.col("moment"))
+    moments = rollup.select(F.unix_millis("window_ts").alias("moment")).distinct()
+    return moments.agg(
+        F.min(inside).alias("since"),
+        F.max(inside).alias("until"),
+        F.count(inside).alias("windows"),
+        F.count("moment").alias("every"),
+    )

@@ -30,13 +30,26 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
     `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait because of a limit
     or on request of the handler; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
     """
-    return (
-        _arrived(events, window)
-        .unionByName(_handled(transitions, _topics(events) if topics is None else topics, window))
-        .groupBy(*KEYS)
-        .agg(*(F.sum(name).alias(name) for name in COUNTS))
-        .select(*KEYS, *COUNTS)
-    )
+    return together(_happened(events, transitions, window, topics))
+
+
+def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """(KEYS, bucket, COUNTS): both `rollup` and `latencies` in one, of which `together` and `late` are made. What was done
+    is in a row for each bucket, everything else in one without.
+    """
+    rows = _happened(events, transitions, window, topics).groupBy(*KEYS, "bucket")
+    return rows.agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, "bucket", *COUNTS)
+
+
+def together(rows: DataFrame) -> DataFrame:
+    """(KEYS, COUNTS): rows of one key in one."""
+    return rows.groupBy(*KEYS).agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, *COUNTS)
+
+
+def late(detailed: DataFrame) -> DataFrame:
+    """The result of `latencies`."""
+    done = detailed.where("bucket IS NOT NULL")
+    return done.select(*KEYS, "bucket", F.col("done").alias("messages"))
 
 
 def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
@@ -52,12 +65,19 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
     )
 
 
+def _happened(events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None) -> DataFrame:
+    """(KEYS, bucket, COUNTS): a row for each that happened."""
+    placed = _handled(transitions, _topics(events) if topics is None else topics, window)
+    return _arrived(events, window).unionByName(placed)
+
+
 def _arrived(events: DataFrame, window: str) -> DataFrame:
     tried = F.size("attempts") > 0
     marks = F.col("seq_high").isNotNull()
     return events.where((F.col("state") != AUDIT) & ~marks).select(
         F.window("publish_ts", window)["start"].alias("window_ts"),
         *KEYS[1:],
+        F.lit(None).cast("int").alias("bucket"),
         *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
     )
 
@@ -67,6 +87,7 @@ def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFram
     records = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
     return _placed(records, topics, window).select(
         *KEYS,
+        F.when(event.isin(*DONE), bucket("age_ms")).alias("bucket"),
         *_counts(
             done=F.when(event.isin(*DONE), 1),
             failed=F.when(rule.isin(*FAILED), 1),
