@@ -43,6 +43,7 @@ _SQL: Final = {
     "spark.sql.maxConcurrentOutputFileWriters": "20",  # partitions of a task side by side: else rows are sorted by them first
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "500",  # a job that asks after each file costs more than asking
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
+    "spark.sql.hive.filesourcePartitionFileCacheSize": "0",  # else up to 250 MB of listed files, which only their reader asks for
 }
 """What our plans rely on: set in a session of our own, whoever made the context."""
 _CONTEXT: Final = {
