@@ -189,7 +189,7 @@ def _judged(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     exact = next((run["percentiles"] for run in runs if run["arm"] == "duckdb"), {})
     for run in runs:
         found = run.pop("percentiles", None)
-        if found:
+        if found and exact:
             run["error"] = max(
                 abs(one - true) / true
                 for tenant, all_of in exact.items()

@@ -23,7 +23,7 @@ from benchmarks.bar_rows import NEW, Bar, Record, bar_rows, fill
 HERE = Path(__file__).parent
 QUIET = 4.0  # load of the machine before, up to which a session counts
 ANY = float("inf")
-RECALL_RATE = 15_000  # letters a second of one lane; of a slower loop beside it 95 % are asked for
+RECALL_RATE, RECALL_SHARE = 15_000, 0.95  # letters a second of one lane, or a part of a slower loop's beside it
 Reads = Callable[[str], list[Record]]
 
 
@@ -59,14 +59,10 @@ def figure(
     edition: str,
     *,
     loads: float = QUIET,
-    counts: Callable[[Session], bool] | None = None,
 ) -> float | None:
-    """Of the last session that `counts`, among those that began at no more load than `loads`; or of the one before (OLD).
-    `counts` None: each that has the figure.
-    """
+    """Of the last session that has it, among those that began at no more load than `loads`; or of the one before (OLD)."""
     quiet = [one for one in sessions(read(file)) if one.about.get("load_before", 0.0) <= loads]
-    figures = [(one, value(one)) for one in quiet]
-    values = [found for one, found in figures if (found is not None if counts is None else counts(one))]
+    values = [found for one in quiet if (found := value(one)) is not None]
     last = 1 if edition == NEW else 2
     return values[-last] if len(values) >= last else None
 
@@ -120,19 +116,12 @@ def _upkeep(one: Session) -> float | None:
     return _quotient(costs[most], costs.get(20)) if most >= 2_000 else None
 
 
-def _one_lane(one: Session) -> bool:
-    return bool(one.about.get("lanes") == 1)
-
-
-def _recall_rate(one: Session) -> float | None:
-    """Letters a second, where the loop beside the lane reaches what the bar asks for."""
-    return sum(one.about["lane_per_second"].values()) if one.about["loop_per_second"] >= RECALL_RATE else None
-
-
-def _recall_share(one: Session) -> float | None:
-    """Of the loop's rate, where that is below the bar's."""
-    rate, loop = sum(one.about["lane_per_second"].values()), one.about["loop_per_second"]
-    return None if loop >= RECALL_RATE else _quotient(rate, loop)
+def _recall(one: Session) -> float | None:
+    """Rate of one lane, of what the loop beside it asks for."""
+    if one.about.get("lanes") != 1:
+        return None
+    asked = min(RECALL_RATE, RECALL_SHARE * one.about["loop_per_second"])
+    return _quotient(sum(one.about["lane_per_second"].values()), asked)
 
 
 def _plan(one: Session) -> float | None:
@@ -159,10 +148,10 @@ def _bar(
     value: Callable[[Session], float | None],
     *,
     least: bool = False,
-    **sessions: Any,
+    loads: float = QUIET,
 ) -> Bar:
-    """`sessions`: which of them count, see `figure`."""
-    return Bar(row, bar, least, unit, partial(figure, file, value, **sessions))
+    """`loads`: see `figure`."""
+    return Bar(row, bar, least, unit, partial(figure, file, value, loads=loads))
 
 
 BARS: Sequence[Bar] = (
@@ -213,22 +202,12 @@ BARS: Sequence[Bar] = (
     ),
     _bar("ingest of 1,000,000", 80_000, "/s", "ingest.jsonl", _arm("ingest", "rate", messages=1_000_000), least=True),
     _bar(
-        "recall, one lane, beside a bare loop of 15,000 a second or more",
-        RECALL_RATE,
-        "/s",
-        "recall.jsonl",
-        _recall_rate,
-        least=True,
-        counts=_one_lane,
-    ),
-    _bar(
-        "recall, one lane, beside a slower bare loop: of its rate",
-        0.95,
+        "recall, one lane: of 15,000 letters a second, or of 95 % of a slower loop",
+        1,
         "%",
         "recall.jsonl",
-        _recall_share,
+        _recall,
         least=True,
-        counts=_one_lane,
     ),
     _bar("plan of 10,000,000 letters: memory", 400, "MiB", "plan_memory.jsonl", _plan, loads=ANY),
 )
