@@ -23,9 +23,8 @@ Exact for everybody who shares the ledger; kill -9 of this process is covered, a
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Container, Iterable
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +32,7 @@ from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as headers
 from kodoctl.recall.batch_sender import BatchSender
 from kodoctl.recall.cluster import RecallCluster, letter_of
+from kodoctl.recall.collector_rest import COLLECTOR_REST
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions, MessageSource
 from kodoctl.recall.key_order import check_keys, overtaken
 from kodoctl.recall.ledger_entries import copy_entry
@@ -112,7 +112,7 @@ class RecallSender:
         with ExitStack() as lanes:
             if self._sends:
                 self._batches.open(self._needed(), lanes)
-            with _collector_at_rest() if self._plan.edit is None else nullcontext():
+            with COLLECTOR_REST if self._plan.edit is None else nullcontext():
                 for number in numbers:
                     self._partition(number)
         if self._options.holds and not self.report.interrupted:
@@ -281,17 +281,3 @@ class RecallSender:
     def _progress(self) -> None:
         self._done += 1
         self._options.tell(self._done, self._plan.size)
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Keeps the garbage collector from running: it went through a segment's letters again and again, for a third of the
-    time that a letter takes, and reference counts free all of them. Not beside an edit: a validator leaves cycles.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -1,8 +1,8 @@
-"""Classes of Java that pyspark needs for each column of a query: what Java has told of them is kept.
+"""Classes of Java that pyspark needs for each column of a query: each, and each of its members, is looked up once.
 
-pyspark asks Java for the class, then for its member, before each call, and tells it of each column that it needs no
-more: four requests for a name in a list of columns, of which an audit has thousands. A column of Java's never changes:
-those of names and of plain values are made once.
+pyspark asks Java for the class, then for its member, before each call, and releases each column: four requests for a
+name in a list of columns, of which an audit has thousands. A column of Java's never changes: those of names and of
+plain values are made once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JavaClassMembers:
 
 
 def keep_java_classes(session: SparkSession) -> None:
-    """Has pyspark ask no more for what Java has told, as long as its process lives."""
+    """Has pyspark look these classes up once, as long as its process lives."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark looks them up there and nowhere else
     for name in _CLASSES:
         if name not in vars(jvm):

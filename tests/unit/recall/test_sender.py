@@ -19,6 +19,7 @@ from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall import letter_table
+from kodoctl.recall.collector_rest import CollectorRest
 from kodoctl.recall.letter_table import LetterTableWriter, PlanRow
 from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_ledger import LedgerSlice, RecallEntry, RecallEvent, highest_booked, latest_status
@@ -377,3 +378,12 @@ def test_the_garbage_collector_rests_while_letters_are_sent_and_runs_after_that(
     edited = World()
     _attempt(edited, replace(_plan(RecallAction.SEND), edit={"a": 1}))
     assert edited.collector == {True}, "what checks an edited payload leaves cycles"
+
+
+def test_the_garbage_collector_rests_until_the_last_of_several_senders_is_done() -> None:
+    rest = CollectorRest()
+    with rest:
+        with rest:
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "another one sends"
+    assert gc.isenabled()
