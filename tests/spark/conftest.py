@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -32,8 +33,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     light = os.environ.get("KODOCTL_TEST_SPARK") != "full"
     session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
+    thresholds = gc.get_threshold()
+    gc.freeze()  # what thousands of other tests left: a collection need not go through it
+    gc.set_threshold(200_000, 20, 100)  # as commands have it
     yield session
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _released_plans() -> Iterator[None]:
+    """An object of Java that pyspark has called is part of a cycle, and each table of a query keeps its plan in Java: what the
+    collector has not found fills Spark's heap, 2,300 plans in one test that judges a history again and again.
+    """
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
