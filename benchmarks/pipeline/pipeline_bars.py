@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from benchmarks.bar_rows import NEW, Bar, Record, bar_rows, fill
 
 HERE = Path(__file__).parent
-QUIET = 4.0  # load of the machine before, up to which a session counts
+QUIET = 4.0  # load of the machine, up to which a session counts
 ANY = float("inf")
 RECALL_RATE, RECALL_SHARE = 15_000, 0.95  # letters a second of one lane, or a part of a slower loop's beside it
 Reads = Callable[[str], list[Record]]
@@ -32,6 +32,12 @@ class Session(NamedTuple):
 
     about: Record
     runs: list[Record]
+
+    @property
+    def load(self) -> float:
+        """Of the machine, before it and, where that was recorded, during its runs: the larger one."""
+        during = [one["load"] for one in self.runs if "load" in one]
+        return max(self.about.get("load_before", 0.0), statistics.median(during) if during else 0.0)
 
     def median(self, arm: str, name: str, since: int = 0) -> float | None:
         """Of one arm's runs, from a round on; None where there is none."""
@@ -60,8 +66,8 @@ def figure(
     *,
     loads: float = QUIET,
 ) -> float | None:
-    """Of the last session that has it, among those that began at no more load than `loads`; or of the one before (OLD)."""
-    quiet = [one for one in sessions(read(file)) if one.about.get("load_before", 0.0) <= loads]
+    """Of the last session that has it, among those at no more load than `loads`; or of the one before (OLD)."""
+    quiet = [one for one in sessions(read(file)) if one.load <= loads]
     values = [found for one in quiet if (found := value(one)) is not None]
     last = 1 if edition == NEW else 2
     return values[-last] if len(values) >= last else None
