@@ -33,11 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     light = os.environ.get("KODOCTL_TEST_SPARK") != "full"
     session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
-    thresholds = gc.get_threshold()
-    gc.freeze()  # what thousands of other tests left: a collection need not go through it
-    gc.set_threshold(200_000, 20, 100)  # as commands have it
+    gc.freeze()  # what thousands of other tests left: because of it the collector seldom looked for more
     yield session
-    gc.set_threshold(*thresholds)
     gc.unfreeze()
     session.stop()
 
