@@ -33,6 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     light = os.environ.get("KODOCTL_TEST_SPARK") != "full"
     session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
+    gc.collect()
     gc.freeze()  # what thousands of other tests left: because of it the collector seldom looked for more
     yield session
     gc.unfreeze()
