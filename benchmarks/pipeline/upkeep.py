@@ -5,8 +5,8 @@
 Needs neither a broker nor Spark, but for `--spark`: batches are small Arrow tables, committed by the code that an ingest commits
 with. Arms, after 20 and 200 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
 run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
-of all tables, by Arrow) and, with `--spark`, `audit` and `report` (the rows' fates and the counts, in one warm session, on the
-made-up landing). `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their
+of all tables, by Arrow) and, with `--spark`, `audit` (the verdict) and `report` (the verdict and all that a page shows, from
+what `rollup` had counted), in one warm session, without a cluster's answers. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their
 log for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
 """
 
@@ -94,7 +94,11 @@ def _figures(
         "read": lambda: [DeltaTable(f"{place}/bench/base/{one.name}").to_pyarrow_table().num_rows for one in TABLES],
     }
     if spark is not None:
-        arms |= {"audit": lambda: _audit(spark, place, expansion), "report": lambda: _report(spark, place)}
+        _count(spark, place, expansion)
+        arms |= {
+            name: lambda page=page: _judge(spark, place, expansion, page=page)
+            for name, page in (("audit", False), ("report", True))
+        }
     found: dict[str, Any] = {}
     for name, arm in list(arms.items())[1:] + list(arms.items())[:1]:  # batches last: they add to the landing
         took, busy = [], []
@@ -158,20 +162,22 @@ def _session() -> Any:
     return open_session(SparkSettings(light=True))
 
 
-def _audit(spark: Any, place: str, expansion: Expansion) -> None:
-    from kodoctl.pipeline.audit.job import LandedTables, audit
+def _count(spark: Any, place: str, expansion: Expansion) -> None:
+    from kodoctl.pipeline.rollup.job import count as roll_up
+
+    roll_up(spark, Landing(place, "bench", None), expansion, "counted")
+
+
+def _judge(spark: Any, place: str, expansion: Expansion, *, page: bool) -> None:
+    from kodoctl.pipeline.audit.audit_inputs import landed_inputs
+    from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
+    from kodoctl.pipeline.report.job import gather_facts
 
     landing = Landing(place, "bench", None)
-    found = landing.snapshot(*TABLES)
-    audit(spark, LandedTables(*(landing.read(spark, one, snapshot=found) for one in TABLES)), expansion)
-
-
-def _report(spark: Any, place: str) -> None:
-    from kodoctl.pipeline.report.job import counts
-
-    with counts(spark, Landing(place, "bench", None)) as found:
-        found.rollup.collect()
-        found.latencies.collect()
+    inputs = landed_inputs(spark, landing, expansion, (), {}, None)
+    with judged_landing(spark, landing, inputs, AuditOptions("bench")) as judged:
+        if page:
+            gather_facts(spark, landing, expansion, judged, judged.document)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,8 @@ def choose_lost(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "choosing lost messages")
-    from kodoctl.pipeline.audit.audit_inputs import load_and_classify
+    from kodoctl.pipeline.audit.audit_inputs import load_inputs
+    from kodoctl.pipeline.audit.job import classify_landing
     from kodoctl.pipeline.audit.verdict import MessageStatus
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -65,8 +66,12 @@ def choose_lost(
         with (
             closing(HttpAdmin(session.connection, waits=WaitMonitor(tell_wait))) as admin,
             bar.session(lightly(settings, place)) as spark,
-            load_and_classify(spark, place, expansion, admin, asked.ledger, signing_keys(), payloads=True) as audited,
+            ExitStack() as stack,
         ):
+            inputs = load_inputs(spark, place, expansion, admin, asked.ledger, signing_keys())
+            audited = stack.enter_context(
+                classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys)
+            )
             from kodoctl.pipeline.recall.lost_messages import LostMessageSelector, lanes_of
 
             counts = lanes_of(audited, statuses, asked.topic, asked.subscription)

@@ -13,8 +13,9 @@ from kodoctl.pipeline.audit.judged_rows import CarriedRows, LandedTables, Recall
 from kodoctl.pipeline.audit.positions import LANES, hops, places
 from kodoctl.pipeline.audit.recalled import with_evidence
 from kodoctl.pipeline.audit.settlement import open_places, settled_fates, settled_messages, state_frames, surprises
-from kodoctl.pipeline.ingest.state_tables import MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
+from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 from tests.spark import disasters, world
+from tests.spark.world import waiting_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -58,7 +59,7 @@ def test_what_is_kept_is_judged_as_it_was(spark, tmp_path):
         frame.write.parquet(str(tmp_path / one.name))
         kept[one] = spark.read.schema(one.spark()).parquet(str(tmp_path / one.name))
     seen = {letter_hash(one) for one in letters}
-    frames = [kept[one] for one in (OPEN_EVENTS, OPEN_RECORDS, SETTLED, NUMBERS, MARKS)]
+    frames = [kept[one] for one in (OPEN_EVENTS, OPEN_RECORDS, SETTLED, DEAD_LETTERS, NUMBERS, MARKS)]
     carried = CarriedRows(*frames, seen, SettledTotals(settled), events)
     nothing = LandedTables(events.limit(0), transitions.limit(0), events, events)
     again = judged_rows(spark, nothing, lanes, letters, None, carried)
@@ -68,3 +69,5 @@ def test_what_is_kept_is_judged_as_it_was(spark, tmp_path):
     ends = {(one["msg_topic"], 0): (one["last_ledger"], one["last_entry"]) for one in table}
     second = AuditResult(nothing, None, lanes, later, outcome, again, SettledTotals(settled))
     assert surprises(second, carried, ends) == []
+    assert kept[DEAD_LETTERS].count() > 1, "or nothing was tried"
+    assert waiting_of(second) == waiting_of(result)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import pytest
 
 from kodoctl.pipeline.audit.audit_inputs import landed_inputs
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judge_landing
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.spark.histories import FILE, History
+from tests.spark.world import waiting_of
 
 pytestmark = pytest.mark.timeout(1800)
 
 
 def both(spark, landing, expansion, letters, run):
-    """(by increments, of all rows)."""
+    """(by increments, of all rows): the documents, with what waits in each lane, as a page has it."""
     inputs = landed_inputs(spark, landing, expansion, tuple(letters), {}, None)
-    found = judge_landing(spark, landing, inputs, AuditOptions(run, few=0))
+    with judged_landing(spark, landing, inputs, AuditOptions(run, few=0)) as judged:
+        found = {**judged.document, "waiting": waiting_of(judged.result)}
     with classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters) as judged:
-        return found, judged.document()
+        return found, {**judged.document(), "waiting": waiting_of(judged)}
 
 
 @pytest.fixture

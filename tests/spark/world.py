@@ -8,6 +8,7 @@ from itertools import count
 
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.verdict import PartitionCoverage, SequenceGap, SubscriptionTotals
+from kodoctl.pipeline.report.report_tables import waiting
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
@@ -173,3 +174,9 @@ class World:
 
     def gap(self, partition, run, missing, told, claimed):
         return SequenceGap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)
+
+
+def waiting_of(judged):
+    """What waits in each lane, as a page has it, of an AuditResult."""
+    lanes = waiting(judged.verdicts, judged.lanes, 0, judged.rows.dead_letters)
+    return sorted(lanes, key=lambda one: (one["msg_topic"], one["subscription"]))

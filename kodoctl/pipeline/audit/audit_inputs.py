@@ -5,24 +5,20 @@ ledger, and the ledgers of the cluster. Raises KodoctlError if files of the land
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.formatting import many
-from kodoctl.pipeline.audit.audit_state import landed_rows
-from kodoctl.pipeline.audit.job import AuditResult, classify_landing
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
 from kodoctl.pipeline.audit.last_audit import landed_scope
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
-from kodoctl.pipeline.audit.removed_rows import RemovedRows
+from kodoctl.pipeline.audit.removed_rows import RemovedRows, rows_left
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.cluster_check import same_partitions
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import last_reading
-from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 from kodoctl.pipeline.ingest.state_tables import REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS, Table
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
     from kodoctl.documents.audit_document import AuditDocument
     from kodoctl.pipeline.audit.partition_history import Key
     from kodoctl.pipeline.audit.readings import AuditScope
-    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.secret import Secret
@@ -66,35 +61,6 @@ def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
         found["notes"].append(text)
     return found
-
-
-@contextmanager
-def load_and_classify(
-    spark: SparkSession,
-    landing: Landing,
-    expansion: Expansion,
-    admin: Admin,
-    ledger: str,
-    keys: Secret | None,
-    *,
-    payloads: bool = False,
-) -> Iterator[AuditResult]:
-    """Fates of all landed messages. Where few have landed, Spark keeps them, without payloads, and their fates: to plan
-    each of twenty queries, and to open files, of which each batch adds one, takes longer than to answer it. `payloads`:
-    with those of the messages, and nothing is kept.
-    """
-    found = load_inputs(spark, landing, expansion, admin, ledger, keys)
-    tables, few = found.tables, not payloads and sum(landed_rows(found.snapshot.commits).values()) <= FEW
-    with ExitStack() as stack:
-
-        def kept(frame: DataFrame) -> DataFrame:
-            stack.callback(frame.unpersist)
-            return frame.persist()
-
-        if few:
-            tables = replace(tables, events=kept(tables.events.drop("payload")), transitions=kept(tables.transitions))
-        judged = stack.enter_context(classify_landing(spark, tables, found.ground, letters=found.letters, keys=keys))
-        yield replace(judged, verdicts=kept(judged.verdicts)) if few else judged
 
 
 def load_inputs(
@@ -137,22 +103,6 @@ def _removed(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot) -
         detail = f"{landing.root.uri}: {names} has not the rows that were committed to it; bring its files back, or land elsewhere"
         raise KodoctlError(error("K573", "the landing cannot be used", detail))
     return RemovedRows(record, *(_small(spark, landing, table, snapshot) for table in REMOVALS))
-
-
-def rows_left(
-    spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
-) -> DataFrame:
-    """Rows of messages, or of records, in these files without those that are removed: a removal that was killed has left
-    some.
-    """
-    if removed is None or removed.record.finished:
-        return landing.read_files(spark, table, files)
-    judged, fresh = (
-        landing.read_files(spark, table, (one for one in files if (one.batch <= removed.record.batch) is old))
-        for old in (True, False)
-    )
-    left = removed.events_left(judged) if table is EVENTS else removed.transitions_left(judged)
-    return left.unionByName(fresh)
 
 
 def _small(spark: SparkSession, landing: Landing, table: Table, snapshot: LandingSnapshot) -> DataFrame:

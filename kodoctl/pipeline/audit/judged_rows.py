@@ -71,13 +71,14 @@ class LandedTables:
 @dataclass(frozen=True, slots=True)
 class CarriedRows:
     """What earlier audits judged, as kodoctl.pipeline.ingest.state_tables has it: rows of what they left open, and what
-    they know of all others. `letters`: hashes of the entries of the ledger that they saw; `everything`: all landed
-    messages.
+    they know of all others. `dead_letters`: those that are settled; `letters`: hashes of the entries of the ledger that
+    they saw; `everything`: all landed messages.
     """
 
     open_events: DataFrame
     open_records: DataFrame
     settled: DataFrame
+    dead_letters: DataFrame
     numbers: DataFrame
     marks: DataFrame
     letters: Container[int]
@@ -91,6 +92,7 @@ class JudgedRows:
     ranges of numbers of the records that no audit has judged; `records`, `numbers`, `marks`: numbers of all records, of
     all producers' messages, and all their marks. `everything`: all landed messages; `reused`: see
     kodoctl.pipeline.audit.removed_rows.reused_numbers, None where nothing was removed, or an earlier audit saw it.
+    `dead_letters`: those that are settled, and not to be judged; None: all are judged.
     """
 
     events: DataFrame
@@ -102,6 +104,7 @@ class JudgedRows:
     marks: DataFrame
     everything: DataFrame
     reused: DataFrame | None = None
+    dead_letters: DataFrame | None = None
 
 
 def judged_rows(
@@ -139,6 +142,7 @@ def judged_rows(
         merged(producers.unionByName(numbers), PRODUCER_KEY),
         carried.marks.unionByName(marks),
         carried.everything,
+        dead_letters=carried.dead_letters,
     )
 
 

@@ -8,6 +8,7 @@ of another message is not: that one cannot be looked at any more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,13 @@ from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.positions import split_position
 from kodoctl.pipeline.audit.sequence_gaps import merged
+from kodoctl.pipeline.ingest.tables import EVENTS, Table
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kodoctl.pipeline.ingest.data_files import DataFile
+    from kodoctl.pipeline.ingest.landing_store import Landing
     from kodoctl.pipeline.ingest.removal_record import RemovalRecord
 
 _LEDGER: Final = ("msg_topic", "msg_partition", "ledger")
@@ -98,3 +104,19 @@ def _is_inside(entry: str) -> Column:
     """True if the entry is in one of the ranges of `removed`; false where that is null."""
     inside = F.exists("removed", lambda one: F.col(entry).between(one["first"], one["last"]))
     return F.coalesce(inside, F.lit(False))
+
+
+def rows_left(
+    spark: SparkSession, landing: Landing, table: Table, files: Sequence[DataFile], removed: RemovedRows | None
+) -> DataFrame:
+    """Rows of messages, or of records, in these files without those that are removed: a removal that was killed has left
+    some.
+    """
+    if removed is None or removed.record.finished:
+        return landing.read_files(spark, table, files)
+    judged, fresh = (
+        landing.read_files(spark, table, (one for one in files if (one.batch <= removed.record.batch) is old))
+        for old in (True, False)
+    )
+    left = removed.events_left(judged) if table is EVENTS else removed.transitions_left(judged)
+    return left.unionByName(fresh)

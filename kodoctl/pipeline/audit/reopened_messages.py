@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.audit_inputs import rows_left
 from kodoctl.pipeline.audit.classify import outcomes
 from kodoctl.pipeline.audit.positions import identified, places
+from kodoctl.pipeline.audit.removed_rows import rows_left
 from kodoctl.pipeline.audit.settlement import NAMED, open_records, settled_messages, was_read
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
-from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS
+from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, OPEN_EVENTS
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.spark.spark_session import small_table
 from kodoctl.topology.names import State
@@ -80,7 +80,7 @@ def mentioned_messages(of: AuditResult, carried: CarriedRows, last: LastAudit) -
     about = was_read(unrecorded, last.ends).select("family", *_AT).limit(MOST + 1)
     names = of.outcomes.select("family", F.col("identity").alias("hash")).distinct()
     is_few = last.rows * len(of.ground.families) <= _FEW or of.outcomes.count() <= _FEW
-    known = _settled(carried, F.broadcast(names) if is_few else names)
+    known = _settled(carried, names, is_few=is_few)
     rows = about.unionByName(known, allowMissingColumns=True).collect()  # one job: most audits find nothing
     found = {(row["family"], row["hash"]) for row in rows if row["hash"] is not None}
     if at := [(row["family"], *(row[name] for name in _AT)) for row in rows if row["hash"] is None]:
@@ -104,10 +104,15 @@ def _messages_at(last: LastAudit, there: DataFrame) -> set[Message]:
     return {(row["family"], row["identity"]) for row in found.collect()}
 
 
-def _settled(carried: CarriedRows, names: DataFrame) -> DataFrame:
-    """(family, hash) of those that are settled, MOST and one more at most."""
-    known = carried.settled.where(~F.col("hop")).join(names, ["family", "hash"], how="left_semi")
-    return known.select("family", "hash").distinct().limit(MOST + 1)
+def _settled(carried: CarriedRows, names: DataFrame, *, is_few: bool = False) -> DataFrame:
+    """(family, hash) of those that are settled, MOST and one more at most. `is_few`: of so few names. All names that ever
+    were settled are looked through: by one number, for which Spark has a faster table than for two.
+    """
+    known = carried.settled.where(~F.col("hop")).select("family", "hash")
+    if is_few:
+        known = known.join(F.broadcast(names.select("hash")), "hash", how="left_semi")
+        names = F.broadcast(names)
+    return known.join(names, ["family", "hash"], how="left_semi").distinct().limit(MOST + 1)
 
 
 def _released(of: AuditResult, last: LastAudit) -> DataFrame:
@@ -153,14 +158,16 @@ def reopened(
     is_certain = _removed_since(of, carried) is None or all(row["rank"] == RANKS[MessageStatus.DEAD] for row in counts)
     for row in counts:
         fates[row["family"], row["rank"]] -= row["count"]
-    there = others.join(names, ["family", "hash"], how="left_semi").distinct().count()
+    key = ["family", "hash"]
+    there = others.join(names, key, how="left_semi").distinct().count()
     if not (is_certain and before - fates.total() == there == len(found)) or min(fates.values()) < 0:
         return None
     return replace(
         carried,
         open_events=carried.open_events.unionByName(events),
         open_records=carried.open_records.unionByName(records),
-        settled=hops.unionByName(others.join(names, ["family", "hash"], how="left_anti").select(*hops.columns)),
+        settled=hops.unionByName(others.join(names, key, how="left_anti").select(*hops.columns)),
+        dead_letters=carried.dead_letters.join(names, key, how="left_anti").select(*DEAD_LETTERS.names),
         totals=replace(carried.totals, fates=+fates),
     )
 

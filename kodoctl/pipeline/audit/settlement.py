@@ -20,7 +20,7 @@ from kodoctl.pipeline.audit.completeness import PRODUCER_KEY, RECORD_KEY
 from kodoctl.pipeline.audit.positions import PLACE, hop_places, split_position
 from kodoctl.pipeline.audit.sequence_gaps import merged
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
-from kodoctl.pipeline.ingest.state_tables import MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
+from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, MARKS, NUMBERS, OPEN_EVENTS, OPEN_RECORDS, SETTLED
 from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
 
 
 def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dict[Table, DataFrame]:
-    """Rows of the state's tables; of SETTLED those that this audit settled. `places`: result of `open_places`."""
+    """Rows of the state's tables; of SETTLED and DEAD_LETTERS those that this audit settled. `places`: result of
+    `open_places`.
+    """
     at = ("msg_topic", "msg_partition", "ledger", "entry", "batch")
     families = places.groupBy(*at).agg(F.array_sort(F.collect_set("family")).alias("families"))
     events = (
@@ -109,6 +111,7 @@ def state_frames(of: AuditResult, messages: DataFrame, places: DataFrame) -> dic
         OPEN_EVENTS: events.withColumnRenamed("batch", "batch_index").select(*OPEN_EVENTS.names),
         OPEN_RECORDS: open_records(of.rows.transitions, places, families),
         SETTLED: _settled(of, messages, places),
+        DEAD_LETTERS: _dead_letters(of, messages),
         NUMBERS: _numbers(of),
         MARKS: of.rows.marks.select(*MARKS.names),
     }
@@ -141,6 +144,13 @@ def _settled(of: AuditResult, messages: DataFrame, places: DataFrame) -> DataFra
     moved = hop_places(of.rows.events, of.lanes).join(places.select(*PLACE), list(PLACE), how="left_anti")
     moved = moved.select("family", F.lit(True).alias("hop"), F.col("next").alias("hash")).distinct()
     return names.unionByName(moved).select(*SETTLED.names)
+
+
+def _dead_letters(of: AuditResult, messages: DataFrame) -> DataFrame:
+    lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition"))
+    dead = of.verdicts.where(F.col("rank") == RANKS[MessageStatus.DEAD]).join(lanes, "lane", how="inner")
+    found = dead.join(messages.where("settled").select(*NAMED), list(NAMED), how="left_semi")
+    return found.withColumnRenamed("identity", "hash").select(*DEAD_LETTERS.names)
 
 
 def _numbers(of: AuditResult) -> DataFrame:

@@ -63,6 +63,17 @@ SETTLED: Final = Table(
         Column("hash", "bigint", "of the name, or of the hop"),
     ),
 )
+DEAD_LETTERS: Final = Table(
+    "audit_dead_letters",
+    "Dead letters that are settled: they wait for somebody, and a report counts them.",
+    (
+        Column("family", "int", "number of the subscription"),
+        Column("hash", "bigint", "of the message's name, as in `audit_settled`"),
+        Column("msg_topic", "string", "full name of the dead letter topic"),
+        Column("msg_partition", "int", "number of the partition"),
+        Column("published", "bigint", "when it was published there, ms since the epoch"),
+    ),
+)
 NUMBERS: Final = Table(
     "audit_numbers",
     "Ranges of numbers that were seen: of workers' records, and of producers' messages.",
@@ -113,4 +124,4 @@ REMOVED_NUMBERS: Final = Table(
     ),
 )
 REMOVALS: Final = (REMOVED_PLACES, REMOVED_NUMBERS)
-STATE: Final = (OPEN_EVENTS, OPEN_RECORDS, SETTLED, NUMBERS, MARKS, LETTERS_SEEN)
+STATE: Final = (OPEN_EVENTS, OPEN_RECORDS, SETTLED, DEAD_LETTERS, NUMBERS, MARKS, LETTERS_SEEN)

@@ -9,9 +9,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
+from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.landing_commits import newest_batch, times_of
 from kodoctl.pipeline.ingest.landing_store import FEW
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kodoctl.documents.audit_document import AuditDocument
+    from kodoctl.pipeline.audit.incremental_audit import JudgedLanding
     from kodoctl.pipeline.audit.job import AuditResult
     from kodoctl.pipeline.audit.judged_rows import LandedTables
     from kodoctl.pipeline.ingest.landing_store import Landing
@@ -52,20 +54,27 @@ def gather(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> Facts:
     """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
-    with load_and_classify(spark, landing, expansion, admin, ledger, keys) as found:
-        return gather_facts(spark, landing, expansion, found, with_ledger_note(found.document(), ledger))
+    inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
+    with judged_landing(spark, landing, inputs, AuditOptions("", is_read_only=True)) as judged:
+        audit = with_ledger_note(judged.document, ledger)
+        return gather_facts(spark, landing, expansion, judged, audit)
 
 
 def gather_facts(
-    spark: SparkSession, landing: Landing, expansion: Expansion, found: AuditResult, audit: AuditDocument
+    spark: SparkSession,
+    landing: Landing,
+    expansion: Expansion,
+    judged: JudgedLanding,
+    audit: AuditDocument,
 ) -> Facts:
-    """The same of an audit that was made already. `audit`: its document."""
+    """The same of an audit that was made already. `audit`: its document, with what was added to it."""
+    tables, found = judged.tables, judged.result
     with ExitStack() as stack:
-        known = stack.enter_context(counts(spark, landing, found.tables))
-        sent = report_tables.sent(found.tables.events, known.width).persist()
+        known = stack.enter_context(counts(spark, landing, tables))
+        sent = report_tables.sent(tables.events, known.width).persist()
         stack.callback(sent.unpersist)
         failures, totals, groups, waiting = run_queries(
-            partial(report_tables.failures, found.tables.events, found.tables.transitions, few=known.few),
+            partial(report_tables.failures, tables.events, tables.transitions, few=known.few),
             partial(summary.totals, known.rollup, known.bounds.windows(known.width)),
             partial(report_tables.groups, sent),
             partial(_waiting, found, audit, known.bounds.since),
@@ -101,7 +110,7 @@ def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[
     fates = (RANKS[MessageStatus(fate)] for one in audit["subscriptions"] for fate in one["messages"])
     if max(fates, default=0) < RANKS[MessageStatus.DEAD]:
         return []
-    return report_tables.waiting(found.verdicts, found.lanes, since)
+    return report_tables.waiting(found.verdicts, found.lanes, since, found.rows.dead_letters)
 
 
 @contextmanager

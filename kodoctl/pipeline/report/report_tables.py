@@ -36,17 +36,21 @@ _HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE
 Row = dict[str, Any]
 
 
-def waiting(verdicts: DataFrame, lanes: DataFrame, since: int) -> list[Row]:
+def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: DataFrame | None = None) -> list[Row]:
     """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything;
     ages since it came there, when the cursors were read, and `since` (ms since the epoch) at most. `verdicts` as
-    kodoctl.pipeline.audit.classify.judged makes them.
+    kodoctl.pipeline.audit.classify.judged makes them; `dead_letters`: settled ones, of which there are none among them,
+    as kodoctl.pipeline.ingest.state_tables.DEAD_LETTERS.
     """
     came = F.greatest("published", F.lit(since))
     named = lanes.select("lane", *_LANE, "read_at")
-    unacknowledged = (
-        verdicts.where(F.col("rank").isin([RANKS[fate] for fate in _HELD]))
-        .join(F.broadcast(named), "lane", how="inner")
-        .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - came).alias("age"))
+    places = verdicts.where(F.col("rank").isin([RANKS[fate] for fate in _HELD])).select("lane", "rank", "published")
+    if dead_letters is not None:
+        readers = F.broadcast(lanes.select("lane", "family", "msg_topic", "msg_partition"))
+        settled = dead_letters.join(readers, ["family", "msg_topic", "msg_partition"], how="inner")
+        places = places.unionByName(settled.select("lane", F.lit(RANKS[MessageStatus.DEAD]).alias("rank"), "published"))
+    unacknowledged = places.join(F.broadcast(named), "lane", how="inner").select(
+        *_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - came).alias("age")
     )
     overdue = F.count_if(F.col("rank") == RANKS[MessageStatus.OVERDUE]).alias("overdue")
     ages = unacknowledged.groupBy(*_LANE, bucket("age").alias("bucket")).agg(

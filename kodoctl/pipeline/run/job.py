@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kodoctl.errors import KodoctlError, StoppedError, error
-from kodoctl.pipeline.audit.audit_inputs import load_and_classify, with_ledger_note
-from kodoctl.pipeline.audit.incremental_audit import AuditOptions, run_audit
+from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
+from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.ingest.landing_commits import holds_messages, read_at
 from kodoctl.pipeline.report.job import gather_facts
@@ -152,27 +152,23 @@ def _roll_up(spark: SparkSession, request: RunRequest, stages: _Stages) -> None:
 def _judge(
     spark: SparkSession, request: RunRequest, admin: Admin, stages: _Stages, rollup: Future[None]
 ) -> tuple[AuditDocument, Facts | None, Exception | None]:
-    """The audit, what a page is made of, and what failed behind the audit: a verdict that is known is never lost by that. A
-    page needs the fate of each message; without one, what is new and what is open is judged.
-    """
-    landing, wanted = request.landing, (request.expansion, admin, request.ledger, request.keys)
+    """The audit, what a page is made of, and what failed behind the audit: a verdict that is known is never lost by that."""
+    landing = request.landing
     audit: AuditDocument | None = None
     facts: Facts | None = None
     stages.check()
     stages.progress.stage("audit")
     began = time.monotonic()
     try:
-        if not request.is_report_wanted:
-            audit = run_audit(spark, landing, *wanted, AuditOptions(request.run))
-            stages.seconds["audit"] = time.monotonic() - began
-            rollup.result()
-            return audit, None, None
-        with spark_failures(spark), load_and_classify(spark, landing, *wanted) as judged:
-            audit = with_ledger_note(judged.document(), request.ledger)
-            stages.seconds["audit"] = time.monotonic() - began
-            rollup.result()
-            with stages.of("report"):
-                facts = gather_facts(spark, landing, request.expansion, judged, audit)
+        with spark_failures(spark):
+            inputs = load_inputs(spark, landing, request.expansion, admin, request.ledger, request.keys)
+            with judged_landing(spark, landing, inputs, AuditOptions(request.run)) as judged:
+                audit = with_ledger_note(judged.document, request.ledger)
+                stages.seconds["audit"] = time.monotonic() - began
+                rollup.result()
+                if request.is_report_wanted:
+                    with stages.of("report"):
+                        facts = gather_facts(spark, landing, request.expansion, judged, audit)
     except StoppedError:
         raise
     except Exception as problem:

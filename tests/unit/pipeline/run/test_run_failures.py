@@ -38,7 +38,7 @@ def _fails(problem: Exception) -> Callable[..., Any]:
 
 @contextmanager
 def _judged(*_: Any) -> Iterator[Any]:
-    yield SimpleNamespace(document=lambda: AUDIT)
+    yield SimpleNamespace(document=AUDIT)
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,9 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages that find nothing at once."""
     monkeypatch.setattr(run_job.ingest_job, "present", lambda _: ([], []))
     monkeypatch.setattr(run_job.ingest_job, "ingest", lambda *_: [])
-    monkeypatch.setattr(run_job, "load_and_classify", _judged)
+    monkeypatch.setattr(run_job, "load_inputs", lambda *_: ANYTHING)
+    monkeypatch.setattr(run_job, "judged_landing", _judged)
     monkeypatch.setattr(run_job, "with_ledger_note", lambda found, _: found)
-    monkeypatch.setattr(run_job, "run_audit", lambda *_: AUDIT)
     monkeypatch.setattr(run_job, "gather_facts", lambda *_: "facts")
     monkeypatch.setattr(run_job, "HttpAdmin", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(run_job, "spark_failures", lambda _: nullcontext())
@@ -85,7 +85,7 @@ def test_a_rollup_that_fails_leaves_the_verdict(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_audit_that_fails_is_a_run_without_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_job, "load_and_classify", _fails(ValueError("no verdict")))
+    monkeypatch.setattr(run_job, "judged_landing", _fails(ValueError("no verdict")))
     with pytest.raises(ValueError, match="no verdict"):
         _run()
 
@@ -94,7 +94,7 @@ def test_a_large_landing_is_counted_before_it_is_audited(monkeypatch: pytest.Mon
     order: list[str] = []
     monkeypatch.setattr(EmptyLanding, "is_small", lambda _: False)
     monkeypatch.setattr(run_job, "holds_messages", lambda _: bool(order.append("rollup")))
-    monkeypatch.setattr(run_job, "run_audit", lambda *_: order.append("audit") or AUDIT)
+    monkeypatch.setattr(run_job, "judged_landing", lambda *_: order.append("audit") or _judged())
     assert _run(report=False).failure is None
     assert order == ["rollup", "audit"]
 

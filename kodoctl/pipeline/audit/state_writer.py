@@ -1,0 +1,145 @@
+"""Writer of the state of an audit: tables of kodoctl.pipeline.ingest.state_tables, committed beside the landing's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.audit.audit_state import (
+    AuditState,
+    basis_of,
+    dead_cursors,
+    ends_of,
+    landed_rows,
+    last_batch,
+    letter_hash,
+)
+from kodoctl.pipeline.audit.settlement import has_strange_numbers, open_places, settled_fates, state_frames
+from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
+from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
+from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, LETTERS_SEEN, SETTLED
+from kodoctl.pipeline.spark.concurrent_queries import run_queries
+from kodoctl.pipeline.spark.spark_errors import words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from kodoctl.pipeline.audit.audit_inputs import AuditInputs
+    from kodoctl.pipeline.audit.audit_state import SettledTotals
+    from kodoctl.pipeline.audit.job import AuditResult
+    from kodoctl.pipeline.audit.judged_rows import CarriedRows
+    from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot
+    from kodoctl.pipeline.ingest.tables import Table
+
+_STRANGE: Final = "an audit record has a number below 1"
+_NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
+_ADDED: Final = (SETTLED, DEAD_LETTERS)  # what an audit settles is added to them
+_FILES: Final = 32  # of each of these, before they are put together
+
+
+@dataclass(frozen=True, slots=True)
+class StateBefore:
+    """What an audit began with. `reopened`: messages that were settled and are judged again."""
+
+    snapshot: LandingSnapshot
+    carried: CarriedRows
+    reopened: int = 0
+
+
+class StateWriter:
+    """Writer of the state of one audit. What cannot be written is no fault of the audit's: the next one judges all rows.
+    `stack`: one audit at a time writes until it is closed.
+    """
+
+    def __init__(self, landing: Landing, inputs: AuditInputs, run: str, stack: ExitStack) -> None:
+        self._landing, self._inputs, self._run = landing, inputs, run
+        self._problem = ""
+        try:
+            alone = stack.enter_context(landing.alone(AUDIT_RUN))
+            landing.sweep(AUDIT_RUN, alone=alone)
+        except KodoctlError as problem:
+            self._problem = _words(problem)
+
+    def save(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> str:
+        """Why what the next audit begins with was not committed; empty if it was. `totals`: of `judged.counted`; `known`: what
+        this one began with.
+        """
+        if self._problem:
+            return self._problem
+        if has_strange_numbers(judged):
+            return _STRANGE
+        try:
+            self._write(judged, totals, known)
+        except (KodoctlError, PySparkException) as problem:
+            with suppress(KodoctlError):
+                self._landing.end(self._run, AUDIT_RUN, sweep=True)
+            return _words(problem)
+        return ""
+
+    def _write(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> None:
+        landing, commits = self._landing, self._inputs.snapshot.commits
+        landing.start(self._run, AUDIT_RUN)
+        messages = judged.messages
+        places = open_places(judged, messages).persist()
+        try:
+            settled = {(row["family"], row["rank"]): row["messages"] for row in settled_fates(messages).collect()}
+            places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
+            frames = state_frames(judged, messages, places)
+            if not any(rank == RANKS[MessageStatus.DEAD] for _, rank in settled) and not (known and known.reopened):
+                del frames[DEAD_LETTERS]
+            tables = self._tables(frames, known)
+        finally:
+            places.unpersist()
+        state = AuditState(
+            basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
+            replace(totals, fates=Counter(totals.fates) + Counter(settled)), _kept(tables, known),
+            dead=dead_cursors(judged.ground),
+        )  # fmt: skip
+        if not state.is_small:
+            raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))
+        behind = next((one.number for one in commits if one.run == AUDIT_RUN), None)
+        # As batches are dated, by the cluster's clock, which only an ingest knows.
+        at = max(one.at for one in commits)
+        landing.commit(LandingCommit(AUDIT_RUN, at, tables=tables, facts=state.to_facts()), behind=behind)
+        landing.end(self._run, AUDIT_RUN)
+
+    def _tables(self, frames: dict[Table, DataFrame], known: StateBefore | None) -> dict[str, TableFiles]:
+        landing, attempt = self._landing, f"state-{self._run}"
+        writes = []
+        for table, made in frames.items():
+            frame = made
+            replaced: tuple[str, ...] | None = ()
+            if table in _ADDED and known is not None:
+                if len(known.snapshot.files[table.name]) < _FILES and not known.reopened:
+                    replaced = None  # they are added
+                else:
+                    before = known.carried.settled if table is SETTLED else known.carried.dead_letters
+                    frame = before.unionByName(made)
+            writes.append(partial(landing.write_frame, frame, table, attempt, replaced))
+        written = run_queries(*writes)
+        tables: dict[str, TableFiles] = {table.name: one for table, one in zip(frames, written, strict=True)}
+        none = landing.write_rows(DEAD_LETTERS, attempt, ())
+        tables.setdefault(DEAD_LETTERS.name, replace(none, replaced=None if known else ()))
+        letters = [{"hash": letter_hash(one)} for one in self._inputs.letters]
+        tables[LETTERS_SEEN.name] = replace(landing.write_rows(LETTERS_SEEN, attempt, letters), replaced=())
+        return tables
+
+
+def _kept(tables: Mapping[str, TableFiles], known: StateBefore | None) -> dict[str, int]:
+    """Rows of each table, with those that some are added to."""
+    before = {} if known is None else known.snapshot.files
+    return {
+        name: one.rows + (sum(file.rows for file in before[name]) if one.replaced is None else 0)
+        for name, one in tables.items()
+    }
+
+
+def _words(problem: KodoctlError | PySparkException) -> str:
+    return " ".join((words(str(problem)) if isinstance(problem, PySparkException) else str(problem)).split())
