@@ -65,8 +65,9 @@ class _View(PipelineProgress):
     def work(self, work: RollupScope) -> None:
         """Prints how many batches are going to be counted, and why."""
         batches = many(work.fresh, "batch", "batches")
-        why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
-        text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
+        why = "an older kodoctl counted less" if work.is_upgrade else "windows were of another width"
+        everything = f"Counting everything anew, {batches}: {why}." if work.anew else None
+        text = everything or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
         self.line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
 
     def end(self, done: RollupResult, found: RollupDocument, where: str) -> None:
@@ -84,4 +85,4 @@ class _View(PipelineProgress):
 
         show_lines(lines(found))
         extent = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"
-        say_folded(f"{extent}, {self.seconds:.1f} s: {where}/rollup, latencies")
+        say_folded(f"{extent}, {self.seconds:.1f} s: {where}/rollup, latencies, sent, failures")

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 from kodoctl.pipeline.ingest.transitions import audited, transitions, unreadable
-from kodoctl.pipeline.report.report_tables import failures
+from kodoctl.pipeline.report import report_tables
+from kodoctl.pipeline.rollup.failure_counts import failed_records, failures_by_day, without_doubles
 from kodoctl.protocol.audit_records import Event, Record, encode
 
 pytestmark = pytest.mark.timeout(900)
@@ -21,9 +22,15 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 def _record(number: int, error: str = "", reason: str = "ConnectionError") -> Record:
     place = f"7:{number}:0:-1"
     return Record(
-        "run", "billing", number + 1, 1_700_000_000_000, READY, place, place, 0, Event.MOVED, "retrying", RETRYING,
+        "run", "billing", number + 1, int(1000 * AT.timestamp()), READY, place, place, 0, Event.MOVED, "retrying", RETRYING,
         f"8:{number}:0:-1", reason, error=error,
     )  # fmt: skip
+
+
+def failures(events, records):
+    """As a report has them, of all days."""
+    counted = failures_by_day(events, failed_records(records), events)
+    return report_tables.failures(without_doubles(counted, records))
 
 
 def _row(**columns):

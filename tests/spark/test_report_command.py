@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
-from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.job import counts
 from kodoctl.topology.expand import expand
@@ -101,10 +100,10 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
     with counts(spark, at) as known:
         assert all("/rollup/" in one for one in known.rollup.inputFiles())
         width = found["over_time"]["width_ms"]
-        sent = report_tables.sent(at.read(spark, EVENTS), width)
-        assert report_tables.traffic(known.rollup, sent, width, known.bounds).points == [
+        assert report_tables.traffic(known.rollup, known.sent, width, known.bounds).points == [
             one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
         ]
+        assert report_tables.failures(known.failures) == (found["failures"], 5)
 
 
 def test_no_publish_time_decides_what_is_drawn(workspace):

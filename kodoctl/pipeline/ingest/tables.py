@@ -2,9 +2,9 @@
 
 `events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one
 for each audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of
-a partition, as it stood *before* the run's topics were cut. `rollup` and `latencies` are counted from the first two,
-window by window. A transition joins the event it is about by (msg_topic, id), and the event its message went on as by
-(target_topic, target_id): no other pair of columns is safe against forged identities.
+a partition, as it stood *before* the run's topics were cut. `rollup`, `latencies` and `sent` are counted from the first
+two window by window, `failures` day by day. A transition joins the event it is about by (msg_topic, id), and the event
+its message went on as by (target_topic, target_id): no other pair of columns is safe against forged identities.
 """
 
 from __future__ import annotations
@@ -337,6 +337,32 @@ LATENCIES: Final = Table(
     moment="window_ts",
     partitions=(DATE,),
 )
+SENT: Final = Table(
+    "sent",
+    "What producers sent in a window, by topic and tenant: each message once, wherever it went since. Marks are no messages, and "
+    "what was recalled is not sent again. Rows add up: over windows, topics, tenants.",
+    (*_WINDOW[:2], _WINDOW[-1], Column("messages", "bigint", "so many were sent, by the time they were published")),
+    moment="window_ts",
+    partitions=(DATE,),
+)
+FAILURES: Final = Table(
+    "failures",
+    "What failed on a day, by topic, subscription and cause. Rows that are not `recorded` are what is known of subscriptions without any "
+    "audit record; of others each failure is in a row that is. Rows add up: over days, causes.",
+    (
+        Column("window_ts", "timestamp", "midnight of the day (UTC)"),
+        _WINDOW[1],
+        Column("subscription", "string", "whose failure"),
+        Column("event", "string", "moved or dead, as in `transitions`"),
+        Column("rule", "string", "what decided; `retrying` or `dead` where it is not recorded"),
+        Column("cause", "string", "of the message it went on as, in `events`; else the record's; empty without any"),
+        Column("reason", "string", "the least of those that have the cause; empty without any"),
+        Column("recorded", "boolean", "an audit record; else a message stored on a retry or dead letter topic"),
+        Column("messages", "bigint", "so many"),
+    ),
+    moment="window_ts",
+    partitions=(DATE,),
+)
 COMMITS: Final = Table(
     "commits",
     "One row for each new batch, each beginning and end of a run, the last rollup and maintenance, and one (run `history`) for "
@@ -369,5 +395,5 @@ ERASURES: Final = Table(
     ),
 )
 TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)
-COUNTED: Final = (ROLLUP, LATENCIES)  # made from the others, by `pipeline rollup`
+COUNTED: Final = (ROLLUP, LATENCIES, SENT, FAILURES)  # made from the others, by `pipeline rollup`
 RECORDED: Final = (ERASURES,)  # of what was done to the others; not there before the first

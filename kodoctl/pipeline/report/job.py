@@ -20,9 +20,11 @@ from kodoctl.pipeline.ingest.tables import COUNTED, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.report import report_tables
 from kodoctl.pipeline.report.document import Facts, coarser, fitting
 from kodoctl.pipeline.rollup import summary, transforms
+from kodoctl.pipeline.rollup.failure_counts import failed_records, failures_by_day, without_doubles
 from kodoctl.pipeline.rollup.job import RollupState, time_bounds, topics_table
 from kodoctl.pipeline.rollup.latency_histograms import bucket_of
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
+from kodoctl.pipeline.spark.spark_session import small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,15 +41,16 @@ if TYPE_CHECKING:
 
 
 class RollupTables(NamedTuple):
-    """Tables as kodoctl.pipeline.rollup.transforms makes them, but that keys may come repeatedly, in windows of `width`
-    ms, and the time that is drawn. `few`: few rows have landed.
+    """Tables as `kodoctl pipeline rollup` counts them, but that keys may come repeatedly, in windows of `width` ms, and the
+    time that is drawn. `failures`: each failure in one row.
     """
 
     rollup: DataFrame
     latencies: DataFrame
+    sent: DataFrame
+    failures: DataFrame
     width: int
     bounds: TimeBounds
-    few: bool
 
 
 def gather(
@@ -68,23 +71,21 @@ def gather_facts(
     audit: AuditDocument,
 ) -> Facts:
     """The same of an audit that was made already. `audit`: its document, with what was added to it."""
-    tables, found = judged.tables, judged.result
+    found = judged.result
     with ExitStack() as stack:
-        known = stack.enter_context(counts(spark, landing, tables))
-        sent = report_tables.sent(tables.events, known.width).persist()
-        stack.callback(sent.unpersist)
+        known = stack.enter_context(counts(spark, landing, judged.tables))
         failures, totals, groups, waiting = run_queries(
-            partial(report_tables.failures, tables.events, tables.transitions, few=known.few),
+            partial(report_tables.failures, known.failures),
             partial(summary.totals, known.rollup, known.bounds.windows(known.width)),
-            partial(report_tables.groups, sent),
+            partial(report_tables.groups, known.sent),
             partial(_waiting, found, audit, known.bounds.since),
         )
         noisy = {(group["topic"], name) for group in groups for name in group["names"]}
         width = coarser(totals.span[1] + known.width - totals.span[0], known.width)
         late, traffic, sent_by = run_queries(
             partial(summary.histograms, known.latencies, totals.names | noisy),
-            partial(report_tables.traffic, known.rollup, sent, width, known.bounds),
-            partial(report_tables.sent_by, sent, sorted(totals.names)),
+            partial(report_tables.traffic, known.rollup, known.sent, width, known.bounds),
+            partial(report_tables.sent_by, known.sent, sorted(totals.names)),
         )
     possible = late.possible(bucket_of(known.bounds.until - known.bounds.since))
     levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
@@ -116,27 +117,35 @@ def _waiting(found: AuditResult, audit: AuditDocument, since: int) -> list[dict[
 @contextmanager
 def counts(spark: SparkSession, landing: Landing, audited: LandedTables | None = None) -> Iterator[RollupTables]:
     """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
-    made now, and not kept: of the tables that were `audited`, if they were.
+    made now, and not kept: of the tables that were `audited`, if they were. So are those that an older kodoctl, which
+    made the last `rollup`, did not count.
     """
     snapshot = landing.snapshot(EVENTS, TRANSITIONS, CURSORS, *COUNTED)
     bounds = time_bounds(landing, snapshot)
     width = fitting(bounds.span(*(times_of(snapshot.commits, EVENTS) or (0, 0))))
     state = RollupState.of(snapshot.commits)
-    few = sum(landed_rows(snapshot.commits).values()) <= FEW
-    is_counted = state.window > 0 and newest_batch(snapshot.commits) <= state.batch
-    if is_counted and state.window <= width:
-        made, late = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
-        yield RollupTables(made, late, state.window, bounds, few)
-        return
+    pairs = small_table(spark, state.recorded or (), "topic string, subscription string")
+    is_whole = state.window > 0 and newest_batch(snapshot.commits) <= state.batch
+    if is_counted := is_whole and state.window <= width:
+        width = state.window
+        rollup, late, sent, failures = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
+        if state.recorded is not None:
+            yield RollupTables(rollup, late, sent, without_doubles(failures, pairs), width, bounds)
+            return
     events, records = (
         (audited.events, audited.transitions)
         if audited
         else (landing.read(spark, table, snapshot=snapshot) for table in (EVENTS, TRANSITIONS))
     )
-    topics = topics_table(spark, state.topics) if is_counted else None
+    topics = topics_table(spark, state.topics) if is_whole else None
+    few = sum(landed_rows(snapshot.commits).values()) <= FEW
     with without_duplicates(records, few=few) as transitions:
         made = transforms.detailed(events, transitions, window=f"{width} milliseconds", topics=topics).persist()
+        if not is_counted:
+            rollup, late = made.drop("bucket", "sent"), transforms.late(made)
+        recorded = records.select("topic", "subscription").unionByName(pairs).distinct()
+        failures = without_doubles(failures_by_day(events, failed_records(transitions), events), recorded)
         try:
-            yield RollupTables(made.drop("bucket"), transforms.late(made), width, bounds, few)
+            yield RollupTables(rollup, late, transforms.sent_among(made), failures, width, bounds)
         finally:
             made.unpersist()

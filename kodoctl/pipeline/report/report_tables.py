@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
 from kodoctl.pipeline.report.document import NOTHING
 from kodoctl.pipeline.rollup.histogram import bucket
 from kodoctl.pipeline.rollup.latency_histograms import percentiles_of
 from kodoctl.pipeline.rollup.report import SHARES
-from kodoctl.pipeline.rollup.transforms import FAILED
 from kodoctl.pipeline.spark.concurrent_queries import collect_all
-from kodoctl.recall.filter.spark_columns import cause_column
-from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
 
 CAUSES: Final = 50  # shown one by one
 _HANDLED: Final = ("done", "failed", "over_limit")
+_FAILURE: Final = ("topic", "subscription", "event", "rule", "cause", "reason")
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
 _HELD: Final = (MessageStatus.OPEN, MessageStatus.WAITING, MessageStatus.OVERDUE, MessageStatus.DEAD)
 Row = dict[str, Any]
@@ -71,60 +68,20 @@ def waiting(verdicts: DataFrame, lanes: DataFrame, since: int, dead_letters: Dat
     ]
 
 
-def failures(events: DataFrame, transitions: DataFrame, *, few: bool = False) -> tuple[list[FailureCount], int]:
+def failures(counted: DataFrame) -> tuple[list[FailureCount], int]:
     """((topic, subscription, event, rule, cause, reason, messages) of the commonest, all of them); `reason` is one of
-    those that have the cause. The cause of a record is that of the message it went on as, which has the error text
-    also where records have none. Subscriptions without audit records are counted by the messages on their retry and
-    dead letter topics. `few`: see kodoctl.pipeline.audit.deduplicate.without_duplicates.
+    those that have the cause. `counted`: the table of that name, with each failure in one row.
     """
-    columns = ("topic", "subscription", "event", "rule", "cause", "reason")
-    stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
-    silent = stored.join(
-        transitions.select("topic", "subscription").distinct(), ["topic", "subscription"], how="left_anti"
-    )
-    is_dead = F.col("state") == State.DEAD.value
-    moved = silent.select(
-        "topic",
-        "subscription",
-        F.when(is_dead, "dead").otherwise("moved").alias("event"),
-        F.col("state").alias("rule"),
-        "cause",
-        "reason",
-    )
-    went_on = events.where("cause IS NOT NULL").select(
-        F.col("msg_topic").alias("target_topic"), F.col("id").alias("target_id"), F.col("cause").alias("stored_cause")
-    )
-    with without_duplicates(transitions.where(F.col("rule").isin(*FAILED)), few=few) as failed:
-        known = failed.join(went_on, ["target_topic", "target_id"], how="left").withColumn(
-            "cause", F.coalesce("stored_cause", "cause")
-        )
-        cause = F.coalesce("cause", F.expr(cause_column("reason", "NULL")), F.lit(""))  # landed by an older kodoctl
-        reason = F.coalesce(F.min("reason"), F.lit("")).alias("reason")
-        every_failure = known.select(*columns).unionByName(moved)
-        groups = every_failure.withColumn("cause", cause).groupBy(*columns[:-1])
-        counted = groups.agg(reason, F.count("*").alias("messages"))
-        every = F.sum("messages").over(Window.partitionBy()).alias("every")
-        found = counted.select("*", every).orderBy(F.desc("messages"), *columns).limit(CAUSES).collect()
-        rows = [{name: row[name] for name in (*columns, "messages")} for row in found]
-        return [cast("FailureCount", row) for row in rows], found[0]["every"] if found else 0
-
-
-def sent(events: DataFrame, width: int) -> DataFrame:
-    """(topic, tenant, at, messages) of what producers sent, each message once wherever it went since, in windows of
-    `width` ms that begin `at`. Whatever moved, came back or was recalled is not sent again, and a producer's mark
-    is no message.
-    """
-    first = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS NULL"
-    counted = (
-        events.where(first)
-        .groupBy("topic", "tenant", _window(F.unix_millis("publish_ts"), width))
-        .agg(F.count("*").alias("messages"))
-    )
-    return counted.select("topic", "tenant", "at", "messages")
+    messages, reason = F.sum("messages").alias("messages"), F.min("reason").alias("reason")
+    every = F.sum("messages").over(Window.partitionBy()).alias("every")
+    causes = counted.groupBy(*_FAILURE[:-1]).agg(reason, messages).select("*", every)
+    found = causes.orderBy(F.desc("messages"), *_FAILURE).limit(CAUSES).collect()
+    rows = [{name: row[name] for name in (*_FAILURE, "messages")} for row in found]
+    return [cast("FailureCount", row) for row in rows], found[0]["every"] if found else 0
 
 
 def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[tuple[str, str], int]:
-    """Number of messages that each of some (topic, tenant) sent; result of `sent` in."""
+    """Number of messages that each of some (topic, tenant) sent. `sent`: the table."""
     names = sorted({name for _, name in tenants if name is not None})
     found = sent.where(F.col("tenant").isin(names)).groupBy("topic", "tenant").agg(F.sum("messages").alias("messages"))
     return {(row["topic"], row["tenant"]): row["messages"] for row in found.collect()}
@@ -133,7 +90,7 @@ def sent_by(sent: DataFrame, tenants: Sequence[tuple[str, str | None]]) -> dict[
 def groups(sent: DataFrame) -> list[Row]:
     """(topic, noisy, names, tenants, arrivals): noisy tenants of each topic, and all the others. `names` are those of the
     noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls loud in a window.
-    `arrivals`: of the result of `sent`.
+    `arrivals`: of the table `sent`.
     """
     by_topic = Window.partitionBy("topic")
     many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
@@ -173,17 +130,15 @@ class Traffic(NamedTuple):
 
 
 def traffic(rollup: DataFrame, sent: DataFrame, width: int, bounds: TimeBounds) -> Traffic:
-    """Windows of `width` ms within the bounds. Arrivals are those of `sent`, whose windows divide these; what is outside
-    is added up by Spark: a sender may choose as many times as it likes.
+    """Windows of `width` ms within the bounds. Arrivals are those of the table `sent`, whose windows divide these; what
+    is outside is added up by Spark: a sender may choose as many times as it likes.
     """
     first, last = bounds.windows(width)
     within = F.greatest(F.lit(first - 1), F.least(F.lit(last + 1), "at")).alias("at")
-    moment, sent_at = (F.unix_millis("window_ts"), F.col("at"))
+    window = _window(F.unix_millis("window_ts"), width)
     handled, arrived = collect_all(
-        rollup.select(_window(moment, width), *_HANDLED)
-        .groupBy(within)
-        .agg(*(F.sum(name).alias(name) for name in _HANDLED)),
-        sent.select(_window(sent_at, width), "messages").groupBy(within).agg(F.sum("messages").alias("arrivals")),
+        rollup.select(window, *_HANDLED).groupBy(within).agg(*(F.sum(name).alias(name) for name in _HANDLED)),
+        sent.select(window, "messages").groupBy(within).agg(F.sum("messages").alias("arrivals")),
     )
     found: dict[int, Row] = {}
     for row in (*handled, *arrived):

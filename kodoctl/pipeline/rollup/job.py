@@ -1,8 +1,9 @@
-"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup` and `latencies`.
+"""Rollup job: counts landed messages and audit records by time window, into the tables `rollup`, `latencies` and `sent`,
+and failures by day, into `failures`.
 
 The unit of work is a day (UTC), which consists of whole windows. A run reads which batches are not counted yet and
 the days of their rows; it counts these days again from all landed rows, and then replaces the files of these days by
-one commit of both tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no
+one commit of all tables. So a repeated run finds nothing to do, a killed run leaves the earlier result, and no
 message is counted twice. Duplicates of an audit record have the same event time: both are on a
 day that is counted, and one of them counts. Days whose rows were removed stay as they were counted.
 """
@@ -11,45 +12,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from functools import partial, reduce
-from operator import or_
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_commits import (
     ROLLUP_RUN,
     LandingCommit,
-    TableFiles,
     batches_with_messages,
     newest_batch,
 )
-from kodoctl.pipeline.ingest.landing_store import FEW, Landing, LandingSnapshot, must_hold
+from kodoctl.pipeline.ingest.landing_store import Landing, LandingSnapshot, must_hold
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord
-from kodoctl.pipeline.ingest.tables import AUDIT, COUNTED, CURSORS, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
+from kodoctl.pipeline.ingest.tables import AUDIT, CURSORS, DATE, EVENTS, LATENCIES, ROLLUP, TRANSITIONS
+from kodoctl.pipeline.rollup.landed_days import day_of, is_dated, with_neighbours
 from kodoctl.pipeline.rollup.report import WINDOW
 from kodoctl.pipeline.rollup.time_bounds import TimeBounds
-from kodoctl.pipeline.spark.concurrent_queries import run_queries
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.topology.units import LATEST, Duration
+from kodoctl.topology.names import State
+from kodoctl.topology.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.topology.expand import Expansion
 
-_SPANS: Final = 50  # a sender may choose any days, and Spark's stack ends in an expression of thousands
 Place = tuple[str | None, str | None]  # level, state
+Pair = tuple[str, str]  # ground topic, subscription
 
 
 @dataclass(frozen=True, slots=True)
 class RollupState:
     """What the counted tables hold. `window`: ms; 0: nothing was counted yet. `batch`: the last batch that is counted,
     with all before it. `topics`: level and state of every topic with any event so far. `number`: of its commit.
+    `recorded`: subscriptions with any audit record so far; None: an older kodoctl counted, which had only the tables
+    `rollup` and `latencies`.
     """
 
     window: int = 0
@@ -57,6 +55,7 @@ class RollupState:
     batches: int = 0
     topics: Mapping[str, Place] = field(default_factory=dict)
     number: int = -1
+    recorded: frozenset[Pair] | None = None
 
     @classmethod
     def of(cls, commits: Iterable[LandingCommit]) -> Self:
@@ -64,19 +63,30 @@ class RollupState:
         found = next((one for one in commits if one.run == ROLLUP_RUN), None)
         if found is None:
             return cls()
-        topics = {name: (level, state) for name, (level, state) in found.facts["topics"].items()}
-        return cls(found.facts["window"], found.facts["batch"], found.facts.get("batches", 0), topics, found.number)
+        facts = found.facts
+        topics = {name: (level, state) for name, (level, state) in facts["topics"].items()}
+        pairs = facts.get("recorded")
+        recorded = None if pairs is None else frozenset((topic, name) for topic, name in pairs)
+        return cls(facts["window"], facts["batch"], facts.get("batches", 0), topics, found.number, recorded)
+
+    def to_facts(self, run: str) -> dict[str, Any]:
+        """As a commit of the run has it."""
+        return {
+            "run": run, "window": self.window, "batch": self.batch, "batches": self.batches, "topics": dict(self.topics),
+            "recorded": [list(pair) for pair in sorted(self.recorded or ())],
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class RollupScope:
     """Work of a run. `fresh`: batches that are not counted yet; `anew`: all are counted again, because windows have
-    another width.
+    another width, or (`is_upgrade`) because an older kodoctl counted less.
     """
 
     window: int
     fresh: int
     anew: bool
+    is_upgrade: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,7 @@ class RollupResult:
 
 @dataclass(frozen=True, slots=True)
 class CountedTables:
-    """Everything counted so far; `window`: the width of its windows in ms; `bounds`: the time that anything can be of."""
+    """All windows counted so far; `window`: their width in ms; `bounds`: the time that anything can be of."""
 
     window: int
     rollup: DataFrame
@@ -108,8 +118,8 @@ def check_counted(landing: Landing) -> None:
 def counted(spark: SparkSession, landing: Landing) -> CountedTables:
     """The tables as the last run left them. Raises UsageError when nothing was counted."""
     check_counted(landing)
-    snapshot = landing.snapshot(*COUNTED, CURSORS)
-    rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in COUNTED)
+    snapshot = landing.snapshot(ROLLUP, LATENCIES, CURSORS)
+    rollup, latencies = (landing.read(spark, table, snapshot=snapshot) for table in (ROLLUP, LATENCIES))
     return CountedTables(RollupState.of(snapshot.commits).window, rollup, latencies, time_bounds(landing, snapshot))
 
 
@@ -129,9 +139,12 @@ def count(
     report: Callable[[RollupScope], None] = lambda _: None,
 ) -> RollupResult:
     """Counts the batches that are not counted yet. `window`: ms, a whole part of a day; None: the width of the existing
-    tables, else 5 minutes. Another width counts everything again. Raises UsageError when nothing was landed,
-    LockedError while another run counts. Raises UsageError (K800) for another width where rows were removed.
+    tables, else 5 minutes. Another width counts everything again, and so does what an older kodoctl counted. Raises
+    UsageError when nothing was landed, LockedError while another run counts. Raises UsageError (K800) for another width
+    where rows were removed.
     """
+    from kodoctl.pipeline.rollup.counted_files import CountedDays, write_counts
+
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(ROLLUP_RUN) as alone:
         landing.recover()
@@ -139,26 +152,26 @@ def count(
         snapshot = landing.snapshot(EVENTS, TRANSITIONS)
         state = RollupState.of(snapshot.commits)
         wide = window or state.window or WINDOW
-        anew = wide != state.window
-        counted_to = -1 if anew else state.batch
         removed = RemovalRecord.of(snapshot.commits)
-        if removed and anew and state.window:
-            detail = (
-                f"rows of before {_day_of(removed.before)} were removed: windows stay {Duration(state.window)} wide"
-            )
+        if removed and state.window not in (0, wide):
+            detail = f"rows of before {day_of(removed.before)} were removed: windows stay {Duration(state.window)} wide"
             raise UsageError(error("K800", "width of windows", detail))
+        is_upgrade = state.window == wide and state.recorded is None
+        again = is_upgrade or state.window != wide
         landed = batches_with_messages(snapshot.commits)
-        fresh = landed if anew else landed - state.batches
-        report(RollupScope(wide, fresh, anew and bool(state.window)))
-        happened = _happened(spark, landing, snapshot, counted_to)
-        topics = {**state.topics, **happened.topics, **_declared(expansion)}
-        closed = "" if removed is None or anew else _day_of(removed.before)
+        fresh = landed if again else landed - state.batches
+        report(RollupScope(wide, fresh, again and bool(state.window), is_upgrade))
+        happened = _happened(spark, landing, snapshot, -1 if again else state.batch)
+        anew = again and not (removed and is_upgrade)  # else days before the removal stay as they were counted
+        closed = "" if removed is None or anew else day_of(removed.before)
         days = [one for one in happened.days if one >= closed]
         if days or anew or fresh:
+            after = _state_after(state, happened, expansion, snapshot, wide)
+            near = [one for one in _near_days(happened, snapshot) if one >= closed]
+            work = CountedDays(days, sorted({*days, *near}), wide, anew)
             landing.start(run, ROLLUP_RUN)
-            made = _write(spark, landing, snapshot, topics, days, wide, run, anew=anew)
-            facts = {"run": run, "window": wide, "batch": newest_batch(snapshot.commits), "batches": landed}
-            facts["topics"] = topics
+            made = write_counts(landing, snapshot, topics_table(spark, after.topics), work, f"rollup-{run}")
+            facts = after.to_facts(run)
             commit = LandingCommit(ROLLUP_RUN, int(time.time() * 1000), tables=made, facts=facts)
             landing.commit(commit, behind=state.number)
             landing.end(run, ROLLUP_RUN)
@@ -167,8 +180,15 @@ def count(
 
 @dataclass(frozen=True, slots=True)
 class _Happened:
+    """`caused`: days on which messages were stored that have a cause; `pairs`: subscriptions with a state topic that has
+    any message; `recorded`: with any audit record.
+    """
+
     days: list[str]
     topics: dict[str, Place]
+    caused: list[str]
+    pairs: set[Pair]
+    recorded: set[Pair]
 
 
 def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, counted_to: int) -> _Happened:
@@ -182,16 +202,41 @@ def _happened(spark: SparkSession, landing: Landing, snapshot: LandingSnapshot, 
         if fresh:
             rows = landing.read_files(spark, table, fresh)
             place = (
-                ("msg_topic", "level", "state")
+                ("msg_topic", "level", "state", "cause IS NOT NULL AS has_cause")
                 if table is EVENTS
-                else ("NULL AS msg_topic", "NULL AS level", "NULL AS state")
+                else ("NULL AS msg_topic", "NULL AS level", "NULL AS state", "false AS has_cause")
             )
-            dated = f"{table.moment} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
-            found = rows.where(dated).selectExpr(f"CAST({table.moment} AS DATE) AS day", *place)
+            moment = table.moment or ""
+            columns = (f"CAST({moment} AS DATE) AS day", "topic", "subscription", *place)
+            found = rows.where(is_dated(moment)).selectExpr(*columns)
             query = found if query is None else query.unionByName(found)
     happened = query.distinct().collect() if query is not None else []
-    topics = {row["msg_topic"]: (row["level"], row["state"]) for row in happened if row["state"] not in {None, AUDIT}}
-    return _Happened(sorted({row["day"].isoformat() for row in happened}), topics)
+    events = [row for row in happened if row["state"] not in {None, AUDIT}]
+    return _Happened(
+        sorted({row["day"].isoformat() for row in happened}),
+        {row["msg_topic"]: (row["level"], row["state"]) for row in events},
+        sorted({row["day"].isoformat() for row in events if row["has_cause"]}),
+        {(row["topic"], row["subscription"]) for row in events if row["state"] != State.READY.value},
+        {(row["topic"], row["subscription"]) for row in happened if row["state"] is None},
+    )
+
+
+def _near_days(happened: _Happened, snapshot: LandingSnapshot) -> list[str]:
+    """Days with audit records whose messages went on as one of these on the day before or after."""
+    dates = {one.partition[DATE] for one in snapshot.files[TRANSITIONS.name]}  # None: of any days
+    return [one for one in with_neighbours(happened.caused) if None in dates or one in dates]
+
+
+def _state_after(
+    state: RollupState, happened: _Happened, expansion: Expansion, snapshot: LandingSnapshot, window: int
+) -> RollupState:
+    """Of subscriptions that neither the file nor a message names, nothing is kept: whoever sends a record names it."""
+    topics = {**state.topics, **happened.topics, **_declared(expansion)}
+    grounds = expansion.topology.spec.topics.items()
+    pairs = happened.pairs.union((topic, name) for topic, ground in grounds for name in ground.subscriptions)
+    recorded = (happened.recorded & pairs).union(state.recorded or ())
+    landed = batches_with_messages(snapshot.commits)
+    return RollupState(window, newest_batch(snapshot.commits), landed, topics, recorded=frozenset(recorded))
 
 
 def topics_table(spark: SparkSession, places: Mapping[str, Place]) -> DataFrame:
@@ -207,83 +252,3 @@ def _declared(expansion: Expansion) -> dict[str, Place]:
         for one in expansion.topics
         if one.state
     }
-
-
-def _of_days(
-    spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
-) -> DataFrame:
-    """Everything landed that happened on these days. Files are passed over by the bounds of their times."""
-    from pyspark.sql import functions as F
-
-    spans = _spans(days)
-    if not spans:
-        return landing.read_files(spark, table, ())
-    bounds = int(spans[0][0].timestamp() * 1000), int(spans[-1][1].timestamp() * 1000)
-    rows = landing.read_files(spark, table, (one for one in files if one.touches(*bounds)))
-    moment = F.col(table.moment or "")
-    if len(spans) > _SPANS:
-        return rows.where(F.to_date(moment).isin([date.fromisoformat(day) for day in days]))
-    return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
-
-
-def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
-    """Beginning and end of each row of days without a gap: to compare with these costs less than to tell the day of
-    each message.
-    """
-    spans: list[tuple[datetime, datetime]] = []
-    for begin in map(_begin, days):
-        since = spans.pop()[0] if spans and spans[-1][1] == begin else begin
-        spans.append((since, begin + timedelta(days=1)))
-    return spans
-
-
-def _write(  # noqa: PLR0913 - a step of `count`, with what it found
-    spark: SparkSession,
-    landing: Landing,
-    snapshot: LandingSnapshot,
-    places: Mapping[str, Place],
-    days: list[str],
-    window: int,
-    run: str,
-    *,
-    anew: bool,
-) -> dict[str, TableFiles]:
-    """Counts these days; files that replace theirs, or all (`anew`). A day without rows has none."""
-    from pyspark.sql import functions as F
-
-    from kodoctl.pipeline.audit.deduplicate import without_duplicates
-    from kodoctl.pipeline.rollup import transforms as rollup
-
-    if not days and not anew:
-        return {}
-    topics = topics_table(spark, places)
-    events = _of_days(spark, landing, EVENTS, snapshot.files[EVENTS.name], days)
-    records = _of_days(spark, landing, TRANSITIONS, snapshot.files[TRANSITIONS.name], days)
-    landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
-    few = len(days) <= _SPANS and landed <= FEW  # each is at most a row of either table
-    with without_duplicates(records, few=few) as transitions, ExitStack() as stack:
-
-        def write(table: Table, made: DataFrame) -> TableFiles:
-            dated = made.select(*table.names, F.to_date("window_ts").alias(DATE))
-            rows = dated if few else dated.hint("rebalance", DATE)
-            return landing.write_frame(rows, table, f"rollup-{run}", () if anew else days, few=few)
-
-        def transformed(transform: Callable[..., DataFrame]) -> DataFrame:
-            return transform(events, transitions, window=f"{window} milliseconds", topics=topics)
-
-        if few:  # to plan both takes longer than to keep what both are made of
-            detailed = transformed(rollup.detailed).persist()
-            stack.callback(detailed.unpersist)
-            tables = {ROLLUP: rollup.together(detailed), LATENCIES: rollup.late(detailed)}
-        else:
-            tables = {ROLLUP: transformed(rollup.rollup), LATENCIES: transformed(rollup.latencies)}
-        written = run_queries(*(partial(write, table, made) for table, made in tables.items()))
-    return {table.name: files for table, files in zip(tables, written, strict=True)}
-
-
-def _day_of(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).date().isoformat()
-
-
-def _begin(day: str) -> datetime:
-    return datetime.combine(datetime.fromisoformat(day), datetime.min.time(), UTC)

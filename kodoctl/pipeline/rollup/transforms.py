@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from kodoctl.pipeline.ingest.tables import AUDIT, LATENCIES, ROLLUP
+from kodoctl.pipeline.ingest.tables import AUDIT, LATENCIES, ROLLUP, SENT
 from kodoctl.pipeline.rollup.histogram import bucket
 from kodoctl.protocol.audit_records import Event
 
@@ -20,6 +20,7 @@ COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
 FAILED: Final = ("retrying", "escalated", "backup", "dead")
 _LIMITED: Final = ("pending", "blocking")
 DONE: Final = ("done", "transferred")
+_SENT: Final = "state = 'ready' AND hop = 0 AND recall IS NULL AND seq_high IS NULL"
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
@@ -34,11 +35,13 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
 
 
 def detailed(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """(KEYS, bucket, COUNTS): both `rollup` and `latencies` in one, of which `together` and `late` are made. What was done
-    is in a row for each bucket, everything else in one without.
+    """(KEYS, bucket, COUNTS, sent): `rollup`, `latencies` and `sent` in one, of which `together`, `late` and `sent_among`
+    are made. What was done is in a row for each bucket, everything else in one without.
     """
-    rows = _happened(events, transitions, window, topics).groupBy(*KEYS, "bucket")
-    return rows.agg(*(F.sum(name).alias(name) for name in COUNTS)).select(*KEYS, "bucket", *COUNTS)
+    first = F.when(F.expr(_SENT), 1).otherwise(0).cast("bigint").alias("sent")
+    rows = _happened(events, transitions, window, topics, first).groupBy(*KEYS, "bucket")
+    counts = (*COUNTS, "sent")
+    return rows.agg(*(F.sum(name).alias(name) for name in counts)).select(*KEYS, "bucket", *counts)
 
 
 def together(rows: DataFrame) -> DataFrame:
@@ -50,6 +53,19 @@ def late(detailed: DataFrame) -> DataFrame:
     """The result of `latencies`."""
     done = detailed.where("bucket IS NOT NULL")
     return done.select(*KEYS, "bucket", F.col("done").alias("messages"))
+
+
+def sent_among(detailed: DataFrame) -> DataFrame:
+    """The result of `sent`."""
+    return detailed.where("sent > 0").groupBy(*SENT.names[:-1]).agg(F.sum("sent").alias("messages"))
+
+
+def sent(events: DataFrame, *, window: str) -> DataFrame:
+    """(window_ts, topic, tenant, messages) of what producers sent, each message once wherever it went since. Whatever
+    moved, came back or was recalled is not sent again, and a producer's mark is no message.
+    """
+    windows = events.where(_SENT).select(F.window("publish_ts", window)["start"].alias("window_ts"), "topic", "tenant")
+    return windows.groupBy(*SENT.names[:-1]).agg(F.count("*").alias("messages"))
 
 
 def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
@@ -65,13 +81,15 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
     )
 
 
-def _happened(events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None) -> DataFrame:
-    """(KEYS, bucket, COUNTS): a row for each that happened."""
+def _happened(
+    events: DataFrame, transitions: DataFrame, window: str, topics: DataFrame | None, *more: Column
+) -> DataFrame:
+    """(KEYS, bucket, COUNTS): a row for each that happened, with `more` of arrivals."""
     placed = _handled(transitions, _topics(events) if topics is None else topics, window)
-    return _arrived(events, window).unionByName(placed)
+    return _arrived(events, window, *more).unionByName(placed, allowMissingColumns=True)
 
 
-def _arrived(events: DataFrame, window: str) -> DataFrame:
+def _arrived(events: DataFrame, window: str, *more: Column) -> DataFrame:
     tried = F.size("attempts") > 0
     marks = F.col("seq_high").isNotNull()
     return events.where((F.col("state") != AUDIT) & ~marks).select(
@@ -79,6 +97,7 @@ def _arrived(events: DataFrame, window: str) -> DataFrame:
         *KEYS[1:],
         F.lit(None).cast("int").alias("bucket"),
         *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
+        *more,
     )
 
 
