@@ -175,7 +175,7 @@ def _judge(spark: Any, place: str, expansion: Expansion, *, page: bool) -> None:
 
     landing = Landing(place, "bench", None)
     inputs = landed_inputs(spark, landing, expansion, (), {}, None)
-    with judged_landing(spark, landing, inputs, AuditOptions("bench")) as judged:
+    with judged_landing(spark, landing, inputs, AuditOptions(f"bench-{time.monotonic_ns()}")) as judged:
         if page:
             gather_facts(spark, landing, expansion, judged, judged.document)
 

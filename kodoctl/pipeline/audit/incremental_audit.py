@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from pyspark.errors import PySparkException
-
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
 from kodoctl.pipeline.audit.audit_state import (
@@ -26,7 +24,7 @@ from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore
 from kodoctl.pipeline.audit.settlement import (
     surprises,
 )
-from kodoctl.pipeline.audit.state_writer import StateBefore, StateWriter
+from kodoctl.pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.state_tables import (
@@ -140,7 +138,7 @@ def _judged(
         if isinstance(known, UsableState):
             try:
                 found = _judged_new(spark, landing, inputs, known, writer, stack)
-            except (PySparkException, KodoctlError):  # files of the state are gone; of the landing's it is said again
+            except (KodoctlError, *SPARK_FAILURES):  # files of the state are gone; of the landing's it is said again
                 found = StateProblem.NONE
             if not isinstance(found, str):
                 return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kodoctl.errors import KodoctlError, error
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _STRANGE: Final = "an audit record has a number below 1"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _ADDED: Final = (SETTLED, DEAD_LETTERS)  # what an audit settles is added to them
+SPARK_FAILURES: Final = (PySparkException, Py4JError)  # of a file that is gone pyspark gives either
 _FILES: Final = 32  # of each of these, before they are put together
 
 
@@ -77,7 +79,7 @@ class StateWriter:
             return _STRANGE
         try:
             self._write(judged, totals, known)
-        except (KodoctlError, PySparkException) as problem:
+        except (KodoctlError, *SPARK_FAILURES) as problem:
             with suppress(KodoctlError):
                 self._landing.end(self._run, AUDIT_RUN, sweep=True)
             return _words(problem)
@@ -141,5 +143,5 @@ def _kept(tables: Mapping[str, TableFiles], known: StateBefore | None) -> dict[s
     }
 
 
-def _words(problem: KodoctlError | PySparkException) -> str:
-    return " ".join((words(str(problem)) if isinstance(problem, PySparkException) else str(problem)).split())
+def _words(problem: Exception) -> str:
+    return " ".join((str(problem) if isinstance(problem, KodoctlError) else words(str(problem))).split())
