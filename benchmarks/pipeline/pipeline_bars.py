@@ -114,10 +114,9 @@ def _increments(one: Session) -> float | None:
     return _quotient(_arm("new", "seconds", **options)(one), _arm("alone", "seconds", **options)(one))
 
 
-def _upkeep(one: Session) -> float | None:
-    costs = {
-        run["batches"]: run["batch processor"] for run in one.runs if isinstance(run.get("batch processor"), float)
-    }
+def _upkeep(name: str, one: Session) -> float | None:
+    """A figure after 2,000 batches at least, of that after 20."""
+    costs = {run["batches"]: run[name] for run in one.runs if isinstance(run.get(name), float)}
     most = max(costs, default=0)
     return _quotient(costs[most], costs.get(20)) if most >= 2_000 else None
 
@@ -177,7 +176,14 @@ BARS: Sequence[Bar] = (
     ),
     _bar("300 runs in one session: growth of Java's heap a run", 0.5, "MiB", "run.jsonl", _heap, loads=ANY),
     _bar("`make demo-pipeline`", 150, "s", "run.jsonl", _arm("demo", "seconds")),
-    _bar("a batch after 2,000 small ones, of one after 20", 1.3, "×", "upkeep.jsonl", _upkeep),
+    *(
+        _bar(f"{name} after 2,000 small batches, of one after 20", 1.3, "×", "upkeep.jsonl", partial(_upkeep, figure))
+        for name, figure in (
+            ("a batch", "batch processor"),
+            ("an audit", "audit"),
+            ("an audit with its page", "report"),
+        )
+    ),
     _bar(
         "audit of 100,000 new behind 30,000,000 in 300 batches, of these alone",
         1.5,

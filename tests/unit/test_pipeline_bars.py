@@ -65,7 +65,7 @@ def test_ratios_are_of_one_session_and_of_the_size_that_the_bar_names() -> None:
     assert found["source, 2 splits: of plain readers"][3] == "not measured"
     assert found["source, native: of plain readers"][2:] == ["2.50 ×", "met"]
     assert found["audit and rollup of 3,000,000 as typed, together"][1:] == ["40.0 s", "35.0 s", "met"]
-    assert found["a batch after 2,000 small ones, of one after 20"][1:] == ["–", "1.20 ×", "met"]
+    assert found["a batch after 2,000 small batches, of one after 20"][1:] == ["–", "1.20 ×", "met"]
     assert found["audit of 100,000 new behind 30,000,000 in 300 batches, of these alone"][3] == "not measured"
     assert found[RECALL][2:] == ["95 %", "**missed**"]
 
