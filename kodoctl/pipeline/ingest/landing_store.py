@@ -2,7 +2,7 @@
 
     LANDING/TOPOLOGY/ENVIRONMENT/
       events/ transitions/ coverage/ cursors/   Delta tables
-      rollup/ latencies/                         Delta tables, of a rollup
+      rollup/ latencies/ sent/ failures/         Delta tables, of a rollup
       removed_places/ removed_numbers/           Delta tables, of a removal: what is left of rows that are gone
       audit_…/                                   Delta tables, of an audit: its state, which may be lost
       commits/                                   Delta table: what counts

@@ -15,7 +15,7 @@ from kodoctl.pipeline.ingest.table_writer import TableWriter, write_frame
 from kodoctl.pipeline.ingest.tables import DATE, EVENTS, FAILURES, LATENCIES, ROLLUP, SENT, TRANSITIONS, Table
 from kodoctl.pipeline.rollup import transforms
 from kodoctl.pipeline.rollup.failure_counts import failed_records, failures_by_day
-from kodoctl.pipeline.rollup.landed_days import SPANS, rows_of_days, with_neighbours
+from kodoctl.pipeline.rollup.landed_days import SPANS, is_on_days, rows_of_days, with_neighbours
 from kodoctl.pipeline.rollup.small_counts import small_counts
 from kodoctl.pipeline.spark.concurrent_queries import run_queries
 
@@ -54,8 +54,16 @@ def write_counts(
     landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
     few = len(work.days) <= SPANS and landed <= FEW  # each is at most a row of either table
 
-    def of_days(table: Table, days: list[str]) -> DataFrame:
+    every_day = with_neighbours(work.failure_days)
+
+    def read(table: Table, days: list[str]) -> DataFrame:
         return rows_of_days(topics.sparkSession, landing, table, snapshot.files[table.name], days)
+
+    # Of few rows, to plan another reading takes longer than to choose among those of one.
+    wide = {table: read(table, every_day) for table in (EVENTS, TRANSITIONS) if few}
+
+    def of_days(table: Table, days: list[str]) -> DataFrame:
+        return wide[table].where(is_on_days(table, days)) if few else read(table, days)
 
     failed = failed_records(of_days(TRANSITIONS, work.failure_days))
     with (
@@ -63,7 +71,7 @@ def write_counts(
         without_duplicates(failed, few=few) as failed_once,
     ):
         events, window = of_days(EVENTS, work.days), f"{work.window} milliseconds"
-        targets = of_days(EVENTS, with_neighbours(work.failure_days))
+        targets = wide[EVENTS] if few else read(EVENTS, every_day)
         failures = failures_by_day(of_days(EVENTS, work.failure_days), failed_once, targets)
         if few:
             detailed = transforms.detailed(events, transitions, window=window, topics=topics)

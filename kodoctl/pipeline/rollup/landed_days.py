@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kodoctl.pipeline.ingest.data_files import DataFile
     from kodoctl.pipeline.ingest.landing_store import Landing
@@ -42,17 +42,22 @@ def rows_of_days(
     spark: SparkSession, landing: Landing, table: Table, files: Iterable[DataFile], days: list[str]
 ) -> DataFrame:
     """Everything landed that happened on these days. Files are passed over by the bounds of their times."""
-    from pyspark.sql import functions as F
-
     spans = _spans(days)
     if not spans:
         return landing.read_files(spark, table, ())
     bounds = int(spans[0][0].timestamp() * 1000), int(spans[-1][1].timestamp() * 1000)
     rows = landing.read_files(spark, table, (one for one in files if one.touches(*bounds)))
-    moment = F.col(table.moment or "")
+    return rows.where(is_on_days(table, days))
+
+
+def is_on_days(table: Table, days: list[str]) -> Column:
+    """Condition on rows of a table: they happened on these days."""
+    from pyspark.sql import functions as F
+
+    moment, spans = F.col(table.moment or ""), _spans(days)
     if len(spans) > SPANS:
-        return rows.where(F.to_date(moment).isin([date.fromisoformat(day) for day in days]))
-    return rows.where(reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans)))
+        return F.to_date(moment).isin([date.fromisoformat(day) for day in days])
+    return reduce(or_, ((moment >= F.lit(begin)) & (moment < F.lit(end)) for begin, end in spans), F.lit(False))
 
 
 def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
