@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit, TableFiles
-from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, LATENCIES, ROLLUP, TABLES, TRANSITIONS
+from kodoctl.pipeline.ingest.tables import EVENTS, LATENCIES, ROLLUP, TABLES, TRANSITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,9 @@ def fill(landing: Landing) -> None:
 
 def by_duckdb(landing: Landing, options: dict[str, str] | None = None) -> dict[str, Any]:
     """SQL on the Arrow dataset of a table, which passes filters on to it."""
-    tables = {table.name: _open(landing, table.name, options).to_pyarrow_dataset() for table in (*TABLES, *COUNTED)}
+    tables = {
+        table.name: _open(landing, table.name, options).to_pyarrow_dataset() for table in (*TABLES, ROLLUP, LATENCIES)
+    }
     with duckdb.connect() as connection:
         for name, table in tables.items():
             connection.register(name, table)

@@ -5,7 +5,7 @@ Writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,8 +72,7 @@ def gather_facts(
 ) -> Facts:
     """The same of an audit that was made already. `audit`: its document, with what was added to it."""
     found = judged.result
-    with ExitStack() as stack:
-        known = stack.enter_context(counts(spark, landing, judged.tables))
+    with counts(spark, landing, judged.tables) as known:
         failures, totals, groups, waiting = run_queries(
             partial(report_tables.failures, known.failures),
             partial(summary.totals, known.rollup, known.bounds.windows(known.width)),
