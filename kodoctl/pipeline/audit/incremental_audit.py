@@ -26,7 +26,6 @@ from kodoctl.pipeline.audit.settlement import (
 )
 from kodoctl.pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
-from kodoctl.pipeline.ingest.landing_store import FEW
 from kodoctl.pipeline.ingest.state_tables import (
     DEAD_LETTERS,
     LETTERS_SEEN,
@@ -56,6 +55,7 @@ _SMALL: Final = "few rows have landed"
 _SPOKEN: Final = (
     "what is new is about more than 10,000 settled messages, or about some that were removed or cannot be told apart"
 )
+_FEW: Final = 200_000  # rows that are judged anew in less time than what is settled of them is read and kept
 _TURNS: Final = 4  # messages that are judged again may speak of others
 
 
@@ -67,7 +67,7 @@ class AuditOptions:
 
     run: str
     full: bool = False
-    few: int = FEW
+    few: int = _FEW
     is_read_only: bool = False
 
 

@@ -38,7 +38,9 @@ _TRIES: Final = 5  # of files that others replace meanwhile
 _FILES: Final = 32  # of a commit
 _MOST: Final = 10_000  # subscriptions that messages are meant for: whoever produces names them
 _KILLED: Final = "the last removal was killed, and has to be ended first: a maintenance without --dry-run does it"
-_NO_STATE: Final = "no audit has left a state, which says what is settled (an audit of 50,000 rows or less leaves none)"
+_NO_STATE: Final = (
+    "no audit has left a state, which says what is settled (an audit of 200,000 rows or less leaves none)"
+)
 _FORGED: Final = "two records have one number and say different things: the rows are the evidence"
 _NAMES: Final = "messages are meant for more than 10,000 different subscriptions"
 _PLACED: Final = {
