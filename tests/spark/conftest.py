@@ -23,18 +23,15 @@ __all__ = ["closed", "guarded", "workspace"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, nothing left in the working folder; light, as commands have it for few rows. KODOCTL_TEST_SPARK=full has it as
-    they do for many (make pipeline-full).
+    """Two cores, nothing left in the working folder; light, as commands have it for few rows, and with the memory that they
+    have. KODOCTL_TEST_SPARK=full has it as they do for many (make pipeline-full).
     """
     extra = {
         "spark.sql.shuffle.partitions": "2",  # whatever is shuffled may meet others, or not
-        "spark.driver.memory": "1g",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     light = os.environ.get("KODOCTL_TEST_SPARK") != "full"
     session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
-    gc.collect()
-    gc.freeze()  # what thousands of other tests left: because of it the collector seldom looked for more
     yield session
     gc.unfreeze()
     session.stop()
@@ -43,8 +40,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(autouse=True)
 def _released_plans() -> Iterator[None]:
     """An object of Java that pyspark has called is part of a cycle, and each table of a query keeps its plan in Java: what the
-    collector has not found fills Spark's heap, 2,300 plans in one test that judges a history again and again.
+    collector has not found fills Spark's heap, 2,300 plans in one test that judges a history again and again. What other tests
+    left is set aside: the more there is of it, the less often the collector looks within a test.
     """
+    gc.collect()
+    gc.freeze()
     yield
     gc.collect()
 
