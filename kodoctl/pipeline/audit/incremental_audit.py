@@ -12,18 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
-from kodoctl.pipeline.audit.audit_state import (
-    basis_of,
-    dead_cursors,
-    landed_rows,
-)
+from kodoctl.pipeline.audit.audit_state import basis_of, dead_cursors, landed_rows
 from kodoctl.pipeline.audit.job import classify_landing
 from kodoctl.pipeline.audit.judged_rows import CarriedRows
 from kodoctl.pipeline.audit.last_audit import StateProblem, UsableState, usable_state
 from kodoctl.pipeline.audit.reopened_messages import MOST, LastAudit, RowsBefore, mentioned_messages, reopened
-from kodoctl.pipeline.audit.settlement import (
-    surprises,
-)
+from kodoctl.pipeline.audit.settlement import surprises
 from kodoctl.pipeline.audit.state_writer import SPARK_FAILURES, StateBefore, StateWriter
 from kodoctl.pipeline.ingest.data_rewrite import small_rows
 from kodoctl.pipeline.ingest.state_tables import (
@@ -103,7 +97,7 @@ def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, op
 def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
-    """The same with the rows, for further queries."""
+    """The same, with the rows that were judged, which Spark keeps for further queries until the context ends."""
     few = sum(landed_rows(inputs.snapshot.commits).values()) <= options.few
     with ExitStack() as stack:
         yield _judged_few(spark, inputs, stack) if few else _judged(spark, landing, inputs, options, stack)
