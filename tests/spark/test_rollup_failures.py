@@ -289,3 +289,27 @@ def test_where_rows_were_removed_an_upgrade_counts_the_days_behind_the_removal(s
     assert count(spark, landing, expansion, "r4").days == ("2026-01-02",)
     for found in rows(spark, landing, SENT, FAILURES):
         assert {one[0].date().isoformat() for one in found} == {"2026-01-02"}
+    windows, answered = rows(spark, landing, *COUNTED[:-1]), by_bank(spark, landing)
+    land(landing, 8, [arrived(21, MIDNIGHT - timedelta(seconds=1))], [])
+    assert count(spark, landing, expansion, "r5").days == (), "the message is of a day that was removed"
+    assert rows(spark, landing, *COUNTED[:-1]) == windows
+    assert by_bank(spark, landing) == answered + 1
+
+
+def by_bank(spark, landing: Landing) -> int:
+    """Recorded failures of one cause."""
+    failures = landing.read(spark, FAILURES).where("recorded").collect()
+    return sum(one.messages for one in failures if one.cause == BANK)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "further"])
+def test_what_is_of_no_day_is_counted_on_none_and_once(spark, landing, expansion, first):
+    if not first:
+        land(landing, 0, *batches()[0])
+        count(spark, landing, expansion, "r1")
+    before = [] if first else rows(spark, landing, *COUNTED)
+    land(landing, 1, [first_hop(datetime(1969, 1, 1, tzinfo=UTC))])
+    done = count(spark, landing, expansion, "r2")
+    assert (done.days, done.batches) == ((), 1)
+    assert rows(spark, landing, *COUNTED) == (before or [[], [], [], []])
+    assert count(spark, landing, expansion, "r3").batches == 0

@@ -49,7 +49,7 @@ def write_counts(
     """Counts these days; files that replace theirs, or all (`anew`), by table. A day without rows has none. `topics`: see
     kodoctl.pipeline.rollup.job.topics_table.
     """
-    if not work.days and not work.anew:
+    if not work.failure_days and not work.anew:
         return {}
     landed = sum(one.rows for table in (EVENTS, TRANSITIONS) for one in snapshot.files[table.name])
     few = len(work.days) <= SPANS and landed <= FEW  # each is at most a row of either table
@@ -87,7 +87,11 @@ def write_counts(
             }
             write = partial(_write_frame, landing, attempt)
             files = dict(zip(frames, run_queries(*(partial(write, *one) for one in frames.items())), strict=True))
-    return {table.name: TableFiles.of(found, work.replaced(table)) for table, found in files.items()}
+    return {
+        table.name: TableFiles.of(found, work.replaced(table))
+        for table, found in files.items()
+        if work.anew or work.replaced(table)
+    }
 
 
 def _write_rows(landing: Landing, table: Table, rows: pa.Table, attempt: str) -> list[DataFile]:
