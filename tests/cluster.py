@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import os
@@ -79,7 +80,7 @@ def run_main(*arguments: str, defect: bool = False) -> Run:
     """
     out, err = io.StringIO(), io.StringIO()
     code: Any = 0
-    before = sys.argv
+    before, threshold = sys.argv, gc.get_threshold()
     sys.argv = ["kodoctl", *arguments]
     try:
         with (
@@ -92,6 +93,7 @@ def run_main(*arguments: str, defect: bool = False) -> Run:
         code = end.code
     finally:
         sys.argv = before
+        gc.set_threshold(*threshold)  # a script ends; here what is never collected would keep Java's memory
     assert defect or "[K599]" not in err.getvalue(), err.getvalue()
     return Run(int(code or 0), out.getvalue(), err.getvalue())
 

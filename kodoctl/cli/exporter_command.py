@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -103,6 +104,7 @@ def _run(
                 _publish(registry, textfile)
             except KodoctlError as problem:  # a disk that is full now may have room at the next
                 report(problem.diagnostics)
+        gc.collect()  # main has it collect rarely, for commands that end
         stopped.wait(max(0.0, began + every - time.monotonic()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -102,6 +103,7 @@ class PipelineService:
             self.collector.progress()
             self._cycle(spark, stop)
             self.collector.rest()
+            gc.collect()  # Java keeps a plan as long as its Python object is there, which is part of a cycle
             stop.wait(max(0.0, began + self.interval - time.monotonic()))
             if has_ended(spark) or (settings.light and not self._are_small()):
                 return
