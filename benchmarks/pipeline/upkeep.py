@@ -6,8 +6,10 @@ Needs neither a broker nor Spark, but for `--spark`: batches are small Arrow tab
 with. Arms, after 20 and 200 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
 run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
 of all tables, by Arrow) and, with `--spark`, `audit` (the verdict) and `report` (the verdict and all that a page shows, from
-what `rollup` had counted), in one warm session, without a cluster's answers. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their
-log for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
+what `rollup` had counted), without a cluster's answers, in one warm session, which compiles its queries where that of `pipeline run`
+does. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their log
+for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are
+those of all tables.
 """
 
 from __future__ import annotations
@@ -29,10 +31,12 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, is_due, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session, set_light
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
 
 FEW = 20
+SETTINGS = SparkSettings()
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 READY = "persistent://bench/ns/flow"
 TOPOLOGY = """
@@ -67,7 +71,7 @@ def measure(asked: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     (folder / "bench.yaml").write_text(TOPOLOGY, encoding="utf-8")
     expansion = expand(load_topology(str(folder / "bench.yaml")))
     place = str(folder / "landed")
-    spark = _session() if asked.spark else None
+    spark = open_session(SETTINGS) if asked.spark else None
     runs, kept = [], 0.0
     numbers = count()
     for batches in range(1, asked.batches + 1):
@@ -94,6 +98,7 @@ def _figures(
         "read": lambda: [DeltaTable(f"{place}/bench/base/{one.name}").to_pyarrow_table().num_rows for one in TABLES],
     }
     if spark is not None:
+        set_light(spark, SETTINGS, light=Landing(place, "bench", None).is_small())
         _count(spark, place, expansion)
         arms |= {
             name: lambda page=page: _judge(spark, place, expansion, page=page)
@@ -156,12 +161,6 @@ def _run(place: str, number: int, rows: int) -> None:
     landing.commit(LandingCommit(f"{run}-end", ms, facts={"complete": True}))
 
 
-def _session() -> Any:
-    from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
-
-    return open_session(SparkSettings(light=True))
-
-
 def _count(spark: Any, place: str, expansion: Expansion) -> None:
     from kodoctl.pipeline.rollup.job import count as roll_up
 
@@ -177,7 +176,7 @@ def _judge(spark: Any, place: str, expansion: Expansion, *, page: bool) -> None:
     inputs = landed_inputs(spark, landing, expansion, (), {}, None)
     with judged_landing(spark, landing, inputs, AuditOptions(f"bench-{time.monotonic_ns()}")) as judged:
         if page:
-            gather_facts(spark, landing, expansion, judged, judged.document)
+            gather_facts(spark, landing, expansion, judged)
 
 
 if __name__ == "__main__":
