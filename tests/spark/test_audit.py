@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -31,9 +31,9 @@ def found(spark):
     lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
     came = outcomes(places(events, transitions, letters, lanes), lanes).persist()
     known = judged(came, hops(events, lanes)).persist()
-    fates = defaultdict(dict)
+    fates = defaultdict(Counter)
     for row in tallied(messages(known)).collect():
-        fates[row.family][FATES[row["rank"]]] = row.messages
+        fates[row.family][FATES[row["rank"]]] += row.messages
     missing = {row.family: row.missing for row in missing_records(transitions, lanes).collect()}
     forged = {row.family: row.contradictions for row in contradictions(transitions, lanes).collect()}
     gaps = defaultdict(list)

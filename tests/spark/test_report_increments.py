@@ -22,7 +22,7 @@ def page(spark, landing, expansion, letters, options):
     """(what the page is made of, how it was judged)."""
     inputs = landed_inputs(spark, landing, expansion, tuple(letters), {}, None)
     with judged_landing(spark, landing, inputs, options) as judged:
-        facts = gather_facts(spark, landing, expansion, judged, judged.document)
+        facts = gather_facts(spark, landing, expansion, judged)
     basis = facts.audit.pop("judged")
     return dataclasses.replace(facts, waiting=sorted(facts.waiting, key=str)), basis
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, error
@@ -46,18 +46,23 @@ _SETTLED: Final = {RecallEvent.SENT: "sent", RecallEvent.DISCARDED: "discarded"}
 
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
-    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed."""
+    """Inputs of an audit as of one commit of the landing; `tables`: of all rows that landed; `ledger`: of recalls, where
+    `letters` were looked for; empty: in none.
+    """
 
     snapshot: LandingSnapshot
     tables: LandedTables
     ground: AuditScope
     letters: tuple[RecalledLetter, ...]
     keys: Secret | None
+    ledger: str = ""
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why."""
-    if any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
+    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why; empty: nobody was to
+    look for one.
+    """
+    if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
         found["notes"].append(text)
     return found
@@ -68,7 +73,8 @@ def load_inputs(
 ) -> AuditInputs:
     """Everything that an audit goes by. Raises KodoctlError (K589) where the cluster is not the one that was read."""
     stored_from = same_partitions(landing, admin, expansion, _stored_from(admin, expansion))
-    return landed_inputs(spark, landing, expansion, tuple(_letters(expansion, ledger)), stored_from, keys)
+    letters = tuple(_letters(expansion, ledger))
+    return replace(landed_inputs(spark, landing, expansion, letters, stored_from, keys), ledger=ledger)
 
 
 def landed_inputs(

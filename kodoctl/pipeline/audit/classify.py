@@ -136,9 +136,9 @@ def messages(judged: DataFrame) -> DataFrame:
 
 
 def tallied(messages: DataFrame) -> DataFrame:
-    """Number of messages by status: columns `family`, `rank`, `messages`."""
+    """Number of messages by status: columns `family`, `rank`, `settled`, `messages`."""
     known = messages.where(F.col("rank").isNotNull())
-    return known.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
+    return known.groupBy("family", "rank", "settled").agg(F.count("*").alias("messages"))
 
 
 def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:

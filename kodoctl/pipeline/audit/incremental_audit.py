@@ -5,7 +5,7 @@ judged again but where something more is said of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -83,8 +83,7 @@ def run_audit(
     options: AuditOptions,
 ) -> AuditDocument:
     """The report on all that landed. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
-    inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
-    return with_ledger_note(judge_landing(spark, landing, inputs, options), ledger)
+    return judge_landing(spark, landing, load_inputs(spark, landing, expansion, admin, ledger, keys), options)
 
 
 def judge_landing(spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions) -> AuditDocument:
@@ -98,53 +97,141 @@ def judged_landing(
     spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions
 ) -> Iterator[JudgedLanding]:
     """The same, with the rows that were judged, which Spark keeps for further queries until the context ends."""
-    few = sum(landed_rows(inputs.snapshot.commits).values()) <= options.few
-    with ExitStack() as stack:
-        yield _judged_few(spark, inputs, stack) if few else _judged(spark, landing, inputs, options, stack)
+    with ExitStack() as kept:
+        judged = _Judge(spark, landing, inputs, options, kept).judged()
+        with_ledger_note(judged.document, inputs.ledger)
+        yield judged
 
 
-def _judged_few(spark: SparkSession, inputs: AuditInputs, stack: ExitStack) -> JudgedLanding:
-    """Spark keeps the rows, without payloads, and their fates: to plan each of twenty queries, and to open files, of which
-    each batch adds one, takes longer than to answer it.
-    """
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Judges a landing. `kept`: until it is closed, Spark keeps what was judged."""
 
-    def kept(frame: DataFrame) -> DataFrame:
-        stack.callback(frame.unpersist)
-        return frame.persist()
+    spark: SparkSession
+    landing: Landing
+    inputs: AuditInputs
+    options: AuditOptions
+    kept: ExitStack
 
-    tables = inputs.tables
-    tables = replace(tables, events=kept(tables.events.drop("payload")), transitions=kept(tables.transitions))
-    judged = stack.enter_context(
-        classify_landing(spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys)
-    )
-    judged = replace(judged, verdicts=kept(judged.verdicts))
-    document = judged.document()
-    document["judged"] = _basis(_SMALL, 0, 0, "")
-    return JudgedLanding(tables, judged, document)
+    def judged(self) -> JudgedLanding:
+        """Of few rows all, else those that the last audit has not settled, where its state can be used."""
+        inputs, options = self.inputs, self.options
+        if sum(landed_rows(inputs.snapshot.commits).values()) <= options.few:
+            return self._few_rows()
+        basis = basis_of(inputs.ground, inputs.keys)
+        known = _ASKED if options.full else usable_state(self.landing, inputs.snapshot, basis)
+        with ExitStack() as writing:
+            writer = None if options.is_read_only else StateWriter(self.landing, inputs, options.run, writing)
+            if isinstance(known, UsableState):
+                try:
+                    found = self._new_rows(known, writer)
+                except (
+                    KodoctlError,
+                    *SPARK_FAILURES,
+                ):  # files of the state are gone; of the landing's it is said again
+                    found = StateProblem.NONE
+                if not isinstance(found, str):
+                    return found
+                known = found
+            return self._all_rows(known, writer)
 
+    def _few_rows(self) -> JudgedLanding:
+        """Spark keeps the rows, without payloads, and their fates: to plan each of twenty queries, and to open files, of
+        which each batch adds one, takes longer than to answer it.
+        """
+        tables = self.inputs.tables
+        events, transitions = self._persisted(tables.events.drop("payload")), self._persisted(tables.transitions)
+        tables = replace(tables, events=events, transitions=transitions)
+        judged = self.kept.enter_context(self._classified(tables))
+        judged = replace(judged, verdicts=self._persisted(judged.verdicts))
+        document = judged.document()
+        document["judged"] = _basis(_SMALL, 0, 0, "")
+        return JudgedLanding(tables, judged, document)
 
-def _judged(
-    spark: SparkSession, landing: Landing, inputs: AuditInputs, options: AuditOptions, stack: ExitStack
-) -> JudgedLanding:
-    known = _ASKED if options.full else usable_state(landing, inputs.snapshot, basis_of(inputs.ground, inputs.keys))
-    with ExitStack() as writing:
-        writer = None if options.is_read_only else StateWriter(landing, inputs, options.run, writing)
-        if isinstance(known, UsableState):
-            try:
-                found = _judged_new(spark, landing, inputs, known, writer, stack)
-            except (KodoctlError, *SPARK_FAILURES):  # files of the state are gone; of the landing's it is said again
-                found = StateProblem.NONE
-            if not isinstance(found, str):
-                return found
-            known = found
-        judged = stack.enter_context(
-            classify_landing(spark, inputs.tables, inputs.ground, letters=inputs.letters, keys=inputs.keys)
-        )
+    def _all_rows(self, why: str, writer: StateWriter | None) -> JudgedLanding:
+        judged = self.kept.enter_context(self._classified(self.inputs.tables))
         with _kept_messages(judged, writer):
             document, totals = judged.counted()
             unsaved = "" if writer is None else writer.save(judged, totals, None)
-        document["judged"] = _basis(known, 0, 0, unsaved)
-        return JudgedLanding(inputs.tables, judged, document)
+        document["judged"] = _basis(why, 0, 0, unsaved)
+        return JudgedLanding(self.inputs.tables, judged, document)
+
+    def _new_rows(self, known: UsableState, writer: StateWriter | None) -> JudgedLanding | str:
+        """What is new or open, judged; or why all rows have to be."""
+        carried = self._carried(known)
+        events, transitions = (
+            self.landing.read_files(self.spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS)
+        )
+        tables = replace(self.inputs.tables, events=events, transitions=transitions)
+        state, again, last = known.state, 0, self._last_audit(known)
+        with ExitStack() as turns:
+            for _ in range(_TURNS):
+                with ExitStack() as turn:
+                    judged = turn.enter_context(self._classified(tables, carried))
+                    with _kept_messages(judged, writer):
+                        found, messages, (document, totals) = (
+                            run_queries(  # most audits find nothing, and have the report
+                                partial(surprises, judged, carried, state.ends),
+                                partial(mentioned_messages, judged, carried, last),
+                                judged.counted,
+                            )
+                        )
+                        if found:
+                            return "; ".join(found)
+                        if messages is None or len(messages) > MOST:
+                            break
+                        if not messages:
+                            before = StateBefore(known.snapshot, carried, again)
+                            unsaved = "" if writer is None else writer.save(judged, totals, before)
+                            document["judged"] = _basis("", state.totals.messages, again, unsaved)
+                            self.kept.enter_context(turns.pop_all())
+                            self.kept.enter_context(turn.pop_all())
+                            return JudgedLanding(self.inputs.tables, judged, document)
+                    opened = reopened(judged, carried, last, messages, turns)
+                if opened is None:
+                    break
+                carried, again = opened, again + len(messages)
+        return _SPOKEN
+
+    def _persisted(self, frame: DataFrame) -> DataFrame:
+        self.kept.callback(frame.unpersist)
+        return frame.persist()
+
+    def _classified(
+        self, tables: LandedTables, carried: CarriedRows | None = None
+    ) -> AbstractContextManager[AuditResult]:
+        inputs = self.inputs
+        return classify_landing(
+            self.spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
+        )
+
+    def _last_audit(self, known: UsableState) -> LastAudit:
+        files = {
+            table: [one for one in self.inputs.snapshot.files[table.name] if one.batch <= known.state.batch]
+            for table in known.fresh
+        }
+        before = RowsBefore(self.spark, self.landing, files, self.inputs.tables.removed)
+        cursors = dead_cursors(self.inputs.ground).items()
+        released = [key for key, digest in cursors if known.state.dead.get(key) != digest]
+        rows = sum(one.rows for some in known.fresh.values() for one in some)
+        rows += known.state.kept[OPEN_EVENTS.name] + known.state.kept[OPEN_RECORDS.name]
+        return LastAudit(before, known.state.ends, released, rows)
+
+    def _carried(self, known: UsableState) -> CarriedRows:
+        def read(table: Table) -> DataFrame:
+            return self.landing.read(self.spark, table, snapshot=known.snapshot)
+
+        return CarriedRows(
+            open_events=read(OPEN_EVENTS),
+            open_records=read(OPEN_RECORDS),
+            settled=read(SETTLED),
+            dead_letters=read(DEAD_LETTERS),
+            numbers=read(NUMBERS),
+            marks=read(MARKS),
+            letters=frozenset(_hashes(self.landing, known.snapshot)),
+            totals=known.state.totals,
+            everything=self.inputs.tables.events,
+        )
 
 
 @contextmanager
@@ -160,82 +247,8 @@ def _kept_messages(judged: AuditResult, writer: StateWriter | None) -> Iterator[
         messages.unpersist()
 
 
-def _judged_new(
-    spark: SparkSession,
-    landing: Landing,
-    inputs: AuditInputs,
-    known: UsableState,
-    writer: StateWriter | None,
-    stack: ExitStack,
-) -> JudgedLanding | str:
-    """What is new or open, judged; or why all rows have to be. `stack`: keeps it."""
-    carried = _carried(spark, landing, inputs, known)
-    events, transitions = (landing.read_files(spark, table, known.fresh[table]) for table in (EVENTS, TRANSITIONS))
-    tables = replace(inputs.tables, events=events, transitions=transitions)
-    state, again = known.state, 0
-    released = [key for key, digest in dead_cursors(inputs.ground).items() if state.dead.get(key) != digest]
-    rows = sum(one.rows for files in known.fresh.values() for one in files)
-    rows += state.kept[OPEN_EVENTS.name] + state.kept[OPEN_RECORDS.name]
-    last = LastAudit(_rows_before(spark, landing, inputs, known), state.ends, released, rows)
-    with ExitStack() as turns:
-        for _ in range(_TURNS):
-            with ExitStack() as turn:
-                judged = turn.enter_context(
-                    classify_landing(
-                        spark, tables, inputs.ground, letters=inputs.letters, keys=inputs.keys, carried=carried
-                    )
-                )
-                with _kept_messages(judged, writer):
-                    found, messages, (document, totals) = run_queries(  # most audits find nothing, and have the report
-                        partial(surprises, judged, carried, state.ends),
-                        partial(mentioned_messages, judged, carried, last),
-                        judged.counted,
-                    )
-                    if found:
-                        return "; ".join(found)
-                    if messages is None or len(messages) > MOST:
-                        break
-                    if not messages:
-                        before = StateBefore(known.snapshot, carried, again)
-                        unsaved = "" if writer is None else writer.save(judged, totals, before)
-                        document["judged"] = _basis("", state.totals.messages, again, unsaved)
-                        stack.enter_context(turns.pop_all())
-                        stack.enter_context(turn.pop_all())
-                        return JudgedLanding(inputs.tables, judged, document)
-                opened = reopened(judged, carried, last, messages, turns)
-            if opened is None:
-                break
-            carried, again = opened, again + len(messages)
-    return _SPOKEN
-
-
 def _basis(why: str, settled: int, again: int, unsaved: str) -> AuditBasis:
     return {"all_rows": bool(why), "why": why, "settled_before": settled, "reopened": again, "unsaved": unsaved}
-
-
-def _rows_before(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: UsableState) -> RowsBefore:
-    files = {
-        table: [one for one in inputs.snapshot.files[table.name] if one.batch <= known.state.batch]
-        for table in known.fresh
-    }
-    return RowsBefore(spark, landing, files, inputs.tables.removed)
-
-
-def _carried(spark: SparkSession, landing: Landing, inputs: AuditInputs, known: UsableState) -> CarriedRows:
-    def read(table: Table) -> DataFrame:
-        return landing.read(spark, table, snapshot=known.snapshot)
-
-    return CarriedRows(
-        open_events=read(OPEN_EVENTS),
-        open_records=read(OPEN_RECORDS),
-        settled=read(SETTLED),
-        dead_letters=read(DEAD_LETTERS),
-        numbers=read(NUMBERS),
-        marks=read(MARKS),
-        letters=frozenset(_hashes(landing, known.snapshot)),
-        totals=known.state.totals,
-        everything=inputs.tables.events,
-    )
 
 
 def _hashes(landing: Landing, snapshot: LandingSnapshot) -> list[int]:

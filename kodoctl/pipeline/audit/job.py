@@ -5,7 +5,7 @@ counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -82,17 +82,18 @@ class AuditResult:
         return self.counted()[0]
 
     def counted(self) -> tuple[AuditDocument, SettledTotals]:
-        """The document; and the counts of all rows so far but `fates`, with which the next audit begins."""
-        fates, numbers = run_queries(partial(_fates, self), partial(_numbers, self))
-        worst = max((rank for (_, rank), count in fates.items() if count), default=0)
-        if worst < RANKS[FINDINGS[0]]:  # no place has a fate that is worse
-            evidence, totals = _evidence(self, fates, numbers)
-            return document(decide_verdict(evidence), evidence, ()), totals
-        every = findings(self.verdicts, self.lanes)
-        (evidence, totals), sampled = run_queries(partial(_evidence, self, fates, numbers), _sampled(every).collect)
+        """The document; and the counts of all rows so far, with which the next audit begins."""
+        (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
+        ranks = {rank for (_, rank), count in fates.items() if count}
+        queries: list[Callable[[], Any]] = [partial(_evidence, self, fates, numbers)]
+        if max(ranks, default=0) >= RANKS[FINDINGS[0]]:  # else no place has a fate that is worse
+            every = findings(self.verdicts, self.lanes)
+            queries.append(_sampled(every).collect)
+            if RANKS[MessageStatus.LOST] in ranks:
+                queries.append(partial(self._lost, every))
+        (evidence, totals), sampled, lost = (*run_queries(*queries), (), ())[:3]
         found = [SampledFinding(*row) for row in sampled]
-        is_lost = any(tally.count(MessageStatus.LOST) for tally in evidence.tallies)
-        return document(decide_verdict(evidence), evidence, found, self._lost(every) if is_lost else ()), totals
+        return document(decide_verdict(evidence), evidence, found, lost), replace(totals, fates=settled)
 
     def _lost(self, found: DataFrame) -> list[LostMessages]:
         """Lost messages by the lane that lost them."""
@@ -195,7 +196,7 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
 def _evidence(
     of: AuditResult, counts: Mapping[tuple[int, int], int], numbers: _Numbers
 ) -> tuple[AuditEvidence, SettledTotals]:
-    """`counts`: result of `_fates`."""
+    """`counts`: all messages, of `_fates`."""
     ground, rows = of.ground, of.rows
     holed, gaps, totals = numbers
     fates: dict[int, dict[MessageStatus, int]] = defaultdict(dict)
@@ -248,12 +249,13 @@ def _undated(of: AuditResult, newest: int) -> int:
     return late.select("family", "identity").distinct().count()
 
 
-def _fates(of: AuditResult) -> Counter[tuple[int, int]]:
-    """Messages by (number of the subscription, rank)."""
-    found = Counter(of.settled.fates)
+def _fates(of: AuditResult) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+    """Messages by (number of the subscription, rank): all, and those that are settled."""
+    every, settled = Counter(of.settled.fates), Counter(of.settled.fates)
     for row in tallied(of.messages).collect():
-        found[row["family"], row["rank"]] += row["messages"]
-    return found
+        for found in (every, settled) if row["settled"] else (every,):
+            found[row["family"], row["rank"]] += row["messages"]
+    return every, settled
 
 
 class _Numbers(NamedTuple):

@@ -85,11 +85,6 @@ def settled_messages(outcomes: DataFrame) -> DataFrame:
     )
 
 
-def settled_fates(messages: DataFrame) -> DataFrame:
-    """(family, rank, messages) of settled ones. `messages`: of kodoctl.pipeline.audit.classify."""
-    return messages.where("settled").groupBy("family", "rank").agg(F.count("*").alias("messages"))
-
-
 def open_places(of: AuditResult, messages: DataFrame) -> DataFrame:
     """(PLACE, family, msg_topic, msg_partition, subscription) of the places of messages that are not settled."""
     lanes = F.broadcast(of.lanes.select("lane", "msg_topic", "msg_partition", "subscription"))

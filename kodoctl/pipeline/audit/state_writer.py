@@ -22,7 +22,7 @@ from kodoctl.pipeline.audit.audit_state import (
     last_batch,
     letter_hash,
 )
-from kodoctl.pipeline.audit.settlement import has_strange_numbers, open_places, settled_fates, state_frames
+from kodoctl.pipeline.audit.settlement import has_strange_numbers, open_places, state_frames
 from kodoctl.pipeline.audit.verdict import RANKS, MessageStatus
 from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit, TableFiles
 from kodoctl.pipeline.ingest.state_tables import DEAD_LETTERS, LETTERS_SEEN, SETTLED
@@ -75,34 +75,32 @@ class StateWriter:
         """
         if self._problem:
             return self._problem
-        if has_strange_numbers(judged):
-            return _STRANGE
+        places = open_places(judged, judged.messages).persist()
         try:
-            self._write(judged, totals, known)
+            # Where Spark knows that they are few, it does not shuffle all records to join them.
+            is_strange, _ = run_queries(partial(has_strange_numbers, judged), places.count)
+            if is_strange:
+                return _STRANGE
+            self._write(judged, places, totals, known)
         except (KodoctlError, *SPARK_FAILURES) as problem:
             with suppress(KodoctlError):
                 self._landing.end(self._run, AUDIT_RUN, sweep=True)
             return _words(problem)
-        return ""
-
-    def _write(self, judged: AuditResult, totals: SettledTotals, known: StateBefore | None) -> None:
-        landing, commits = self._landing, self._inputs.snapshot.commits
-        landing.start(self._run, AUDIT_RUN)
-        messages = judged.messages
-        places = open_places(judged, messages).persist()
-        try:
-            settled = {(row["family"], row["rank"]): row["messages"] for row in settled_fates(messages).collect()}
-            places.count()  # where Spark knows that they are few, it does not shuffle all records to join them
-            frames = state_frames(judged, messages, places)
-            if not any(rank == RANKS[MessageStatus.DEAD] for _, rank in settled) and not (known and known.reopened):
-                del frames[DEAD_LETTERS]
-            tables = self._tables(frames, known)
         finally:
             places.unpersist()
+        return ""
+
+    def _write(self, judged: AuditResult, places: DataFrame, totals: SettledTotals, known: StateBefore | None) -> None:
+        landing, commits = self._landing, self._inputs.snapshot.commits
+        landing.start(self._run, AUDIT_RUN)
+        frames = state_frames(judged, judged.messages, places)
+        settled = Counter(totals.fates) - Counter(judged.settled.fates)
+        if not any(rank == RANKS[MessageStatus.DEAD] for _, rank in settled) and not (known and known.reopened):
+            del frames[DEAD_LETTERS]
+        tables = self._tables(frames, known)
         state = AuditState(
             basis_of(judged.ground, judged.keys), last_batch(commits), landed_rows(commits), ends_of(judged.ground),
-            replace(totals, fates=Counter(totals.fates) + Counter(settled)), _kept(tables, known),
-            dead=dead_cursors(judged.ground),
+            totals, _kept(tables, known), dead=dead_cursors(judged.ground),
         )  # fmt: skip
         if not state.is_small:
             raise KodoctlError(error("K573", "the landing cannot be used", _NAMES))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
+from kodoctl.pipeline.audit.audit_inputs import load_inputs
 from kodoctl.pipeline.audit.audit_state import landed_rows
 from kodoctl.pipeline.audit.deduplicate import without_duplicates
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
@@ -59,19 +59,12 @@ def gather(
     """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.classify_landing."""
     inputs = load_inputs(spark, landing, expansion, admin, ledger, keys)
     with judged_landing(spark, landing, inputs, AuditOptions("", is_read_only=True)) as judged:
-        audit = with_ledger_note(judged.document, ledger)
-        return gather_facts(spark, landing, expansion, judged, audit)
+        return gather_facts(spark, landing, expansion, judged)
 
 
-def gather_facts(
-    spark: SparkSession,
-    landing: Landing,
-    expansion: Expansion,
-    judged: JudgedLanding,
-    audit: AuditDocument,
-) -> Facts:
-    """The same of an audit that was made already. `audit`: its document, with what was added to it."""
-    found = judged.result
+def gather_facts(spark: SparkSession, landing: Landing, expansion: Expansion, judged: JudgedLanding) -> Facts:
+    """The same of an audit that was made already."""
+    found, audit = judged.result, judged.document
     with counts(spark, landing, judged.tables) as known:
         failures, totals, groups, waiting = run_queries(
             partial(report_tables.failures, known.failures),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kodoctl.errors import KodoctlError, StoppedError, error
-from kodoctl.pipeline.audit.audit_inputs import load_inputs, with_ledger_note
+from kodoctl.pipeline.audit.audit_inputs import load_inputs
 from kodoctl.pipeline.audit.incremental_audit import AuditOptions, judged_landing
 from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.ingest.landing_commits import holds_messages, read_at
@@ -163,12 +163,12 @@ def _judge(
         with spark_failures(spark):
             inputs = load_inputs(spark, landing, request.expansion, admin, request.ledger, request.keys)
             with judged_landing(spark, landing, inputs, AuditOptions(request.run)) as judged:
-                audit = with_ledger_note(judged.document, request.ledger)
+                audit = judged.document
                 stages.seconds["audit"] = time.monotonic() - began
                 rollup.result()
                 if request.is_report_wanted:
                     with stages.of("report"):
-                        facts = gather_facts(spark, landing, request.expansion, judged, audit)
+                        facts = gather_facts(spark, landing, request.expansion, judged)
     except StoppedError:
         raise
     except Exception as problem:

@@ -48,7 +48,6 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_job.ingest_job, "ingest", lambda *_: [])
     monkeypatch.setattr(run_job, "load_inputs", lambda *_: ANYTHING)
     monkeypatch.setattr(run_job, "judged_landing", _judged)
-    monkeypatch.setattr(run_job, "with_ledger_note", lambda found, _: found)
     monkeypatch.setattr(run_job, "gather_facts", lambda *_: "facts")
     monkeypatch.setattr(run_job, "HttpAdmin", lambda _: SimpleNamespace(close=lambda: None))
     monkeypatch.setattr(run_job, "spark_failures", lambda _: nullcontext())
