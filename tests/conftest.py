@@ -118,8 +118,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte. So are the
-    tests that end nodes of a cluster, for it is one cluster.
+    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte; not where all of
+    its tests run, which take an hour. So are the tests that end nodes of a cluster, for it is one cluster.
     """
     return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
@@ -147,7 +147,8 @@ class _Scheduling(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        whole = next((folder for folder in _WHOLE if nodeid.startswith(f"{folder}/")), None)
+        folders = _WHOLE[1:] if os.environ.get("KODOCTL_TEST_SPARK") == "full" else _WHOLE
+        whole = next((folder for folder in folders if nodeid.startswith(f"{folder}/")), None)
         return whole or super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:

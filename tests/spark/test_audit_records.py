@@ -48,6 +48,12 @@ audit.GATHER = float(os.environ.get("GATHER", audit.GATHER))
 """
 
 
+@pytest.fixture(autouse=True)
+def _interpreted_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What DYING and LAGGING replace, a compiled core does not look up."""
+    monkeypatch.setenv("KODO_FAST_CORE", "false")
+
+
 # --- workers killed, and late with their records
 
 

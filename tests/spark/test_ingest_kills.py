@@ -70,6 +70,7 @@ elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batc
     from kodoctl.pipeline.source import split_reader as reading
 
     around(reading.Columns, "batch", "reading", 4)
+    around(reading._Missing, "met_span", "reading", 2)  # where batches come whole
     around(reading.Coverage, "record", "read, not told", 4)
 """
 BRIEF = "batch named."

@@ -165,5 +165,5 @@ def test_what_was_lost_on_its_way_is_made_of_the_message_it_was_moved_from(judge
     judged.lost(1)
     assert "1 message to send again" in planned(judged)
     kodoctl(judged, "recall", "apply", "lost.json")
-    judged.finish(11)
+    judged.finish(10)  # it has the text of one of the others
     no_loss(judged, done=11)

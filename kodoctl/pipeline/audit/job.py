@@ -326,10 +326,10 @@ def _sampled(found: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
-    order = Window.partitionBy("fate").orderBy("msg_topic", "id")
+    order = ("msg_topic", "id", "subscription", "cause")  # several subscriptions may have lost one message
     return (
-        found.select(*columns, F.row_number().over(order).alias("nth"))
+        found.select(*columns, F.row_number().over(Window.partitionBy("fate").orderBy(*order)).alias("nth"))
         .where(F.col("nth") <= SAMPLES)
         .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
-        .orderBy("fate", "msg_topic", "id")
+        .orderBy("fate", *order)
     )

@@ -16,7 +16,7 @@ from kodoctl.formatting import many
 from kodoctl.pipeline.ingest.data_files import DataFile, of_add
 from kodoctl.pipeline.ingest.delta_format import check_format, delta_schema, may_lack, missing_columns
 from kodoctl.pipeline.ingest.file_store import STORE, Storage, way_in
-from kodoctl.pipeline.ingest.landing_dataset import dataset_of
+from kodoctl.pipeline.ingest.landing_dataset import dataset_of, rows_where
 from kodoctl.pipeline.ingest.tables import COMMITS, DATE, Table
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class LandingTable:
             return []
         with self._reported():
             wanted = None if column is None else pc.field(column) == value
-            return list(found.to_pyarrow_dataset().to_table(filter=wanted).to_pylist())
+            return list(rows_where(found.to_pyarrow_dataset(), wanted).to_pylist())
 
     def holds(self, files: Iterable[DataFile]) -> bool:
         """True if all of these files are there."""
@@ -254,7 +254,7 @@ class LandingTable:
         for name, value in same.items():
             wanted &= pc.field(name) == value
         with self._reported():
-            return list(dataset_of(self.folder, self.table, files).to_table(filter=wanted).to_pylist())
+            return list(rows_where(dataset_of(self.folder, self.table, files), wanted).to_pylist())
 
     def _commit(
         self, found: DeltaTable, number: int, files: Sequence[DataFile], replaced: Sequence[str] | None

@@ -30,6 +30,18 @@ def dataset_of(folder: Storage, table: Table, files: Sequence[DataFile]) -> Any:
     return dataset.FileSystemDataset(fragments, table.delta(), format_, system)
 
 
+def rows_where(rows: Any, wanted: Any) -> Any:
+    """Rows of a dataset for which a condition is true, as one table; None: all."""
+    import pyarrow as pa
+
+    try:
+        return rows.to_table(filter=wanted)
+    except (
+        pa.ArrowNotImplementedError
+    ):  # a file of another writer has string views, which no condition on a file compares
+        return pa.concat_tables(pa.Table.from_batches([one]).filter(wanted) for one in rows.to_batches())
+
+
 def _system(folder: Storage, files: Sequence[DataFile]) -> tuple[Any, str]:
     """(file system, what stands before a path in it). In a store that of delta-rs: Arrow's gives up where a store has no time
     for a read of a few bytes (kodoctl.pipeline.ingest.file_store.read_again).
