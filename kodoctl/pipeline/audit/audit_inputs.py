@@ -59,8 +59,8 @@ class AuditInputs:
 
 
 def with_ledger_note(found: AuditDocument, ledger: str) -> AuditDocument:
-    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why; empty: nobody was to
-    look for one.
+    """The report, with a note where dead letters were acknowledged and no ledger of recalls tells why. `ledger`: empty where
+    none was to be looked for.
     """
     if ledger and any(one["cause"] == Cause.RELEASED for one in found["findings"]) and not DeltaLedger(ledger).exists():
         text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"

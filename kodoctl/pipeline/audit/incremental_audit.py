@@ -169,12 +169,11 @@ class _Judge:
                 with ExitStack() as turn:
                     judged = turn.enter_context(self._classified(tables, carried))
                     with _kept_messages(judged, writer):
-                        found, messages, (document, totals) = (
-                            run_queries(  # most audits find nothing, and have the report
-                                partial(surprises, judged, carried, state.ends),
-                                partial(mentioned_messages, judged, carried, last),
-                                judged.counted,
-                            )
+                        # Most audits find nothing, and have the report then.
+                        found, messages, (document, totals) = run_queries(
+                            partial(surprises, judged, carried, state.ends),
+                            partial(mentioned_messages, judged, carried, last),
+                            judged.counted,
                         )
                         if found:
                             return "; ".join(found)

@@ -5,7 +5,7 @@ counts.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,20 +85,28 @@ class AuditResult:
         """The document; and the counts of all rows so far, with which the next audit begins."""
         (fates, settled), numbers = run_queries(partial(_fates, self), partial(_numbers, self))
         ranks = {rank for (_, rank), count in fates.items() if count}
-        queries: list[Callable[[], Any]] = [partial(_evidence, self, fates, numbers)]
-        if max(ranks, default=0) >= RANKS[FINDINGS[0]]:  # else no place has a fate that is worse
-            every = findings(self.verdicts, self.lanes)
-            queries.append(_sampled(every).collect)
-            if RANKS[MessageStatus.LOST] in ranks:
-                queries.append(partial(self._lost, every))
-        (evidence, totals), sampled, lost = (*run_queries(*queries), (), ())[:3]
-        found = [SampledFinding(*row) for row in sampled]
-        return document(decide_verdict(evidence), evidence, found, lost), replace(totals, fates=settled)
+        (evidence, totals), sampled, lost = run_queries(
+            partial(_evidence, self, fates, numbers), partial(self._sampled, ranks), partial(self._lost, ranks)
+        )
+        return document(decide_verdict(evidence), evidence, sampled, lost), replace(totals, fates=settled)
 
-    def _lost(self, found: DataFrame) -> list[LostMessages]:
-        """Lost messages by the lane that lost them."""
+    def _sampled(self, ranks: Collection[int]) -> list[SampledFinding]:
+        """Some findings of each fate. `ranks`: of all messages; no place has a fate that is worse."""
+        if max(ranks, default=0) < RANKS[FINDINGS[0]]:
+            return []
+        return [SampledFinding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+
+    def _lost(self, ranks: Collection[int]) -> list[LostMessages]:
+        """Lost messages by the lane that lost them. `ranks`: as of `_sampled`."""
+        if RANKS[MessageStatus.LOST] not in ranks:
+            return []
         names = {lane["msg_topic"]: lane["name"] for lane in self.ground.lanes}
-        lost = found.where(f"fate = '{MessageStatus.LOST}'").groupBy("topic", "subscription", "msg_topic").count()
+        lost = (
+            findings(self.verdicts, self.lanes)
+            .where(f"fate = '{MessageStatus.LOST}'")
+            .groupBy("topic", "subscription", "msg_topic")
+            .count()
+        )
         return sorted(
             LostMessages(row["topic"], row["subscription"], names[row["msg_topic"]], row["count"])
             for row in lost.collect()

@@ -90,7 +90,7 @@ def write_counts(
     return {
         table.name: TableFiles.of(found, work.replaced(table))
         for table, found in files.items()
-        if work.anew or work.replaced(table)
+        if work.anew or work.replaced(table)  # else no day is asked for, and none named would replace all
     }
 
 
