@@ -13,7 +13,7 @@ from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.broker_window import lane_request
 
 from tests.support import eventually
-from tests.unit.consumer.adapters.pulsar.test_partition_consumer import TOPIC, Client, Sink
+from tests.unit.consumer.adapters.pulsar.lane_stand import TOPIC, Client, Sink
 from tests.unit.consumer.making import policy
 
 PART = f"{TOPIC}-partition-1"
