@@ -180,10 +180,6 @@ def _is_acknowledged() -> Column:
     return _at_most("mark_ledger", "mark_entry") | F.expr(f"coalesce({inside}, false)")
 
 
-def _acknowledged() -> Column:
-    return F.col("is_acknowledged")
-
-
 def _precedes_trail() -> Column:
     """True if it cannot be judged, unless it was acknowledged while an audit trail was complete that has ended since."""
     after, last = "struct(one.after_ledger, one.after_entry)", "struct(one.last_ledger, one.last_entry)"
@@ -196,7 +192,7 @@ def _acknowledged_unrecorded() -> Column:
     """True if the message was stored for the subscription and acknowledged by it, and has no record."""
     mine = F.col("stored") & F.col("addressed") & (F.col("state") != "dead") & (F.col("weight") == 0)
     mine = mine & ~(F.col("sent") | F.col("discarded"))
-    return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
+    return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & F.col("is_acknowledged")), F.lit(False))
 
 
 def _overdue() -> Column:
@@ -234,7 +230,7 @@ def _judgement() -> Column:
         .when(F.col("sent"), _is(MessageStatus.MOVING))
         .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
         .when(
-            F.col("recall_unconfirmed") & F.coalesce(_acknowledged(), F.lit(True)),
+            F.col("recall_unconfirmed") & F.coalesce(F.col("is_acknowledged"), F.lit(True)),
             _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
         )
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
@@ -280,12 +276,12 @@ def _of_dead(absent: Column) -> Column:
         .when(F.col("discarded"), _is(MessageStatus.DISCARDED))
         # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
         .when(
-            F.col("recall_unconfirmed") & (absent | _acknowledged() | (F.col("batch") >= 0)),
+            F.col("recall_unconfirmed") & (absent | F.col("is_acknowledged") | (F.col("batch") >= 0)),
             _is(MessageStatus.UNPROVED, Cause.UNCONFIRMED_RECALL),
         )
         .when(F.col("recall_unconfirmed"), _is(MessageStatus.MOVING))
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged(), _is(MessageStatus.LOST, Cause.RELEASED))
+        .when(F.col("is_acknowledged"), _is(MessageStatus.LOST, Cause.RELEASED))
         .otherwise(_is(MessageStatus.DEAD))
     )
 
@@ -300,7 +296,7 @@ def _of_recorded(absent: Column) -> Column:
         .when(~F.col("target_unread") | F.col("sent"), _is(MessageStatus.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(MessageStatus.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged() | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
+        .when(F.col("is_acknowledged") | F.col("target_missing"), _is(MessageStatus.UNPROVED, Cause.NOWHERE))
         .otherwise(_is(MessageStatus.MOVING))
     )
 
