@@ -1,13 +1,13 @@
 """What a batch, an audit's reading and its counting cost after many small batches, with and without maintenance.
 
-    python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5] [--apart 60]
+    python benchmarks/pipeline/upkeep.py [--batches 2000] [--every 50] [--rows 20] [--rounds 5] [--warm 8] [--apart 60]
 
 Needs neither a broker nor Spark, but for `--spark`: batches are small Arrow tables, committed by the code that an ingest commits
 with. Arms, after 20 and 200 batches and after all: `batch` (written and committed by a process that has just opened the landing, as each
 run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
 of all tables, by Arrow) and, with `--spark`, `audit` (the verdict) and `report` (the verdict and all that a page shows, from
 what `rollup` had counted), without a cluster's answers, in one warm session, which compiles its queries where that of `pipeline run`
-does. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their log
+does: `--warm` rounds before those that count are thrown away, for behind that many Java is about as fast as it gets. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their log
 for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are
 those of all tables.
 """
