@@ -7,9 +7,9 @@ with. Arms, after 20 and 200 batches and after all: `batch` (written and committ
 run of an ingest has), `snapshot` (what every audit and report does first: files of all tables as of one commit), `read` (every row
 of all tables, by Arrow) and, with `--spark`, `audit` (the verdict) and `report` (the verdict and all that a page shows, from
 what `rollup` had counted), without a cluster's answers, in one warm session, which compiles its queries where that of `pipeline run`
-does: `--warm` rounds before those that count are thrown away, for behind that many Java is about as fast as it gets. `--apart`: files of logs are made so many seconds older after each batch, as if they came so far apart: tables keep their log
-for some minutes. Each is the least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are
-those of all tables.
+does: `--warm` rounds before those that count are thrown away, for behind that many Java is about as fast as it gets. `--apart`: files of
+logs are made so many seconds older after each batch, as if they came so far apart: tables keep their log for some minutes. Each is the
+least of the rounds, in seconds, and in seconds of this process's processor; `files` and `log` are those of all tables.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -98,32 +99,32 @@ def _figures(
         "snapshot": lambda: Landing(place, "bench", None).snapshot(*TABLES),
         "read": lambda: [DeltaTable(f"{place}/bench/base/{one.name}").to_pyarrow_table().num_rows for one in TABLES],
     }
-    if spark is not None:  # last: Java compiles on beside what follows
-        arms |= {
-            name: lambda page=page: _judge(spark, place, expansion, page=page)
-            for name, page in (("audit", False), ("report", True))
-        }
     found: dict[str, Any] = {}
     for name, arm in arms.items():
-        if name == "audit":
-            set_light(spark, SETTINGS, light=Landing(place, "bench", None).is_small())
-            _count(spark, place, expansion)
-        for _ in range(asked.warm if name in ("audit", "report") else 0):
-            arm()
-        took, busy = [], []
-        for _ in range(asked.rounds):
-            began, worked = time.monotonic(), time.process_time()
-            arm()
-            took.append(time.monotonic() - began)
-            busy.append(time.process_time() - worked)
-        found[name] = min(took)
-        if name not in ("audit", "report"):  # Spark is another process
-            found[f"{name} processor"] = min(busy)
+        found[name], found[f"{name} processor"] = _least(arm, asked.rounds)
+    if spark is not None:  # last: Java compiles on beside what follows
+        set_light(spark, SETTINGS, light=Landing(place, "bench", None).is_small())
+        _count(spark, place, expansion)
+        for name, page in (("audit", False), ("report", True)):
+            judge = partial(_judge, spark, place, expansion, page=page)
+            _least(judge, asked.warm)
+            found[name], _ = _least(judge, asked.rounds)  # Spark is another process
     landing = Landing(place, "bench", None)
     found["files"] = sum(len(files) for files in landing.snapshot(*TABLES).files.values())
     found["log"] = sum("_delta_log/" in one for table in TABLES for one in (landing.root / table.name).files())
     found["commits"] = len(landing.commits())
     return found
+
+
+def _least(arm: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Seconds of the wall, and of this process's processor: the least of the rounds; 0 where there is none."""
+    took, busy = [], []
+    for _ in range(rounds):
+        began, worked = time.monotonic(), time.process_time()
+        arm()
+        took.append(time.monotonic() - began)
+        busy.append(time.process_time() - worked)
+    return min(took, default=0.0), min(busy, default=0.0)
 
 
 def _age(place: str, seconds: int) -> None:
