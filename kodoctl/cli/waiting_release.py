@@ -190,7 +190,7 @@ class _LaneRelease:
             return
         report, _, seconds = found
         row["released"] += report.sent + report.had_already + report.already
-        row["problems"] += [*report.refused, *report.unclear, *report.elsewhere]
+        row["problems"] += [*report.refused, *report.unclear, *report.elsewhere, *report.stored_twice]
         row["seconds"] = round(row["seconds"] + seconds, 3)
         self.interrupted = self.interrupted or report.interrupted
         row["complete"] = report.complete and not failures

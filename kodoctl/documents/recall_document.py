@@ -110,7 +110,9 @@ class RecallPlanDocument(TypedDict):
 
 
 class RecallReportDocument(TypedDict):
-    """The result of an attempt: numbers of letters; `refused`, `unclear` and `elsewhere` name theirs. `seconds`: it took."""
+    """The result of an attempt: numbers of letters; `refused`, `unclear`, `elsewhere` and `stored_twice` name theirs.
+    `duplicates`: messages that a broker stored twice, whose second copy is acknowledged; `seconds`: it took.
+    """
 
     format_version: int
     run: str
@@ -128,6 +130,8 @@ class RecallReportDocument(TypedDict):
     refused: list[str]
     unclear: list[str]
     elsewhere: list[str]
+    duplicates: int
+    stored_twice: list[str]
     interrupted: bool
     seconds: NotRequired[float]
 

@@ -54,7 +54,8 @@ class WaitingListDocument(TypedDict):
 class LaneReleaseRow(TypedDict):
     """Result of one lane. `released`: messages that this command sent to it, due at once, or found sent by an earlier
     attempt; `stays`: why further messages wait on -> how many, `other`: they do not meet the condition; `problems`:
-    messages that could be neither sent nor acknowledged, a line each; `complete`: nothing is left to do.
+    messages that could be neither sent nor acknowledged, or may be there twice, a line each; `complete`: nothing is
+    left to do.
     """
 
     lane: str

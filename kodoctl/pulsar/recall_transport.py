@@ -150,6 +150,13 @@ class DeadLetterConsumer:
             self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
 
 
+def token_of(partition: int, ledger: int, entry: int) -> Any:
+    """Token of a message that is alone in its entry, for `DeadLetterConsumer.acknowledge`."""
+    import pulsar
+
+    return pulsar.MessageId(partition, ledger, entry, -1)
+
+
 def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
     import pulsar
 

@@ -19,7 +19,7 @@ from kodoctl.pulsar.message_reader import (
     read_facts,
     read_stored,
 )
-from kodoctl.pulsar.recall_transport import DeadLetterConsumer
+from kodoctl.pulsar.recall_transport import DeadLetterConsumer, token_of
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
@@ -115,6 +115,10 @@ class RecallCluster:
     def look(self, part: str, subscription: str) -> ReadOnlyLetters:
         """Reads beside the process that holds the subscription, and acknowledges nothing."""
         return ReadOnlyLetters(self, part, subscription)
+
+    def token(self, position: Position) -> Any:
+        """Acknowledges a message that is alone in its entry, on who holds its partition."""
+        return token_of(*position[:3])
 
     def partitions(self, topic: str) -> int:
         """Number of partitions of a topic."""

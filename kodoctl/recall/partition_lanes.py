@@ -116,7 +116,8 @@ def settle_doubts(
 
 def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterStatus], mark: str) -> LaneScan:
     """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
-    whoever moved it on kept its recall id.
+    whoever moved it on kept its recall id. Of copies with one publish time, which the client library sent twice, the
+    last one counts, as where there was a receipt: kodoctl.recall.lane_duplicates finds those in front of it.
     """
     facts = cluster.facts(part)
     begins = [
@@ -124,10 +125,12 @@ def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterSta
     ]
     begin = min(begins, default=(-1, -1))
     found: dict[str, str] = {}
+    published: dict[str, int] = {}
     try:
         for stored in cluster.read_all(facts, begin if begin[0] >= 0 else None):
-            if (recall_id := stored.properties.get(mark, "")) in doubts:
-                found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
+            recall_id, at = stored.properties.get(mark, ""), stored.publish_time
+            if recall_id in doubts and published.setdefault(recall_id, at) == at:
+                found[recall_id] = f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else ""
     except KodoctlError:
         return LaneScan()
     whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])

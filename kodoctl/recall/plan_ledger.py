@@ -11,24 +11,35 @@ from kodoctl.recall.recall_ledger import (
     LedgerSlice,
     LetterStatus,
     RecallEntry,
+    RecallEvent,
     RecallLedger,
     highest_booked,
     latest_status,
 )
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.message_reader import Place
     from kodoctl.recall.letter_table import PlanSegment
     from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
 
 
+def place_of(text: str) -> Place:
+    """Of `ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
+
+
 class PlanLedger:
-    """Statuses by recall id, as of the last `read` and of what this object appended since. Not for several threads."""
+    """Statuses by recall id, as of the last `read` and of what this object appended since. `begins`: lane -> its end
+    (`ledger:entry`) before the plan sent the first of these letters there. Not for several threads.
+    """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
         """`booked`: the highest number by lane that was stored for certain when the attempt began; None: the ledger tells."""
         self._ledger, self._plan, self._booked = ledger, plan, booked
         self._among: LedgerSlice | None = None
         self.statuses: dict[str, LetterStatus] = {}
+        self.begins: dict[str, str] = {}
 
     def select(self, segment: PlanSegment) -> None:
         """From now on the statuses are those of the segment's letters."""
@@ -41,11 +52,14 @@ class PlanLedger:
                 times.append(further.first.published)
                 ids.add(further.first.recall_id)
         self._among = LedgerSlice(frozenset(ids), min(times, default=0), max(times, default=0))
+        self.begins = {}
         self.read()
 
     def read(self) -> None:
         """Reads every entry about these letters again, because other processes append entries too."""
-        self.statuses = latest_status(self._ledger.entries(self._plan.ledger_key, self._among))
+        entries = self._ledger.entries(self._plan.ledger_key, self._among)
+        self.statuses = latest_status(entries)
+        self._note_begins(entries)
 
     def highest_booked(self) -> dict[str, int]:
         """Lane -> the highest number of the plan that is stored for certain, whatever segment it is in."""
@@ -58,8 +72,16 @@ class PlanLedger:
         """All of them or none; they are stored when this returns."""
         self._ledger.append(entries)
         self.statuses |= latest_status(entries)
+        self._note_begins(entries)
 
     def settled(self, letter: PlannedLetter) -> bool:
         """True if any run sent or discarded the dead letter for certain."""
         status = self.statuses.get(letter.recall_id)
         return status is not None and status.settled
+
+    def _note_begins(self, entries: Sequence[RecallEntry]) -> None:
+        for one in entries:
+            if one.event is RecallEvent.INTENT and one.note and one.run == self._plan.run:
+                before = self.begins.setdefault(one.lane, one.note)
+                if before != one.note:  # of another attempt
+                    self.begins[one.lane] = min(before, one.note, key=place_of)

@@ -17,13 +17,14 @@ Why it is exact:
    position and the publish time of the dead letter, which are the same in every plan.
 4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload)
    leaves the dead letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
+5. A broker may store a number twice all the same when it takes a partition over: kodoctl.recall.lane_duplicates.
 
 Exact for everybody who shares the ledger; kill -9 of this process is covered, a disk that loses writes is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -35,18 +36,20 @@ from kodoctl.recall.cluster import RecallCluster, letter_of
 from kodoctl.recall.collector_rest import COLLECTOR_REST
 from kodoctl.recall.dead_letter_partitions import DeadLetterPartitions, MessageSource
 from kodoctl.recall.key_order import check_keys, overtaken
+from kodoctl.recall.lane_duplicates import LaneDuplicates
 from kodoctl.recall.ledger_entries import copy_entry
 from kodoctl.recall.letter_table import PlanSegment, segments
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
+from kodoctl.recall.recall_plan import LetterRef, UnsentCopy
 from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport
 from kodoctl.recall.stored_message import digest
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import ReadMessage
     from kodoctl.recall.payload_patch import Edit
-    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan, UnsentCopy
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
     from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # messages recorded together by default: a crash leaves twice as many in doubt
@@ -117,9 +120,25 @@ class RecallSender:
                     self._partition(number)
         if self._options.holds and not self.report.interrupted:
             self._count_unmet()
+            if self._sends:
+                self._find_duplicates(numbers)
+
+    def _find_duplicates(self, numbers: Collection[int]) -> None:
+        """What brokers stored twice of the segment: acknowledged in the end where nobody else reads the lane, else named."""
+        duplicates = LaneDuplicates(self._plan, self._cluster, self._ledger)
+        for one in duplicates.find(self._segment.letters, numbers):
+            if one.exclusive:
+                copy = UnsentCopy(LetterRef(one.position, one.published), one.letter)
+                self._early.append((copy, self._cluster.token(one.position)))
+                self.report.duplicates += 1
+            else:
+                self.report.stored_twice.append(
+                    f"{one.part} {one.position.ledger}:{one.position.entry}: a second copy of {one.letter.position}, stored when a broker took the lane over; workers may get both"
+                )
+        self.report.stored_twice += duplicates.doubts
 
     def _acknowledge_early(self) -> None:
-        """Copies that came before the letters that were sent for them."""
+        """Copies that came before the letters that were sent for them, and those that a broker stored twice."""
         if self._early:
             copies, self._early = self._early, []
             self._ledger.select(PlanSegment((), tuple(further for further, _ in copies)))

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class SendReport:
     """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
     those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
-    `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out.
+    `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out. `duplicates`: messages that
+    a broker stored twice and this acknowledged; `stored_twice`: those that it cannot acknowledge, a line each.
     """
 
     sent: int = 0
@@ -37,6 +38,8 @@ class SendReport:
     refused: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
+    duplicates: int = 0
+    stored_twice: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     @property

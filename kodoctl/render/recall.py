@@ -178,6 +178,11 @@ def recall_report_lines(document: RecallReportDocument, noun: str = "letter") ->
     ):
         for one in letters[:_SHOWN]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
+    for one in document["stored_twice"][:_SHOWN]:
+        yield Line(f"  {one_line(one)}", "yellow", hang=4)
+    if document["duplicates"]:
+        text = f"  {many(document['duplicates'], 'message')} stored twice when a broker took the lane over: one copy of each is acknowledged"
+        yield Line(text, hang=4)
     if document["already"]:
         verb = {"send": "recalled", "discard": "discarded"}.get(document["action"], "sent")
         text = f"  {many(document['already'], noun)} of the plan {verb} by an earlier attempt at this plan"

@@ -307,6 +307,17 @@ def test_what_the_client_refuses_is_never_taken_for_stored(*, bundled: bool) -> 
         assert not world.acknowledged & {2, 3}, fatal
 
 
+def test_what_the_client_sent_twice_before_a_kill_counts_where_it_is_last() -> None:
+    world, part = World(), f"{READY}-partition-0"
+    with pytest.raises(KilledError):
+        _attempt(world, _plan(RecallAction.SEND), 6)  # one is stored, and its receipt is booked nowhere
+    (stored,) = world.stored[part]
+    world.stored[part].append(stored)
+    _attempt(world, _plan(RecallAction.SEND))
+    (entry,) = (one for one in world.ledger if one.note == "read back from its lane")
+    assert (entry.recall_id, entry.receipt) == (stored.properties[headers.RECALL], "1:1")
+
+
 def test_nothing_waits_for_others_while_the_rate_makes_a_pause() -> None:
     world, waiting = World(bundled=True), list[int]()
     lanes = list[BundledLane]()

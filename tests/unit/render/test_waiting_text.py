@@ -81,8 +81,11 @@ def test_a_plan_of_waiting_messages_speaks_of_them_and_of_its_own_commands() -> 
     report: Any = {
         "format_version": 1, "run": "r", "action": "move", "complete": False, "sent": 1, "had_already": 0, "discarded": 0,
         "before": 0, "already": 2, "acknowledged": 1, "unacknowledged": 1, "gone": 1, "in_doubt": 0, "refused": [], "unclear": [],
-        "elsewhere": [], "interrupted": False, "seconds": 1.0,
+        "elsewhere": [], "duplicates": 2, "stored_twice": ["persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1"],
+        "interrupted": False, "seconds": 1.0,
     }  # fmt: skip
     told = "\n".join(line.text for line in recall_report_lines(report, "message"))
     assert "2 messages of the plan sent by an earlier attempt" in told
+    assert "2 messages stored twice when a broker took the lane over: one copy of each is acknowledged" in told
+    assert "  persistent://a/b/c-partition-0 5:1: a second copy of 1:0:0:-1" in told
     assert "letter" not in told
