@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.message_reader import number_of
-from kodoctl.recall.plan_ledger import PlanLedger, place_of
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.stored_message import Position, digest
@@ -25,6 +24,7 @@ from kodoctl.topology.names import whole_topic
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import PartitionFacts, Place, ReadMessage
     from kodoctl.recall.cluster import RecallCluster
+    from kodoctl.recall.plan_ledger import PlanLedger
     from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
 
 
@@ -50,25 +50,35 @@ class Duplicate(NamedTuple):
     exclusive: bool
 
 
-def stretches(known: Iterable[LetterStatus], begins: Mapping[str, str], exclusive: Collection[str]) -> list[Stretch]:
-    """Where duplicates may be. `known`: statuses of one run; `begins`: lane -> its end (`ledger:entry`) before the run
-    sent anything there; `exclusive`: lanes that the attempt alone reads, which are read to their end.
+def stretches(
+    known: Iterable[LetterStatus], begins: Mapping[str, Collection[str]], exclusive: Collection[str]
+) -> list[Stretch]:
+    """Where duplicates may be. `known`: statuses of one run; `begins`: see PlanLedger: what an attempt sends is stored
+    behind its begin, and what an earlier one left in doubt has its place among the receipts; `exclusive`: lanes that
+    the attempt alone reads, which are read to their end.
     """
-    receipts: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    receipts: dict[str, list[tuple[int, Place]]] = defaultdict(list)
     for one in known:
         if one.event is RecallEvent.SENT and one.receipt:
-            receipts[one.lane].append((one.number, one.receipt))
+            receipts[one.lane].append((one.number, place_of(one.receipt)))
     found: list[Stretch] = []
     for part, numbered in receipts.items():
-        numbered.sort()
-        before = begins.get(part, numbered[0][1])
-        for _, place in numbered:
-            if place.partition(":")[0] != before.partition(":")[0]:
-                found.append(Stretch(part, place_of(before), place_of(place)))
-            before = place
+        bounds = [place_of(text) for text in begins.get(part, ())]
+        places = [place for _, place in sorted(numbered)]
+        for before, place in zip([None, *places], places, strict=False):
+            if before is None or before[0] != place[0]:
+                after = max((bound for bound in (*bounds, before or place) if bound < place), default=place)
+                if after[0] != place[0]:
+                    found.append(Stretch(part, after, place))
         if part in exclusive:
-            found.append(Stretch(part, place_of(before), None))
+            found.append(Stretch(part, places[-1], None))
     return found
+
+
+def place_of(text: str) -> Place:
+    """Of `ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
 
 
 class LaneDuplicates:

@@ -4,6 +4,7 @@ the attempt.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,20 +19,13 @@ from kodoctl.recall.recall_ledger import (
 )
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.message_reader import Place
     from kodoctl.recall.letter_table import PlanSegment
     from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
 
 
-def place_of(text: str) -> Place:
-    """Of `ledger:entry`."""
-    ledger, _, entry = text.partition(":")
-    return int(ledger), int(entry)
-
-
 class PlanLedger:
     """Statuses by recall id, as of the last `read` and of what this object appended since. `begins`: lane -> its end
-    (`ledger:entry`) before the plan sent the first of these letters there. Not for several threads.
+    (`ledger:entry`) when an attempt began to send these letters there, of each attempt. Not for several threads.
     """
 
     def __init__(self, ledger: RecallLedger, plan: RecallPlan, booked: Mapping[str, int] | None = None) -> None:
@@ -39,7 +33,7 @@ class PlanLedger:
         self._ledger, self._plan, self._booked = ledger, plan, booked
         self._among: LedgerSlice | None = None
         self.statuses: dict[str, LetterStatus] = {}
-        self.begins: dict[str, str] = {}
+        self.begins: dict[str, set[str]] = defaultdict(set)
 
     def select(self, segment: PlanSegment) -> None:
         """From now on the statuses are those of the segment's letters."""
@@ -52,7 +46,7 @@ class PlanLedger:
                 times.append(further.first.published)
                 ids.add(further.first.recall_id)
         self._among = LedgerSlice(frozenset(ids), min(times, default=0), max(times, default=0))
-        self.begins = {}
+        self.begins.clear()
         self.read()
 
     def read(self) -> None:
@@ -82,6 +76,4 @@ class PlanLedger:
     def _note_begins(self, entries: Sequence[RecallEntry]) -> None:
         for one in entries:
             if one.event is RecallEvent.INTENT and one.note and one.run == self._plan.run:
-                before = self.begins.setdefault(one.lane, one.note)
-                if before != one.note:  # of another attempt
-                    self.begins[one.lane] = min(before, one.note, key=place_of)
+                self.begins[one.lane].add(one.note)

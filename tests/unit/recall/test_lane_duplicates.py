@@ -35,9 +35,12 @@ def sent(number: int, receipt: str, lane: str = LANE, run: str = WAITING.run) ->
 def test_a_lane_is_read_where_its_receipts_go_on_in_another_ledger() -> None:
     known = [sent(3, "7:0"), sent(1, "5:8"), sent(2, ""), sent(4, "7:1"), sent(1, "5:1", "other")]
     assert stretches(known, {}, ()) == [Stretch(LANE, (5, 8), (7, 0))]
-    assert stretches(known, {LANE: "4:9", "other": "5:0"}, ()) == [
+    assert stretches(known, {LANE: {"4:9"}, "other": {"5:0"}}, ()) == [
         Stretch(LANE, (4, 9), (5, 8)), Stretch(LANE, (5, 8), (7, 0)),
     ]  # fmt: skip
+    assert stretches(known, {LANE: {"5:7", "6:9000"}}, ()) == [Stretch(LANE, (6, 9000), (7, 0))], "a later attempt"
+    assert stretches(known, {LANE: {"5:7", "7:-1"}}, ()) == [], "others have sent millions meanwhile"
+    assert stretches(known[:1], {LANE: {"-1:-1"}}, ()) == [Stretch(LANE, (-1, -1), (7, 0))], "nothing was there"
     assert stretches(known[3:4], {}, {LANE}) == [Stretch(LANE, (7, 1), None)], "nobody else reads it"
     assert stretches([known[0]._replace(event=RecallEvent.INTENT)], {}, {LANE}) == []
 
@@ -72,7 +75,7 @@ def find(
     """The duplicates of letters with recall ids and receipts, in the order of their numbers, and the doubts."""
     ledger = PlanLedger(cast("Any", None), plan)
     lane = plan.lanes[0].part
-    ledger.begins = {lane: begins}
+    ledger.begins[lane].add(begins)
     ledger.statuses = {name: sent(at, place, lane) for at, (name, place) in enumerate(receipts.items(), 1)}
     ledger.statuses["z"] = sent(9, "1:5", lane, "another run")
     letters = [PlannedLetter(Position(0, 1, 0), 5, name, digest(name.encode()), 0, 1) for name in [*receipts, "z"]]
@@ -135,7 +138,7 @@ def test_a_lane_that_cannot_be_read_is_named() -> None:
     ]
 
 
-def test_the_earliest_end_of_a_lane_is_remembered() -> None:
+def test_the_ends_of_lanes_are_remembered() -> None:
     entries = [
         RecallEntry("run", RecallEvent.INTENT, name, "d", "1:0:0:-1", NOW, lane, note=note)
         for name, lane, note in [("a", "l", "9:1"), ("b", "l", "9:1"), ("c", "l", "7:30"), ("d", "m", ""), ("e", "m", "-1:-1")]
@@ -152,6 +155,6 @@ def test_the_earliest_end_of_a_lane_is_remembered() -> None:
 
     ledger = PlanLedger(cast("Any", Ledger()), replace(WAITING, run="run"))
     ledger.read()
-    assert ledger.begins == {"l": "9:1"}
+    assert ledger.begins == {"l": {"9:1"}}
     ledger.append(entries)
-    assert ledger.begins == {"l": "7:30", "m": "-1:-1"}
+    assert ledger.begins == {"l": {"9:1", "7:30"}, "m": {"-1:-1"}}
