@@ -112,9 +112,9 @@ class DeadLetterPartitions:
         """Acknowledges a message of `messages`. The client may lose it: see `count_unacknowledged`."""
         if self._options.holds:
             self._sources[position.partition].acknowledge(token)
+            self.acknowledged += position not in self._acknowledged
             self._acknowledged.add(position)
             self._open.discard(position)
-            self.acknowledged += 1
 
     def count_unacknowledged(self) -> int:
         """Messages that the holder has although they were acknowledged, after waiting for the broker to store that.

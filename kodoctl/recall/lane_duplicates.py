@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.message_reader import number_of
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
-from kodoctl.recall.recall_plan import RecallAction
+from kodoctl.recall.recall_plan import LetterRef, RecallAction, UnsentCopy
 from kodoctl.recall.stored_message import Position, digest
 from kodoctl.topology.names import whole_topic
 
@@ -48,6 +48,16 @@ class Duplicate(NamedTuple):
     position: Position
     published: int
     exclusive: bool
+
+    @property
+    def copy(self) -> UnsentCopy:
+        """As what is acknowledged with the letter."""
+        return UnsentCopy(LetterRef(self.position, self.published), self.letter)
+
+    def __str__(self) -> str:
+        """Line of a report about a message that stays."""
+        place = f"{self.part} {self.position.ledger}:{self.position.entry}"
+        return f"{place}: a second copy of {self.letter.position}, stored when a broker took the lane over; workers may get both"
 
 
 def stretches(

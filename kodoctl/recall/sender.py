@@ -42,14 +42,13 @@ from kodoctl.recall.letter_table import PlanSegment, segments
 from kodoctl.recall.partition_lanes import check_lanes
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent, RecallLedger
-from kodoctl.recall.recall_plan import LetterRef, UnsentCopy
 from kodoctl.recall.sends_in_flight import InFlightMessage, ParallelSend, SendBatch, SendOptions, SendReport
 from kodoctl.recall.stored_message import digest
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.message_reader import ReadMessage
     from kodoctl.recall.payload_patch import Edit
-    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan
+    from kodoctl.recall.recall_plan import PlannedLetter, RecallPlan, UnsentCopy
     from kodoctl.recall.stored_message import DeadLetter, Position
 
 MOST_AT_ONCE: Final = 1_000  # messages recorded together by default: a crash leaves twice as many in doubt
@@ -128,13 +127,10 @@ class RecallSender:
         duplicates = LaneDuplicates(self._plan, self._cluster, self._ledger)
         for one in duplicates.find(self._segment.letters, numbers):
             if one.exclusive:
-                copy = UnsentCopy(LetterRef(one.position, one.published), one.letter)
-                self._early.append((copy, self._cluster.token(one.position)))
+                self._early.append((one.copy, self._cluster.token(one.position)))
                 self.report.duplicates += 1
             else:
-                self.report.stored_twice.append(
-                    f"{one.part} {one.position.ledger}:{one.position.entry}: a second copy of {one.letter.position}, stored when a broker took the lane over; workers may get both"
-                )
+                self.report.stored_twice.append(str(one))
         self.report.stored_twice += duplicates.doubts
 
     def _acknowledge_early(self) -> None:
@@ -197,7 +193,10 @@ class RecallSender:
         for position, stored in self._partitions.messages(number):
             if self._options.stop.is_set():
                 break
-            if (further := self._further.get(position)) is not None:
+            if position in self._met:
+                self._meet_again(position, stored)
+            elif (further := self._further.get(position)) is not None:
+                self._met.add(position)
                 if self._matches_plan(further, letter_of(stored, self._plan.dead_topic, None)):
                     copies.append((further, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
@@ -216,6 +215,11 @@ class RecallSender:
         self._finish(batch)
         self._acknowledge_unsent(copies)
         self.report.interrupted = self.report.interrupted or self._options.stop.is_set()
+
+    def _meet_again(self, position: Position, stored: ReadMessage) -> None:
+        """Behind a lost connection: what is settled is acknowledged again; the rest is in a batch, or was left alone."""
+        if (chosen := self._chosen.get(position)) is not None and self._ledger.settled(chosen):
+            self._partitions.acknowledge(position, stored.token)
 
     def _finish(self, batch: SendBatch) -> None:
         """Acknowledges what the ledger has as settled, once the outcomes of the batch are recorded."""

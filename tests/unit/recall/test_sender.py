@@ -63,6 +63,9 @@ class World:
         self.waits = WaitMonitor()
         self.unread: set[str] = set()  # partitions without the subscription
         self.deduplicates = True
+        self.again: set[int] = (
+            set()
+        )  # behind these entries the connection is lost: what is not acknowledged comes again
         self.collector: set[bool] = set()  # whether it ran while something was sent
 
     def step(self, effect: Callable[[], Any]) -> Any:
@@ -119,6 +122,8 @@ class DeadLetters:
         for entry in range(until[1] + 1):
             if Position(0, 1, entry) in only:
                 yield _message(entry, _payload(entry), {})
+            if entry in self.world.again:
+                yield from (_message(one, _payload(one), {}) for one in range(entry + 1))
 
     def acknowledge(self, token: int) -> None:
         self.world.step(lambda: self.world.acknowledged.add(token))
@@ -305,6 +310,21 @@ def test_what_the_client_refuses_is_never_taken_for_stored(*, bundled: bool) -> 
         assert [line.rpartition(": ")[2] for line in report.refused] == ["too large"] * 2, fatal
         assert world.arrived() == Counter(_payload(entry) for entry in range(ENTRIES) if entry not in (2, 3))
         assert not world.acknowledged & {2, 3}, fatal
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+@pytest.mark.parametrize("action", [RecallAction.SEND, RecallAction.DISCARD])
+def test_what_comes_again_behind_a_lost_connection_is_handled_once(action: RecallAction, bundled: bool) -> None:
+    for again in ({0}, {1, 4}, {2, 3, 7}, {*range(ENTRIES)}):
+        world = World(bundled=bundled)
+        world.again = again
+        report = _attempt(world, _plan(action))
+        assert report.complete, again
+        assert (report.sent + report.discarded, report.had_already, report.before) == (ENTRIES, 0, 0), again
+        assert report.acknowledged == len(world.acknowledged), again
+        assert len(world.ledger) == ((2 if action.sends else 1) * ENTRIES) + (1 if action.sends else 0) + 1, again
+        if action.sends:
+            assert world.arrived() == Counter(map(_payload, range(ENTRIES))), again
 
 
 def test_what_the_client_sent_twice_before_a_kill_counts_where_it_is_last() -> None:
