@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
@@ -12,9 +13,9 @@ from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.protocol.audit_records import RECORDS_METADATA
 from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.client import CLOSE_S, BrokerClient
+from kodoctl.pulsar.exclusive_producer import RECEIPT_S
 from kodoctl.pulsar.message_decoding import as_they_are
 from kodoctl.pulsar.message_reader import (
-    READ_TIMEOUT_MS,
     Place,
     ReadMessage,
     copy_message,
@@ -29,6 +30,7 @@ _LOCK_WAIT: Final = (
 )
 _AGAIN: Final = 0.25
 _PENDING: Final = 20_000  # messages without a receipt: more than any sender of ours has, so that it never waits for one
+_LOOK_MS: Final = 500  # of a wait for a letter, between two looks whether the attempt is to stop
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
 
 Where = tuple[int, int, int, int]
@@ -71,8 +73,9 @@ class DeadLetterConsumer:
     limit of unacknowledged messages.
     """
 
-    def __init__(self, client: BrokerClient, part: str, subscription: str) -> None:
-        self._client, self._part = client, part
+    def __init__(self, client: BrokerClient, part: str, subscription: str, stop: threading.Event | None = None) -> None:
+        """`stop`: nothing more is waited for once it is set."""
+        self._client, self._part, self._stop = client, part, stop or threading.Event()
         self._consumer = _locked(client, part, subscription)
         self._tokens: dict[Where, Any] | None = None
         self._next: tuple[Any, Any, Where] | None = None  # received, and behind what was asked for so far
@@ -119,13 +122,15 @@ class DeadLetterConsumer:
                 if self._next is not None:
                     (message, token, where), self._next = self._next, None
                 else:
-                    message = self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS)
+                    message = self._consumer.receive(_REST_MS) if reached else self._next_message()
+                    if message is None:
+                        return
                     token = message.message_id()
                     where = position_of(token, number)
             except pulsar.Timeout:
                 if reached:  # whatever of its batch was still there has come
                     return
-                detail = f"{self._part}: no letter came within {READ_TIMEOUT_MS // 1000} s"
+                detail = f"{self._part}: no letter came within {RECEIPT_S:.0f} s"
                 raise ClusterError(error("K561", "messages cannot be read", detail)) from None
             except pulsar.PulsarException as problem:
                 raise ClusterError(error("K561", "messages cannot be read", f"{self._part}: {problem}")) from None
@@ -134,6 +139,23 @@ class DeadLetterConsumer:
                 return
             reached = reached or where[1:3] == until
             yield message, token, where
+
+    def _next_message(self) -> Any:
+        """The next one, however long its broker takes to be replaced; None when the attempt is to stop. Raises pulsar.Timeout
+        after RECEIPT_S seconds.
+        """
+        import pulsar
+
+        with contextlib.suppress(pulsar.Timeout):
+            return self._consumer.receive(_LOOK_MS)
+        with self._client.patience.waits.during(f"letters of {self._part}", RECEIPT_S) as wait:
+            while not self._stop.is_set():
+                try:
+                    return self._consumer.receive(_LOOK_MS)
+                except pulsar.Timeout:
+                    if wait.seconds >= RECEIPT_S:
+                        raise
+        return None
 
     def acknowledge(self, token: Any) -> None:
         """A letter of `letters`. It may be lost: look at the cursor later."""

@@ -25,6 +25,8 @@ from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
+    import threading
+
     from kodoctl.pulsar.recall_transport import DedupProducer
     from kodoctl.pulsar.session import Session
     from kodoctl.pulsar.wait_monitor import WaitMonitor
@@ -108,9 +110,11 @@ class RecallCluster:
         """
         return read_stored(self._session.client, part, until, after=after, only=only)
 
-    def hold(self, part: str, subscription: str) -> DeadLetterConsumer:
-        """Holds the subscription exclusively. Raises LockedError while another recall, or a consumer, holds it."""
-        return DeadLetterConsumer(self._session.client, part, subscription)
+    def hold(self, part: str, subscription: str, stop: threading.Event | None = None) -> DeadLetterConsumer:
+        """Holds the subscription exclusively; no letter is waited for once `stop` is set. Raises LockedError while another
+        recall, or a consumer, holds it.
+        """
+        return DeadLetterConsumer(self._session.client, part, subscription, stop)
 
     def look(self, part: str, subscription: str) -> ReadOnlyLetters:
         """Reads beside the process that holds the subscription, and acknowledges nothing."""

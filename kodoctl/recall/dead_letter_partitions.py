@@ -67,7 +67,6 @@ class DeadLetterPartitions:
         """Opens a source for each partition until `stack` closes; the numbers of the partitions, in order. Raises
         LockedError while another recall holds the subscription.
         """
-        opened = self._cluster.hold if self._options.holds else self._cluster.look
         self._positions = positions
         for source in self._sources.values():
             if isinstance(source, DeadLetterConsumer):
@@ -76,10 +75,15 @@ class DeadLetterPartitions:
         numbers = sorted({position.partition for position in positions})
         for number in numbers:
             if number not in self._sources:
-                source = opened(self._part(number), self._plan.holder)
+                source = self._opened(self._part(number))
                 stack.callback(source.close)
                 self._sources[number] = source
         return numbers
+
+    def _opened(self, part: str) -> LetterSource:
+        if self._options.holds:
+            return self._cluster.hold(part, self._plan.holder, self._options.stop)
+        return self._cluster.look(part, self._plan.holder)
 
     def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
         """Messages that the holder still has, in order, up to the last one of `positions`; others come as well."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pulsar
 import pytest
 
+from kodoctl.errors import ClusterError
 from kodoctl.pipeline.ingest.recording_workers import _is_unrecorded
 from kodoctl.pulsar import recall_transport
 from kodoctl.pulsar.recall_transport import DeadLetterConsumer, _locked
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
 def test_it_says_that_it_records_what_it_acknowledges() -> None:
@@ -32,20 +35,26 @@ class Stored:
         return self.entry
 
 
-def consumer(entries: int, monkeypatch: pytest.MonkeyPatch) -> DeadLetterConsumer:
-    """Holds so many entries."""
-    left = [Stored(entry) for entry in range(entries)]
+def consumer(
+    entries: int, monkeypatch: pytest.MonkeyPatch, silent: float = 0, stop: threading.Event | None = None
+) -> DeadLetterConsumer:
+    """Holds so many entries, of which the first comes after so many seconds."""
+    left, now = [Stored(entry) for entry in range(entries)], [0.0]
 
-    def receive(_: int) -> Stored:
-        if not left:
+    def receive(limit: int) -> Stored:
+        if not left or now[0] < silent:
+            now[0] += limit / 1000
+            if stop is not None and now[0] > 20:
+                stop.set()
             raise pulsar.Timeout
         return left.pop(0)
 
     monkeypatch.setattr(recall_transport, "position_of", lambda token, number: (number, 1, token, -1))
     monkeypatch.setattr(recall_transport, "copy_message", lambda _message, token, where: (token, where))
     opened = SimpleNamespace(subscribe=lambda *_, **__: SimpleNamespace(receive=receive))
-    client: Any = SimpleNamespace(ask=lambda call, *_, **__: call(opened))
-    return DeadLetterConsumer(client, "persistent://kodo/trade/orders-billing-DLQ-partition-2", "kodo-hold")
+    patience = SimpleNamespace(waits=WaitMonitor(clock=lambda: now[0]))
+    client: Any = SimpleNamespace(ask=lambda call, *_, **__: call(opened), patience=patience)
+    return DeadLetterConsumer(client, "persistent://kodo/trade/orders-billing-DLQ-partition-2", "kodo-hold", stop)
 
 
 def test_letters_of_a_further_segment_go_on_behind_those_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,3 +74,11 @@ def test_what_is_held_of_a_further_segment_is_found_behind_the_one_before(monkey
     found.forget()
     assert [token for token, _ in found.letters((1, 3), ())] == [3], "not beside the subscription"
     assert set(found.unacknowledged((1, 5), [(2, 1, 3, -1), (2, 1, 5, -1)])) == {(2, 1, 5, -1)}
+
+
+def test_a_fail_over_is_waited_for_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [token for token, _ in consumer(2, monkeypatch, silent=60).letters((1, 1), ())] == [0, 1]
+    with pytest.raises(ClusterError, match=r"K561.*no letter came within 90 s"):
+        list(consumer(2, monkeypatch, silent=120).letters((1, 1), ()))
+    stop = threading.Event()
+    assert list(consumer(2, monkeypatch, silent=60, stop=stop).letters((1, 1), ())) == []

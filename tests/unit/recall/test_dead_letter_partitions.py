@@ -33,7 +33,7 @@ class Cluster:
         cursors = {WAITING.holder: Cursor((1, 0), self.ranges if self.over else ())}
         return PartitionFacts(part, 0, 1, (1, 3), True, cursors)
 
-    def hold(self, *_: str) -> Any:
+    def hold(self, *_: object) -> Any:
         messages = [ReadMessage(one, *one, b"", {}, "", "", 0, NOW, "") for one in STORED]
         return SimpleNamespace(letters=lambda *_: messages, acknowledge=lambda _: None, close=lambda: None)
 

@@ -101,7 +101,7 @@ class World:
             if after is None or (1, entry) > after:
                 yield _message(entry, one.payload, one.properties)
 
-    def hold(self, part: str, subscription: str) -> DeadLetters:
+    def hold(self, part: str, subscription: str, stop: threading.Event) -> DeadLetters:
         assert (part, subscription) == (f"{DEAD}-partition-0", HOLDER)
         return DeadLetters(self)
 
