@@ -17,6 +17,7 @@ from tests.cluster import Workspace
 
 pytestmark = pytest.mark.broker
 ONE_PARTITION = TOPICS.replace("orders:\n", "orders:\n  partitions: 1\n", 1)
+BATCH = 20  # as below
 APP = """
 import os
 from itertools import count
@@ -76,11 +77,14 @@ def test_copies_that_a_broker_made_of_released_messages_are_acknowledged(workspa
     waits.put("L1/blocking", range(90))
     waits.plan("L1/blocking", "payload.n >= 30")
     report = _apply(waits, "--format", "json")
-    assert (report["sent"], report["acknowledged"], report["duplicates"], report["stored_twice"]) == (60, 80, 20, [])
+    twice = report["duplicates"]
+    assert twice >= BATCH, "more where the broker did so itself"
+    assert report["sent"] + report["had_already"] == 60
+    assert (report["acknowledged"], report["stored_twice"]) == (60 + twice, [])
     if not report["complete"]:  # acknowledgements that were gathered when the topic was opened again are lost
         assert waits.apply(code=None)["complete"]
     copies = Counter(one.properties.get("kodo-release") for one in waits.stored("L1/blocking"))
-    assert Counter(copies.values()) == {90: 1, 1: 40, 2: 20}, "the 90 without were put there"
+    assert Counter(copies.values()) == {90: 1, 1: 60 - twice, 2: twice}, "the 90 without were put there"
     assert waits.left("L1/blocking") == Counter(range(90)), "each once"
     again = waits.apply()
     assert (again["complete"], again["sent"], again["duplicates"]) == (True, 0, 0), "they are acknowledged already"
@@ -92,11 +96,11 @@ def test_copies_where_workers_read_are_named(workspace: Workspace) -> None:
     waits.put("L1/blocking", range(60))
     waits.plan("L1/blocking", "true", "--action", "move", "--to", "L2")
     report = _apply(waits, "--format", "json")
-    assert (report["sent"], report["duplicates"]) == (60, 0)
+    assert (report["sent"] + report["had_already"], report["duplicates"]) == (60, 0)
     ready = waits.left("L2/ready")
     assert set(ready) == set(range(60))
     twice = [number for number, copies in ready.items() if copies == 2]
-    assert (len(twice), len(report["stored_twice"])) == (20, 20)
+    assert len(twice) == len(report["stored_twice"]) >= BATCH
     assert all(f"{workspace.full('orders-L2')}-partition-0 " in line for line in report["stored_twice"])
     text = waits.waiting("apply", "p.json").out
     assert "stored when a broker took the lane over; workers may get both" in " ".join(text.split()), text
