@@ -165,16 +165,23 @@ class BoundedReader:
     def take(self, seconds: float) -> list[Any] | None:
         """The next messages (of the client library's; NativeMessage by the border), some at once; none where none came
         within so many seconds, None at the end of what is stored. The client says that there are more also where it
-        gives out nothing of them. Raises as BrokerClient.ask.
+        gives out nothing of them. While its broker is away, up to the limit is waited for another one. Raises as
+        BrokerClient.ask.
         """
-        what = f"messages of {self._what}"
+        what, is_away = f"messages of {self._what}", False
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:
             while True:
                 try:
-                    return self._patience.call(partial(self._take, seconds), what, CALL_S + seconds)
+                    found = self._patience.call(partial(self._take, seconds), what, CALL_S + seconds)
                 except _transient() as problem:
                     if not self._limit or not wait.again(f"{what}: {problem}"):
                         raise
+                else:
+                    if found != [] or wait.seconds >= self._limit:
+                        return found
+                    was_away, is_away = is_away, not self._reader.is_connected()
+                    if not (was_away or is_away):
+                        return found
 
     def next(self, seconds: float) -> Any:
         """The next message, stored already or not. Raises pulsar.Timeout after so many seconds, UnansweredError."""

@@ -65,3 +65,23 @@ def test_without_the_border_or_where_it_does_not_know_the_reader_the_binding_rea
         )
         plain._reader = "theirs"
         assert BoundedReader(plain, PATIENCE, "a topic", 0, given).take(1) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("away", "found"), [(0, ["a"]), (40, ["a"]), (90, [])])
+def test_a_broker_that_is_away_is_waited_for_and_no_longer(away: float, found: list[str]) -> None:
+    now, left = [0.0], ["a"]
+
+    def read_next(limit: int) -> str:
+        if now[0] < away or not left:
+            now[0] += limit / 1000
+            raise pulsar.Timeout
+        return left.pop()
+
+    plain = SimpleNamespace(
+        has_message_available=lambda: True, read_next=read_next, is_connected=lambda: now[0] >= away
+    )
+    bounded = BoundedReader(plain, Patience(WaitMonitor(clock=lambda: now[0])), "a topic", 60)
+    assert bounded.take(2.0) == found
+    assert now[0] == pytest.approx(min(away, 60), abs=0.1)
+    if found:
+        assert bounded.take(2.0) == [], "its broker is there"

@@ -1,0 +1,49 @@
+"""Stored messages are read on where the broker of their partition dies, and each once."""
+
+from __future__ import annotations
+
+import pulsar
+import pytest
+
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.message_reader import Unread, read_all, read_facts
+from kodoctl.pulsar.session import Session
+from tests.clusters.conftest import Cluster
+from tests.support import eventually
+
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(600)]
+MESSAGES = 5_000
+SIZE = 10_000  # bytes: more of them are stored than the client library asks for at once
+
+
+def test_a_reading_goes_on_where_its_broker_dies(cluster: Cluster, namespace: str) -> None:
+    path = f"persistent/{namespace}/stored"
+    cluster.admin("PUT", f"{path}/partitions", 1)
+    part = f"persistent://{namespace}/stored-partition-0"
+
+    def owner() -> str:
+        found = cluster.broker_of(part)
+        if found == "broker-1":
+            cluster.admin("PUT", f"{path}-partition-0/unload")
+            cluster.spread(namespace)
+        return found if found != "broker-1" else ""
+
+    victim = eventually(owner, within=120, every=1.0)
+    client = pulsar.Client(cluster.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+    producer = client.create_producer(part, block_if_queue_full=True)
+    for number in range(MESSAGES):
+        producer.send_async(b"%d " % number + b"x" * SIZE, lambda *_: None)
+    producer.flush()
+    client.close()
+
+    connection = Connection(admin_url=",".join(cluster.admin_urls), broker_url=cluster.broker_url)
+    with Session(connection) as session:
+        facts = read_facts(session.admin, part)
+        unread = Unread(session.admin, session.client)
+        found = []
+        for stored in read_all(session.client, facts, unread):
+            found.append(int((stored.payload or b"").partition(b" ")[0]))
+            if len(found) == 100:
+                cluster.kill(victim)
+    assert found == list(range(MESSAGES))
+    assert unread.runs == {}
