@@ -14,7 +14,7 @@ from kodoctl.pulsar.undeliverable_entries import EntryRun
 from kodoctl.recall.lane_duplicates import Duplicate, LaneDuplicates, Stretch, stretches
 from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
-from kodoctl.recall.recall_plan import PlannedLetter, PlannedPartition, RecallAction, RecallPlan
+from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan, UnsentCopy
 from kodoctl.recall.stored_message import Position, digest
 from tests.unit.recall.making import NOW
 from tests.unit.recall.test_lane_pause import WAITING
@@ -94,6 +94,8 @@ def test_copies_in_front_of_their_receipts_are_found(plan: RecallPlan, exclusive
         ("b", "5:1:0:-1", NOW, exclusive), ("c", "5:2:0:-1", NOW, exclusive),
     ]  # fmt: skip
     assert (cluster.read, doubts) == ([(5, 1), (5, 2), (5, 3)], []), "nothing else of the lane is read"
+    assert found[0].copy == UnsentCopy(LetterRef(Position(0, 5, 1), NOW), found[0].letter)
+    assert str(found[0]).startswith(f"{plan.lanes[0].part} 5:1: a second copy of 1:0:0:-1, ")
 
 
 def test_a_ledger_that_was_only_full_has_nothing() -> None:
