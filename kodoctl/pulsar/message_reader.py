@@ -26,9 +26,9 @@ from kodoctl.topology.names import TopicName
 if TYPE_CHECKING:
     from kodoctl.pulsar.client import BoundedReader, BrokerClient
 
-READ_TIMEOUT_MS: Final = 15_000
+_READ_TIMEOUT_MS: Final = 15_000
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
-_LONG_S: Final = (READ_TIMEOUT_MS - QUIET_MS) / 1000
+_LONG_S: Final = (_READ_TIMEOUT_MS - QUIET_MS) / 1000
 _RANGE: Final = re.compile(r"([\[(])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([\])])")
 Place = tuple[int, int]
 """(ledger, entry)."""
@@ -116,7 +116,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
         topic=part,
         partition=number_of(part),
         first_ledger=min(ledgers, default=-1),
-        last=_place(data.get("lastConfirmedEntry", "-1:-1")),
+        last=place_of(str(data.get("lastConfirmedEntry", "-1:-1"))),
         deduplicates="pulsar.dedup" in cursors,
         cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
         ledgers=ledgers_of(data),
@@ -129,8 +129,9 @@ def number_of(part: str) -> int:
     return int(number) if head and number.isdigit() else 0
 
 
-def _place(text: str) -> Place:
-    ledger, _, entry = str(text).partition(":")
+def place_of(text: str) -> Place:
+    """Of `ledger:entry`."""
+    ledger, _, entry = text.partition(":")
     return int(ledger), int(entry)
 
 
@@ -143,7 +144,7 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
         first = (int(ledger), int(entry) + (opened == "("))
         last = (int(to_ledger), int(to_entry) - (closed == ")"))
         ranges.append((first, last))
-    return Cursor(_place(data.get("markDeletePosition", "-1:-1")), tuple(ranges))
+    return Cursor(place_of(str(data.get("markDeletePosition", "-1:-1"))), tuple(ranges))
 
 
 class Unread:
@@ -259,7 +260,7 @@ def _messages(
             if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
                 return
             if quiet:
-                detail = f"{part}: no message came within {READ_TIMEOUT_MS // 1000} s, though there are more"
+                detail = f"{part}: no message came within {_READ_TIMEOUT_MS // 1000} s, though there are more"
                 raise ClusterError(error("K561", "messages cannot be read", detail))
             quiet = True
             continue

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.message_reader import number_of
+from kodoctl.pulsar.message_reader import number_of, place_of
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
 from kodoctl.recall.recall_plan import LetterRef, RecallAction, UnsentCopy
 from kodoctl.recall.stored_message import Position, digest
@@ -85,12 +85,6 @@ def stretches(
     return found
 
 
-def place_of(text: str) -> Place:
-    """Of `ledger:entry`."""
-    ledger, _, entry = text.partition(":")
-    return int(ledger), int(entry)
-
-
 class LaneDuplicates:
     """Duplicates of one plan. `doubts`: stretches that could not be read, one line each."""
 
@@ -139,7 +133,7 @@ class LaneDuplicates:
             if name in known and stored.batch < 0 and self._is_sent(stored, chosen[name]):
                 copies[name].append(stored)
         for name, every in copies.items():
-            for one in _repeated(every, known[name].receipt, exclusive=exclusive):
+            for one in _second_copies(every, known[name].receipt, exclusive=exclusive):
                 if cursor is None or not cursor.has((one.ledger, one.entry)):
                     position = Position(number_of(stretch.part), one.ledger, one.entry)
                     yield Duplicate(chosen[name], stretch.part, position, one.publish_time, exclusive)
@@ -162,7 +156,7 @@ def _until(facts: PartitionFacts, until: Place | None) -> PartitionFacts:
     return replace(facts, ledgers=tuple(runs))
 
 
-def _repeated(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
+def _second_copies(stored: list[ReadMessage], receipt: str, *, exclusive: bool) -> list[ReadMessage]:
     """Copies of one message beside that of its receipt, or beside the last one where the receipt names no place. Where
     others read the lane, only the first, and only in front of the receipt: what is behind may have been moved there by
     a worker, which keeps the recall id.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.formatting import many
+from kodoctl.pulsar.message_reader import place_of
 from kodoctl.recall.ledger_entries import recovery_entry
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recovery import LaneScan, Recovery, recover
@@ -120,9 +121,7 @@ def _read_back(cluster: RecallCluster, part: str, doubts: Mapping[str, LetterSta
     last one counts, as where there was a receipt: kodoctl.recall.lane_duplicates finds those in front of it.
     """
     facts = cluster.facts(part)
-    begins = [
-        (int(ledger), int(entry)) for ledger, _, entry in (one.note.partition(":") for one in doubts.values()) if entry
-    ]
+    begins = [place_of(one.note) for one in doubts.values() if ":" in one.note]
     begin = min(begins, default=(-1, -1))
     found: dict[str, str] = {}
     published: dict[str, int] = {}

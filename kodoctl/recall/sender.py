@@ -194,7 +194,7 @@ class RecallSender:
             if self._options.stop.is_set():
                 break
             if position in self._met:
-                self._meet_again(position, stored)
+                self._handle_redelivery(position, stored)
             elif (further := self._further.get(position)) is not None:
                 self._met.add(position)
                 if self._matches_plan(further, letter_of(stored, self._plan.dead_topic, None)):
@@ -216,7 +216,7 @@ class RecallSender:
         self._acknowledge_unsent(copies)
         self.report.interrupted = self.report.interrupted or self._options.stop.is_set()
 
-    def _meet_again(self, position: Position, stored: ReadMessage) -> None:
+    def _handle_redelivery(self, position: Position, stored: ReadMessage) -> None:
         """Behind a lost connection: what is settled is acknowledged again; the rest is in a batch, or was left alone."""
         if (chosen := self._chosen.get(position)) is not None and self._ledger.settled(chosen):
             self._partitions.acknowledge(position, stored.token)
