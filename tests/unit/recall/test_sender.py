@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,258 +11,27 @@ import pytest
 
 from kodoctl.errors import RefusedError
 from kodoctl.protocol import properties as headers
-from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
-from kodoctl.pulsar.recall_transport import RecalledMessage, Receipt
-from kodoctl.pulsar.wait_monitor import WaitMonitor
-from kodoctl.recall import letter_table
-from kodoctl.recall.collector_rest import CollectorRest
-from kodoctl.recall.letter_table import LetterTableWriter, PlanRow
 from kodoctl.recall.rate_limit import RateLimit
-from kodoctl.recall.recall_ledger import LedgerSlice, RecallEntry, RecallEvent, highest_booked, latest_status
-from kodoctl.recall.recall_plan import (
-    LetterRef,
-    PlannedLetter,
-    PlannedPartition,
-    RecallAction,
-    RecallPlan,
-    lost_key,
-    recall_id,
-)
+from kodoctl.recall.recall_ledger import RecallEvent, latest_status
+from kodoctl.recall.recall_plan import RecallAction, recall_id
 from kodoctl.recall.sender import RecallSender
-from kodoctl.recall.sends_in_flight import SendOptions, SendReport
-from kodoctl.recall.stored_message import Position, digest
+from kodoctl.recall.sends_in_flight import SendOptions
+from kodoctl.recall.stored_message import Position
 from tests.unit.recall.making import DEAD, NOW
-
-READY = "persistent://kodo/trade/orders"
-HOLDER = "billing"
-ENTRIES = 8
-COPY, OLD = ENTRIES, ENTRIES + 1  # of the first dead letter; of one that an earlier recall sent
-
-
-class KilledError(BaseException):
-    """The process ends here."""
-
-
-class World:
-    """A broker and a ledger that outlive attempts. Each call that an attempt makes is a step, with one moment before it and
-    one behind it; at the `fatal` moment the attempt ends.
-    """
-
-    def __init__(self, *, bundled: bool = False, refused: Collection[int] = ()) -> None:
-        """`bundled`: messages wait in lanes for others; `refused`: entries that the client library does not take."""
-        self.bundled, self.refused = bundled, [_payload(entry) for entry in refused]
-        self.steps, self.fatal = 0, -1
-        self.ledger: list[RecallEntry] = []
-        self.acknowledged: set[int] = set()
-        self.stored: dict[str, list[RecalledMessage]] = {}
-        self.watermarks: dict[tuple[str, str], int] = {}
-        self.waits = WaitMonitor()
-        self.unread: set[str] = set()  # partitions without the subscription
-        self.deduplicates = True
-        self.again: set[int] = (
-            set()
-        )  # behind these entries the connection is lost: what is not acknowledged comes again
-        self.collector: set[bool] = set()  # whether it ran while something was sent
-
-    def step(self, effect: Callable[[], Any]) -> Any:
-        for part in (lambda: None, effect):
-            part()
-            self.steps += 1
-            if self.steps == self.fatal:
-                raise KilledError
-
-    def append(self, entries: Sequence[RecallEntry]) -> None:
-        self.step(lambda: self.ledger.extend(entries))
-
-    def entries(self, dead_topic: str, among: LedgerSlice | None = None) -> list[RecallEntry]:
-        assert dead_topic in (DEAD, lost_key(DEAD, HOLDER))
-        assert among is not None, "no attempt needs all that the ledger has of a topic"
-        assert among.since <= NOW <= among.until
-        return [one for one in self.ledger if one.recall_id in among.recall_ids]
-
-    def highest_numbers(self, dead_topic: str, run: str) -> dict[str, int]:
-        return highest_booked(latest_status(self.ledger), run)
-
-    def facts(self, part: str) -> PartitionFacts:
-        done = tuple(((1, entry), (1, entry)) for entry in sorted(self.acknowledged))
-        cursors = {HOLDER: Cursor((1, -1), done)} if part.startswith(DEAD) or part not in self.unread else {}
-        return PartitionFacts(part, 0, 1, (1, len(self.stored.get(part, ())) - 1), self.deduplicates, cursors)
-
-    def partitions(self, topic: str) -> int:
-        assert topic == READY
-        return 2
-
-    def read_all(self, facts: PartitionFacts, after: tuple[int, int] | None) -> Iterator[ReadMessage]:
-        for entry, one in enumerate(self.stored.get(facts.topic, ())):
-            if after is None or (1, entry) > after:
-                yield _message(entry, one.payload, one.properties)
-
-    def hold(self, part: str, subscription: str, stop: threading.Event) -> DeadLetters:
-        assert (part, subscription) == (f"{DEAD}-partition-0", HOLDER)
-        return DeadLetters(self)
-
-    def lane(self, part: str, name: str) -> Lane:
-        return BundledLane(self, part, name) if self.bundled else Lane(self, part, name)
-
-    def arrived(self) -> Counter[bytes | None]:
-        return Counter(one.payload for messages in self.stored.values() for one in messages)
-
-
-class DeadLetters:
-    """The holder subscription."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-
-    def letters(self, until: tuple[int, int], only: Container[Position]) -> Iterator[ReadMessage]:
-        for entry in range(until[1] + 1):
-            if Position(0, 1, entry) in only:
-                yield _message(entry, _payload(entry), {})
-            if entry in self.world.again:
-                yield from (_message(one, _payload(one), {}) for one in range(entry + 1))
-
-    def acknowledge(self, token: int) -> None:
-        self.world.step(lambda: self.world.acknowledged.add(token))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class Landed:
-    """Messages that no topic has any more, without the entries `erased`."""
-
-    acknowledged = 0
-
-    def __init__(self, world: World, erased: Collection[int] = ()) -> None:
-        self.world, self.erased = world, erased
-
-    def open(self, stack: ExitStack, positions: Collection[Position]) -> list[int]:
-        return [0]
-
-    def messages(self, number: int) -> Iterator[tuple[Position, ReadMessage]]:
-        for entry in range(OLD + 1):
-            if entry not in self.erased:
-                yield Position(number, 1, entry), _message(entry, _payload(entry), {})
-
-    def acknowledged_in_batches(self, expected: Collection[Position]) -> set[Position]:
-        return set()
-
-    def acknowledge(self, position: Position, token: object) -> None:
-        """Nobody keeps them."""
-
-    def count_unacknowledged(self) -> int:
-        return 0
-
-    def why_missing(self, position: Position) -> str:
-        return "it was erased"
-
-
-class Lane:
-    """A partition whose broker drops numbers that it has."""
-
-    def __init__(self, world: World, part: str, name: str) -> None:
-        self.world, self.part, self.key = world, part, (part, name)
-
-    @property
-    def full(self) -> bool:
-        return False
-
-    def flush(self) -> bool:
-        return True
-
-    @property
-    def last_number(self) -> int:
-        return self.world.watermarks.get(self.key, -1)
-
-    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        self.world.collector.add(gc.isenabled())
-        self.world.step(lambda: self._store(number, message, on_receipt))
-
-    def _store(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        if message.payload in self.world.refused:
-            on_receipt(Receipt("", "too large", never=True))
-            return
-        if number <= self.last_number:
-            on_receipt(Receipt(""))
-            return
-        self.world.watermarks[self.key] = number
-        stored = self.world.stored.setdefault(self.part, [])
-        stored.append(message)
-        on_receipt(Receipt(f"1:{len(stored) - 1}"))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class BundledLane(Lane):
-    """The same, whose messages wait for `flush`, two at most."""
-
-    def __init__(self, world: World, part: str, name: str) -> None:
-        super().__init__(world, part, name)
-        self.waiting: list[tuple[int, RecalledMessage, Callable[[Receipt], None]]] = []
-
-    def send(self, number: int, message: RecalledMessage, on_receipt: Callable[[Receipt], None]) -> None:
-        self.waiting.append((number, message, on_receipt))
-
-    @property
-    def full(self) -> bool:
-        return len(self.waiting) == 2
-
-    def flush(self) -> bool:
-        while self.waiting:
-            number, message, on_receipt = self.waiting.pop(0)
-            super().send(number, message, on_receipt)
-            if message.payload in self.world.refused:
-                return False
-        return True
-
-
-def _payload(entry: int) -> bytes:
-    return b"%d" % (0 if entry == COPY else entry)
-
-
-def _message(entry: int, payload: bytes | None, properties: Any) -> ReadMessage:
-    return ReadMessage(entry, 0, 1, entry, -1, payload, properties, "", "", 0, NOW, "")
-
-
-def _plan(action: RecallAction) -> RecallPlan:
-    sends = action.sends
-    letters = [
-        PlannedLetter(
-            position := Position(0, 1, entry), NOW, recall_id(DEAD, position, NOW), digest(_payload(entry)),
-            entry % 2 if sends else 0, entry // 2 + 1 if sends else 0,
-            (LetterRef(Position(0, 1, COPY), NOW),) if sends and entry == 0 else (),
-        )
-        for entry in range(ENTRIES)
-    ]  # fmt: skip
-    return RecallPlan(
-        action=action, run="run", made_at=NOW, cluster=None, topology="trade", path="trade.yaml", environment=None,
-        topic="orders", subscription=HOLDER, dead_topic=DEAD, dead_partitions=1, holder=HOLDER, where="true", to=None,
-        limit=100, again=False, because="" if sends else "a test", edit=None,
-        lanes=tuple(PlannedPartition(READY, number, True, 2) for number in range(2)) if sends else (),
-        letters=tuple(letters), settle=(LetterRef(Position(0, 1, OLD), NOW),), summary=cast("Any", {}),
-    )  # fmt: skip
-
-
-def _attempt(world: World, plan: RecallPlan, fatal: int = -1) -> SendReport:
-    world.steps, world.fatal = 0, fatal
-    options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
-    source = Landed(world) if plan.action is RecallAction.RESEND else None
-    return RecallSender(plan, world, world, None, options, source=source).run()
-
-
-def _with_table(plan: RecallPlan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> RecallPlan:
-    """The same plan in segments of three rows."""
-    monkeypatch.setattr(letter_table, "SEGMENT", 3)
-    rows = [PlanRow(LetterRef(one.position, one.published), one) for one in plan.letters]
-    rows += [PlanRow(copy, first=one) for one in plan.letters for copy in one.repeats]
-    rows += map(PlanRow, plan.settle)
-    with LetterTableWriter(folder / "letters") as writer:
-        for row in sorted(rows, key=lambda row: row.ref):
-            writer.add(row)
-        table = writer.close()
-    assert (table.rows, table.letters, table.settled) == (len(rows), len(plan.letters), 1)
-    return replace(plan, letters=(), settle=(), table=table)
+from tests.unit.recall.sender_world import (
+    ENTRIES,
+    HOLDER,
+    READY,
+    BundledLane,
+    KilledError,
+    Landed,
+    Lane,
+    World,
+    make_attempt,
+    payload_of,
+    plan_of,
+    with_table,
+)
 
 
 @pytest.mark.parametrize("bundled", [False, True])
@@ -276,8 +41,8 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
     action: RecallAction, segmented: bool, bundled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undisturbed = World(bundled=bundled)
-    plan = _with_table(_plan(action), tmp_path, monkeypatch) if segmented else _plan(action)
-    report = _attempt(undisturbed, plan)
+    plan = with_table(plan_of(action), tmp_path, monkeypatch) if segmented else plan_of(action)
+    report = make_attempt(undisturbed, plan)
     sends = action.sends
     assert (report.sent, report.discarded) == ((ENTRIES, 0) if sends else (0, ENTRIES))
     kept = action is not RecallAction.RESEND  # of a landing nothing is acknowledged
@@ -286,10 +51,10 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
     for fatal in range(1, undisturbed.steps + 1):
         world = World(bundled=bundled)
         with pytest.raises(KilledError):
-            _attempt(world, plan, fatal)
-        _attempt(world, plan)
-        again = _attempt(world, plan)
-        assert world.arrived() == undisturbed.arrived() == Counter(map(_payload, range(ENTRIES if sends else 0)))
+            make_attempt(world, plan, fatal)
+        make_attempt(world, plan)
+        again = make_attempt(world, plan)
+        assert world.arrived() == undisturbed.arrived() == Counter(map(payload_of, range(ENTRIES if sends else 0)))
         assert world.acknowledged == undisturbed.acknowledged, fatal
         assert (again.sent, again.before, again.complete) == (0, ENTRIES, True)
         events = {one.event for one in latest_status(world.ledger).values()}
@@ -300,15 +65,15 @@ def test_an_attempt_that_ends_at_any_step_and_is_made_again_is_exact(
 def test_what_the_client_refuses_is_never_taken_for_stored(*, bundled: bool) -> None:
     """Its number is below that of what goes behind it: recorded first, or the broker would say that it has it already."""
     undisturbed = World(bundled=bundled, refused={2, 3})
-    _attempt(undisturbed, _plan(RecallAction.SEND))
+    make_attempt(undisturbed, plan_of(RecallAction.SEND))
     for fatal in range(1, undisturbed.steps + 1):
         world = World(bundled=bundled, refused={2, 3})
         with pytest.raises(KilledError):
-            _attempt(world, _plan(RecallAction.SEND), fatal)
+            make_attempt(world, plan_of(RecallAction.SEND), fatal)
         for _ in range(2):
-            report = _attempt(world, _plan(RecallAction.SEND))
+            report = make_attempt(world, plan_of(RecallAction.SEND))
         assert [line.rpartition(": ")[2] for line in report.refused] == ["too large"] * 2, fatal
-        assert world.arrived() == Counter(_payload(entry) for entry in range(ENTRIES) if entry not in (2, 3))
+        assert world.arrived() == Counter(payload_of(entry) for entry in range(ENTRIES) if entry not in (2, 3))
         assert not world.acknowledged & {2, 3}, fatal
 
 
@@ -318,22 +83,22 @@ def test_what_comes_again_behind_a_lost_connection_is_handled_once(action: Recal
     for again in ({0}, {1, 4}, {2, 3, 7}, {*range(ENTRIES)}):
         world = World(bundled=bundled)
         world.again = again
-        report = _attempt(world, _plan(action))
+        report = make_attempt(world, plan_of(action))
         assert report.complete, again
         assert (report.sent + report.discarded, report.had_already, report.before) == (ENTRIES, 0, 0), again
         assert report.acknowledged == len(world.acknowledged), again
         assert len(world.ledger) == ((2 if action.sends else 1) * ENTRIES) + (1 if action.sends else 0) + 1, again
         if action.sends:
-            assert world.arrived() == Counter(map(_payload, range(ENTRIES))), again
+            assert world.arrived() == Counter(map(payload_of, range(ENTRIES))), again
 
 
 def test_what_the_client_sent_twice_before_a_kill_counts_where_it_is_last() -> None:
     world, part = World(), f"{READY}-partition-0"
     with pytest.raises(KilledError):
-        _attempt(world, _plan(RecallAction.SEND), 6)  # one is stored, and its receipt is booked nowhere
+        make_attempt(world, plan_of(RecallAction.SEND), 6)  # one is stored, and its receipt is booked nowhere
     (stored,) = world.stored[part]
     world.stored[part].append(stored)
-    _attempt(world, _plan(RecallAction.SEND))
+    make_attempt(world, plan_of(RecallAction.SEND))
     (entry,) = (one for one in world.ledger if one.note == "read back from its lane")
     assert (entry.recall_id, entry.receipt) == (stored.properties[headers.RECALL], "1:1")
 
@@ -358,16 +123,16 @@ def test_nothing_waits_for_others_while_the_rate_makes_a_pause() -> None:
 
     world.lane = lane  # type: ignore[method-assign]
     options = SendOptions(RateLimit(10, lambda: now[0]), "me", lambda: NOW, Watched(), lambda *_: None)
-    assert RecallSender(_plan(RecallAction.SEND), cast("Any", world), world, None, options).run().sent == ENTRIES
+    assert RecallSender(plan_of(RecallAction.SEND), cast("Any", world), world, None, options).run().sent == ENTRIES
     assert waiting == [0] * (ENTRIES - 1)
 
 
 def test_what_arrives_carries_the_recall_id_in_the_order_of_its_lane() -> None:
     world = World()
-    _attempt(world, _plan(RecallAction.SEND))
+    make_attempt(world, plan_of(RecallAction.SEND))
     for number in range(2):
         stored = world.stored[f"{READY}-partition-{number}"]
-        assert [one.payload for one in stored] == [_payload(entry) for entry in range(number, ENTRIES, 2)]
+        assert [one.payload for one in stored] == [payload_of(entry) for entry in range(number, ENTRIES, 2)]
         ids = [recall_id(DEAD, Position(0, 1, entry), NOW) for entry in range(number, ENTRIES, 2)]
         assert [one.properties[headers.RECALL] for one in stored] == ids
 
@@ -376,7 +141,7 @@ def test_lost_messages_that_were_erased_since_the_plan_are_named_and_the_others_
     world = World()
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
     source = Landed(world, erased={3})
-    report = RecallSender(_plan(RecallAction.RESEND), world, world, None, options, source=source).run()
+    report = RecallSender(plan_of(RecallAction.RESEND), world, world, None, options, source=source).run()
     assert (report.sent, report.gone, report.complete) == (ENTRIES - 1, 0, False)
     assert report.elsewhere == ["1:3:0:-1: it was erased"]
 
@@ -385,36 +150,10 @@ def test_nothing_is_sent_to_where_nobody_keeps_it() -> None:
     world = World()
     world.unread, world.deduplicates = {f"{READY}-partition-1"}, False
     with pytest.raises(RefusedError) as refused:
-        _attempt(world, _plan(RecallAction.SEND))
+        make_attempt(world, plan_of(RecallAction.SEND))
     assert [one.code for one in refused.value.diagnostics] == ["K565", "K711"], "all findings at once"
     assert f"{READY} has no subscription {HOLDER}" in refused.value.diagnostics[1].detail
     assert "`kodoctl apply` creates it" in refused.value.diagnostics[1].detail
     assert (world.stored, world.acknowledged, world.ledger) == ({}, set(), [])
-    _attempt(world, _plan(RecallAction.DISCARD))
+    make_attempt(world, plan_of(RecallAction.DISCARD))
     assert len(world.acknowledged) == ENTRIES + 1, "nothing is sent"
-
-
-@pytest.mark.parametrize("fatal", [-1, 5])
-def test_the_garbage_collector_rests_while_letters_are_sent_and_runs_after_that(fatal: int) -> None:
-    world = World()
-    with nullcontext() if fatal < 0 else pytest.raises(KilledError):
-        _attempt(world, _plan(RecallAction.SEND), fatal)
-    assert (world.collector, gc.isenabled()) == ({False}, True)
-    gc.disable()
-    try:
-        _attempt(World(), _plan(RecallAction.SEND))
-        assert not gc.isenabled(), "who had it off has it off"
-    finally:
-        gc.enable()
-    edited = World()
-    _attempt(edited, replace(_plan(RecallAction.SEND), edit={"a": 1}))
-    assert edited.collector == {True}, "what checks an edited payload leaves cycles"
-
-
-def test_the_garbage_collector_rests_until_the_last_of_several_senders_is_done() -> None:
-    rest = CollectorRest()
-    with rest:
-        with rest:
-            assert not gc.isenabled()
-        assert not gc.isenabled(), "another one sends"
-    assert gc.isenabled()
