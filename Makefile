@@ -92,7 +92,7 @@ hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new s
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
 
 native-sanitize: $(READY) ## The native border under AddressSanitizer and UndefinedBehaviorSanitizer: contract tests, hostile metadata
-	$(BIN)/python -m tests.sanitized
+	$(BIN)/python -m tests.native.sanitized
 
 native-leaks: $(READY) ## Memory by million over MESSAGES=10000000 messages through the native border, as deliveries and as batches; a long fuzz of metadata
 	KODOCTL_TEST_MESSAGES=$(MESSAGES) $(BIN)/pytest -q -s tests/broker/test_native_messages_real.py tests/broker/test_source_batches.py -k memory
@@ -104,7 +104,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/pytest -q tests/test_architecture.py tests/test_names.py
+	$(BIN)/pytest -q tests/architecture/test_architecture.py tests/architecture/test_names.py
 
 docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from the code
 	$(BIN)/python docs/generate.py

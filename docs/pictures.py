@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from kodoctl.render import simulation_charts
 from kodoctl.render.report_charts import for_chat
 from kodoctl.render.report_html import report_html
-from tests.reports import made, tried
+from tests.samples.reports import made, tried
 
 HERE = Path(__file__).parent / "images"
 SHOTS = (("light", 1000, 1330), ("dark", 1000, 1330), ("phone", 390, 1100))

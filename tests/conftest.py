@@ -9,38 +9,27 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import platformdirs
 import pytest
-import requests
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from kodoctl.dev import jars, versions
-from kodoctl.dev.instance import STANDALONE, EngineName
+from kodoctl.dev.instance import EngineName
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
-from tests import shared_broker
-from tests.border import follow_environment
-from tests.databases import database_url, own_postgres, postgres, postgres_url
-from tests.ports import cluster_ports, unusual_ports
+from tests.brokers import shared_broker
+from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Broker
+from tests.native.border import follow_environment
+from tests.services.databases import database_url, own_postgres, postgres, postgres_url
+from tests.services.ports import cluster_ports, unusual_ports
 
 __all__ = ["broker", "database_url", "namespace", "own_postgres", "postgres", "postgres_url", "tenant"]
 
-CACHE = platformdirs.user_cache_path("kodoctl")
-RUN = "KODOCTL_TEST_RUN"
 _SPARE = "KODOCTL_TEST_SPARE"
-VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
-PULSAR = tuple(map(int, VERSION.split(".")[:2]))
-"""The line of Pulsar under test."""
-CLUSTER = os.environ.get("KODOCTL_TEST_CLUSTER") == "1"
-"""Whether the broker is one of a cluster of three."""
-CLUSTER_NAME = "three-node"
-"""As long as `standalone`, so that lines fold where they were recorded."""
 _numbers = itertools.count(1)
 _entrances: list[tuple[Broker, Iterator[tuple[str, str]]]] = []
 """The broker of this process, once a test asked for it, and the addresses of one test after the other."""
@@ -54,28 +43,6 @@ if (
 settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kodoctl")
 follow_environment()
-
-
-@dataclass
-class Broker:
-    """Addresses of a running broker without authentication. Of a cluster: of the broker that this test enters through; the next
-    test takes the next one.
-    """
-
-    admin_url: str
-    broker_url: str
-    cluster: str = field(default=STANDALONE, kw_only=True)
-
-    def tenant(self, name: str, *admins: str) -> None:
-        """Makes a Pulsar tenant."""
-        assert self.admin("PUT", f"tenants/{name}", {"allowedClusters": [self.cluster], "adminRoles": [*admins]}).ok
-
-    def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
-        """A plain call of the admin API, as somebody without kodoctl would make it."""
-        url = f"{self.admin_url}/admin/v2/{path}"
-        return requests.request(
-            method, url, json=body, params=params or None, timeout=30, headers={"Content-Type": "application/json"}
-        )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """Fixtures of the tests on the real broker."""
 
-from tests.closed import closed, guarded
-from tests.cluster import proxy, workspace
+from tests.brokers.authentication import closed, guarded
+from tests.brokers.workspace import proxy, workspace
 
 __all__ = ["closed", "guarded", "proxy", "workspace"]

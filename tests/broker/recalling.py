@@ -17,8 +17,8 @@ from kodoctl.pulsar.message_reader import ReadMessage, read_stored
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEvent
 from kodoctl.topology.load import load_topology
-from tests.cluster import Run, Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Run, Workspace
+from tests.services.polling import eventually
 
 TOPICS = """
 orders:

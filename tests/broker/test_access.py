@@ -14,9 +14,9 @@ from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.credentials import OAuth2, Tls
 from kodoctl.pulsar.secret import Secret
-from tests.closed import FILE, SECRET, Closed, Guarded, issuing
-from tests.cluster import run_main
-from tests.dev_user import until
+from tests.brokers.authentication import FILE, SECRET, Closed, Guarded, issuing
+from tests.brokers.dev_user import until
+from tests.brokers.workspace import run_main
 from tests.faults.files import words
 
 pytestmark = pytest.mark.broker

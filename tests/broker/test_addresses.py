@@ -8,8 +8,8 @@ import pytest
 from kodo_consumer import Consumer, Producer
 
 from kodoctl.errors import ClusterError
-from tests.cluster import Workspace
-from tests.servers import speaking
+from tests.brokers.workspace import Workspace
+from tests.services.servers import speaking
 
 pytestmark = pytest.mark.broker
 FILE = "J: {subscriptions: {s: {states: [], dead_letter: false}}}"

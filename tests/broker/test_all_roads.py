@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 from tests.roads.ledger import Run, at_once, judge, most_within, runs_of, starts
 from tests.roads.plans import BLOCKING, KNEE, ORDERS, PENDING, PROBES, QUOTA, RATE, READY, TOGETHER, Lane, orders
 from tests.roads.world import SLOTS, WORKERS, World, shares
-from tests.support import eventually
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 KILLS: Final = (60, 300, 700)  # starts after which a worker is killed

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Workspace, isolated
-from tests.conftest import Broker
-from tests.servers import Proxy
+from tests.brokers.broker import Broker
+from tests.brokers.workspace import Workspace, isolated
+from tests.services.servers import Proxy
 
 pytestmark = pytest.mark.broker
 

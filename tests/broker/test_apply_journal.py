@@ -13,8 +13,8 @@ from kodoctl.pulsar.control_namespace import lease_topic
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 PLAIN = "{policies: {ttl: %s}, subscriptions: {s: {states: [], dead_letter: false}}}"

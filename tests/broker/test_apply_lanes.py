@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.servers import Answer, Proxy, Request
+from tests.brokers.workspace import Workspace
+from tests.services.servers import Answer, Proxy, Request
 
 pytestmark = pytest.mark.broker
 

@@ -14,9 +14,9 @@ import pytest
 
 from kodoctl.cli import command_target
 from kodoctl.pulsar.lease import HEARTBEAT_S
-from tests.cluster import Workspace
-from tests.servers import Proxy, Request
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
+from tests.services.servers import Proxy, Request
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 TOPICS = 12

@@ -15,8 +15,8 @@ from kodoctl.pulsar.lease import Lease, LockedError, hold
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.topology.names import NamespaceName
-from tests.cluster import Workspace
-from tests.servers import Answer, Fault, Proxy, Request
+from tests.brokers.workspace import Workspace
+from tests.services.servers import Answer, Fault, Proxy, Request
 
 pytestmark = pytest.mark.broker
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"

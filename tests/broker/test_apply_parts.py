@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.plan.ledger import Ledger, decode
 from kodoctl.topology.names import NamespaceName
-from tests.cluster import Json, Workspace
+from tests.brokers.workspace import Json, Workspace
 
 BEFORE = """
 J: {producers: [anna], subscriptions: {s: {states: [], dead_letter: false}}}

@@ -22,8 +22,8 @@ from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.live_inventory import ReadScope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
-from tests.cluster import Run, Workspace
-from tests.servers import Fault, Proxy
+from tests.brokers.workspace import Run, Workspace
+from tests.services.servers import Fault, Proxy
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 

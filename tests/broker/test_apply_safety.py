@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pulsar
 import pytest
 
-from tests.cluster import Workspace
-from tests.conftest import PULSAR
-from tests.support import eventually
+from tests.brokers.broker import PULSAR
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 KEEPS = "policies: {retention: {time: 1d, size: 100MiB}}, subscriptions: {s: {states: [], dead_letter: false}}"

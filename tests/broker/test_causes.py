@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Message, Producer
 
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 from tests.unit.consumer.watching import get, series
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from tests.cluster import Run, Workspace
-from tests.servers import Proxy, Request
+from tests.brokers.workspace import Run, Workspace
+from tests.services.servers import Proxy, Request
 
 pytestmark = pytest.mark.broker
 

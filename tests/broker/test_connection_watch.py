@@ -10,8 +10,8 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 
-from tests.conftest import Broker
-from tests.support import unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import unload
 
 pytestmark = pytest.mark.broker
 _LONG = 20_000  # ms

@@ -12,8 +12,9 @@ import pytest
 from kodo_consumer import Message, Retry
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import backlog, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -11,8 +11,9 @@ import pytest
 
 from kodoctl.protocol.audit_records import COUNT_PROPERTY, FIRST_PROPERTY, Event, Record, decode
 from tests.broker.test_consumer_process import TOPOLOGY, Setting
-from tests.conftest import Broker
-from tests.support import create_topics, eventually, messages
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics, messages
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 MESSAGES = 800

@@ -13,8 +13,9 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 from kodo_consumer.core.in_flight import RECENT_SECONDS
 
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually, messages, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics, messages, unload
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 MESSAGES = 50_000

@@ -12,8 +12,8 @@ import pytest
 from kodo_consumer import Message, Retry
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 SLOTS, MOST, SLOW, READY = 6, 2, 12, 200

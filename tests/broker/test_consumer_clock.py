@@ -12,10 +12,11 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.conftest import Broker
-from tests.ports import unusual_ports
-from tests.skewed import COMPILER, skewed
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
+from tests.services.skewed_clock import COMPILER, skewed
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

@@ -18,9 +18,9 @@ from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.ports import unusual_ports
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
 SHIPPED = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Broker
-from tests.hostile_campaign import Campaign
+from tests.brokers.broker import Broker
+from tests.hostile.campaign import Campaign
 
 pytestmark = pytest.mark.broker
 

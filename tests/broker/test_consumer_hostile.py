@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Dead, Message
 
-from tests.conftest import Broker
-from tests.hostile_campaign import health
-from tests.support import backlog, create_topics, eventually, messages
-from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics, messages
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
+from tests.hostile.campaign import health
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

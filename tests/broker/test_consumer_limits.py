@@ -12,9 +12,10 @@ from kodo_consumer import Consumer, Message
 from kodo_consumer.runtime.worker import Worker
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.servers import Fault, Proxy, Request
-from tests.support import backlog, eventually, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, unload
+from tests.services.polling import eventually
+from tests.services.servers import Fault, Proxy, Request
 
 pytestmark = pytest.mark.broker
 LIMIT = 1_000

@@ -14,8 +14,8 @@ from kodo_consumer import Message
 from kodo_consumer.runtime.worker import Worker
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -16,8 +16,8 @@ from kodo_consumer.adapters.pulsar import PulsarBroker
 from kodo_consumer.cli.main import main
 
 from kodoctl.pulsar.connection import Connection
-from tests.cluster import Workspace, this_process_goes_on
-from tests.support import eventually
+from tests.brokers.workspace import Workspace, this_process_goes_on
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

@@ -13,9 +13,10 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.servers import Fault, Proxy
-from tests.support import backlog, eventually, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, unload
+from tests.services.polling import eventually
+from tests.services.servers import Fault, Proxy
 
 pytestmark = pytest.mark.broker
 

@@ -12,8 +12,8 @@ from kodo_consumer import Consumer
 
 from tests.broker.test_consumer_bulkheads import Bank
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
 from tests.unit.consumer.watching import get, series
 
 pytestmark = pytest.mark.broker

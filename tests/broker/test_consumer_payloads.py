@@ -20,8 +20,9 @@ from kodo_consumer.adapters.pulsar.schema_passthrough import PassThrough
 from kodo_consumer.core.payloads.codec import Payloads
 
 from kodoctl.errors import KodoctlError
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 HEAD = "version: 1\nname: payloads\ntenant: {tenant}\nnamespace: ns\ntopics:\n"

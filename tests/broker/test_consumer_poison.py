@@ -18,8 +18,9 @@ import pytest
 from kodo_consumer import Producer
 
 from tests.broker.test_consumer_process import Setting
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually, messages
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics, messages
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

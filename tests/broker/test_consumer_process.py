@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Producer
 
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

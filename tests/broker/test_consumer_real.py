@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from kodo_consumer import Consumer, Message, Producer, Retry
 
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics, unload
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

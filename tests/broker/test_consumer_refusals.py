@@ -9,8 +9,9 @@ import pytest
 from kodo_consumer import Message, Retry
 
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import backlog, eventually, messages, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, messages, unload
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 STRING = {"type": "STRING", "schema": "", "properties": {}}

@@ -11,8 +11,9 @@ from kodo_consumer import Blocking, Consumer, Message, MoveTo, Pending, Producer
 from kodo_consumer.adapters.pulsar import PulsarBroker
 
 from kodoctl.pulsar.connection import Connection
-from tests.conftest import Broker
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 FILE = """

@@ -10,8 +10,8 @@ from kodo_consumer.adapters.pulsar import AdminCluster
 from kodo_consumer.core.broker import LaneStats
 
 from kodoctl.pulsar.connection import Connection, Flags, connect
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

@@ -18,8 +18,8 @@ from kodoctl.protocol.overrides import Override, OverrideKind, with_override
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.override_store import OverrideStore
-from tests.cluster import Workspace, this_process_goes_on
-from tests.support import eventually
+from tests.brokers.workspace import Workspace, this_process_goes_on
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

@@ -9,8 +9,9 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.conftest import Broker
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 from tests.unit.consumer.tracing import context, events, exported, facts
 
 pytestmark = pytest.mark.broker

@@ -9,8 +9,9 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
-from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

@@ -8,9 +8,10 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 
 from tests.broker.test_consumer_steering import Console
-from tests.cluster import Workspace
-from tests.support import backlog, eventually
-from tests.wire_producer import WireProducer, numeric, wire_metadata
+from tests.brokers.topics import backlog
+from tests.brokers.wire_producer import WireProducer, numeric, wire_metadata
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.broker.test_consumer_process import Setting
-from tests.conftest import Broker
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 RATE, SLOTS = 100, 4

@@ -27,8 +27,8 @@ from kodoctl.dev.progress import ProgressStep, quiet
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
-from tests.dev_user import CACHE, VERSION, User, admin, alive, client, listening, until
-from tests.ports import unusual_ports
+from tests.brokers.dev_user import CACHE, VERSION, User, admin, alive, client, listening, until
+from tests.services.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_user import User
+from tests.brokers.dev_user import User
 
 pytestmark = pytest.mark.broker
 

@@ -17,8 +17,8 @@ from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.progress import ProgressStep
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.up import up
-from tests.dev_user import CACHE, VERSION, until
-from tests.ports import unusual_ports
+from tests.brokers.dev_user import CACHE, VERSION, until
+from tests.services.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
 

@@ -18,8 +18,9 @@ from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.broker.recalling import Recalls
 from tests.broker.test_consumer_steering import Console
-from tests.cluster import Workspace
-from tests.support import backlog, eventually
+from tests.brokers.topics import backlog
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 CANARY = "4111222233334444"

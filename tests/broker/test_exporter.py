@@ -15,9 +15,9 @@ import requests
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_metrics
 
-from tests.cluster import Workspace
-from tests.servers import Fault, Proxy, Request
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
+from tests.services.servers import Fault, Proxy, Request
 
 pytestmark = pytest.mark.broker
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.conftest import Broker
-from tests.dev_user import User
+from tests.brokers.broker import Broker
+from tests.brokers.dev_user import User
+from tests.brokers.workspace import Workspace
 
 YES = ("--auto-approve", "--confirm", "us")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Json, Workspace, run_main
-from tests.shapes import SHAPES, Shape
+from tests.broker.shapes import SHAPES, Shape
+from tests.brokers.workspace import Json, Workspace, run_main
 
 
 def _made(workspace: Workspace, shape: Shape, partitions: int) -> None:

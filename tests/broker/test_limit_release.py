@@ -19,8 +19,8 @@ from kodo_consumer.cli.main import main
 
 from tests.broker.test_recall_kills import APP, STEPS
 from tests.broker.waiting_messages import Waits
-from tests.cluster import Workspace, this_process_goes_on
-from tests.support import eventually
+from tests.brokers.workspace import Workspace, this_process_goes_on
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

@@ -12,9 +12,9 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.message_reader import ReadMessage, read_stored
 from kodoctl.pulsar.recall_transport import DedupProducer, RecalledMessage, Receipt
-from tests.conftest import Broker
+from tests.brokers.broker import Broker
 from tests.contract.worlds import NATIVE
-from tests.support import eventually
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, NATIVE]
 END = (2**62, 2**62)

@@ -11,9 +11,9 @@ import pytest
 from kodo_consumer.core.broker import Confirmed, LaneRequest
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
-from tests.client_messages import resident
-from tests.conftest import Broker
+from tests.brokers.broker import Broker
 from tests.contract.worlds import NATIVE, PulsarWorld, Sink
+from tests.native.client_messages import resident
 
 pytestmark = [pytest.mark.broker, NATIVE]
 MESSAGES = int(os.environ.get("KODOCTL_TEST_MESSAGES", "40000"))

@@ -11,8 +11,9 @@ from kodo_consumer import Consumer, Message, Producer
 from kodo_consumer.core.sequences.sequencer import key_hash
 
 from kodoctl.protocol.sequence_numbers import ProducerWatermark, read_number
-from tests.conftest import Broker
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

@@ -20,9 +20,10 @@ from kodo_consumer.outbox import TABLE, Outbox
 from sqlalchemy import create_engine, func, select
 from sqlalchemy.pool import NullPool
 
-from tests.conftest import Broker
-from tests.databases import Postgres
-from tests.support import create_topics, eventually
+from tests.brokers.broker import Broker
+from tests.brokers.topics import create_topics
+from tests.services.databases import Postgres
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """

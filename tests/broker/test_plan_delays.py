@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import Json, Workspace
-from tests.shapes import SHAPES, Shape
-from tests.support import EARLIEST
+from tests.broker.shapes import SHAPES, Shape
+from tests.brokers.topics import EARLIEST
+from tests.brokers.workspace import Json, Workspace
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 

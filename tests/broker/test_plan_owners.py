@@ -6,8 +6,8 @@ import json
 from contextlib import closing
 
 from kodoctl.dev.instance import STANDALONE
-from tests.cluster import Workspace
-from tests.servers import Fault, Proxy
+from tests.brokers.workspace import Workspace
+from tests.services.servers import Fault, Proxy
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 ENTRY = "kodoctl.topology/"

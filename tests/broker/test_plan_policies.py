@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
-from tests.cluster import Json, Workspace, isolated
-from tests.conftest import Broker
-from tests.policy_table import ROWS, Row, Value
+from tests.broker.policy_table import ROWS, Row, Value
+from tests.brokers.broker import Broker
+from tests.brokers.workspace import Json, Workspace, isolated
 
 pytestmark = pytest.mark.broker
 

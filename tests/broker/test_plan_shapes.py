@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.shapes import SHAPES, Shape
+from tests.broker.shapes import SHAPES, Shape
+from tests.brokers.workspace import Workspace
 
 
 @pytest.fixture(params=SHAPES)

@@ -18,11 +18,11 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.topology.names import NamespaceName, TopicName
-from tests.cluster import Workspace
-from tests.conftest import PULSAR, Broker
-from tests.policy_table import ROWS
-from tests.servers import Answer, Proxy, Request, answer_json
-from tests.support import eventually
+from tests.broker.policy_table import ROWS
+from tests.brokers.broker import PULSAR, Broker
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
+from tests.services.servers import Answer, Proxy, Request, answer_json
 
 pytestmark = pytest.mark.broker
 

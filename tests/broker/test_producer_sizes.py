@@ -13,8 +13,8 @@ from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError, UsageError
 from tests.broker.test_consumer_real import Setting
-from tests.conftest import Broker
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 U = {"uid": "u"}

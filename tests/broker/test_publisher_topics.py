@@ -17,8 +17,8 @@ from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 
-from tests.conftest import Broker
-from tests.support import eventually
+from tests.brokers.broker import Broker
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 _PATIENCE = 6  # seconds the client waits for where a topic is

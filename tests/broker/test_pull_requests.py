@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.forge import StandIn
-from tests.workflows import JobRun, Runner, zipped
+from tests.brokers.workspace import Workspace
+from tests.forge.stand_in import StandIn
+from tests.forge.workflows import JobRun, Runner, zipped
 
 pytestmark = pytest.mark.broker
 

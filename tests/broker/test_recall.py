@@ -11,8 +11,8 @@ import pytest
 
 from kodoctl.recall import letter_table, selection
 from tests.broker.recalling import DLQ, RETRYING, Recalls
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

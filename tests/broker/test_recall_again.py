@@ -31,8 +31,9 @@ from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 from kodoctl.recall.stored_message import Position
 from tests.broker.recalling import RETRYING, Recalls
-from tests.cluster import Workspace
-from tests.support import backlog, eventually
+from tests.brokers.topics import backlog
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

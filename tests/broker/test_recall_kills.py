@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.broker.recalling import ONE_LANE, RETRYING, Recalls
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 LETTERS = 90

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from tests.broker.recalling import DLQ, RETRYING, Recalls
-from tests.cluster import Workspace
-from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
+from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
 

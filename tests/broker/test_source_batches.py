@@ -24,10 +24,10 @@ from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
 from tests.contract.worlds import NATIVE
-from tests.hostile import hostile, single
+from tests.hostile.messages import hostile, single
 from tests.spark.filling import core_options, fill, keep, unload
-from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 pa = pytest.importorskip("pyarrow")
 _pulsar = pytest.importorskip("_pulsar")

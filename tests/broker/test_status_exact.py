@@ -9,8 +9,8 @@ import pulsar
 import pytest
 
 from tests.broker.waiting_messages import TOPIC_OF, TOPICS, Waits
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 MESSAGES = 400

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
 

@@ -12,8 +12,8 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from tests.broker.waiting_messages import HOUR, TOPIC_OF, Waits
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

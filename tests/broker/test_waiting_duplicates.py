@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.broker.waiting_messages import TOPICS, Waits
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
 ONE_PARTITION = TOPICS.replace("orders:\n", "orders:\n  partitions: 1\n", 1)

@@ -11,8 +11,8 @@ from kodo_consumer import Consumer, Message
 
 from tests.broker.test_recall_kills import attempt
 from tests.broker.waiting_messages import Waits
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 TOPICS = """

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.test_recall_kills import STEPS, attempt
 from tests.broker.waiting_messages import TOPICS, Waits
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 pytestmark = pytest.mark.broker
 MESSAGES = 90

@@ -15,8 +15,8 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 
 from tests.broker.waiting_messages import TOPIC_OF, Waits
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = pytest.mark.broker
 

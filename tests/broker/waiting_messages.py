@@ -17,7 +17,7 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.message_reader import ReadMessage, read_stored
 from kodoctl.pulsar.override_store import OverrideStore
-from tests.cluster import Run, Workspace
+from tests.brokers.workspace import Run, Workspace
 
 TOPICS = """
 orders:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.programs import system_program
+from tests.services.programs import system_program
 
 
 @pytest.fixture(scope="module")  # no longer: an event loop runs in this thread meanwhile

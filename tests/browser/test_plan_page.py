@@ -14,7 +14,7 @@ from kodoctl.render.plan_html import plan_html
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from tests.browser.conftest import Opened
-from tests.inventories import HERE
+from tests.samples.inventories import HERE
 from tests.unit.render.test_plan_views import ABOUT, TARGET, J, danger, plan_of
 
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b[31m\u202e"

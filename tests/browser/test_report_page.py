@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.render.report_html import report_html
 from tests.browser.conftest import Opened
-from tests.reports import audited, busy, made, quiet
+from tests.samples.reports import audited, busy, made, quiet
 from tests.unit.render.test_report_page import evil
 
 LEAST = 4.5  # contrast of text with what is behind it, as WCAG's level AA has it

@@ -14,12 +14,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.border import follow_environment
 from tests.chaos import report, spans, troubles
 from tests.chaos.campaign import ClusterCampaign, Fault
 from tests.chaos.routines import Applies, Audits, Recalls, Routine, audit, recall
 from tests.chaos.troubles import Trouble
 from tests.faults.ledger import Verdict
+from tests.native.border import follow_environment
 
 _DISK = 4 << 30  # more than hours of traffic fill
 _LONG_FROM = 60  # minutes

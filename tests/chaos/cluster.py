@@ -23,9 +23,9 @@ from kodoctl.dev.cluster_nodes import ClusterNode, NodeKind
 from kodoctl.dev.instance import EngineName, Folder, Homes, Instance
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import MachineFacts, UpFlags, settle
-from tests.conftest import CACHE, VERSION, Broker
+from tests.brokers.broker import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
-from tests.ports import cluster_ports
+from tests.services.ports import cluster_ports
 
 NAME = "chaos"
 NAMESPACE = "public/faults"

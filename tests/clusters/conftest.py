@@ -6,143 +6,16 @@ every node running, for what the test before it left paused or dead is started a
 
 from __future__ import annotations
 
-import itertools
 import os
-import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-import requests
 
-from kodoctl.dev import drills, readiness, service, tokens
-from kodoctl.dev.cluster_nodes import NodeState
-from kodoctl.dev.drills import NodeAction
-from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
-from kodoctl.dev.resolve import UpFlags
-from kodoctl.dev.up import up
-from kodoctl.errors import KodoctlError
-from tests.cluster import Workspace, isolated
-from tests.conftest import CACHE, RUN, VERSION, Broker
-from tests.ports import cluster_ports
-
-BROKERS = 3
-BOOKIES = 3
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A running cluster. Nodes are named as `kodoctl dev` names them: `zookeeper`, `bookie-1`, `broker-1`."""
-
-    homes: Homes
-    instance: Instance
-
-    @property
-    def name(self) -> str:
-        """As the brokers call the cluster."""
-        return self.instance.name
-
-    @property
-    def admin_urls(self) -> list[str]:
-        """Address of each broker's admin API; the first is that of broker-1."""
-        return list(self.instance.admin_urls)
-
-    @property
-    def broker_url(self) -> str:
-        """Addresses of all brokers for clients."""
-        return self.instance.broker_url
-
-    def kill(self, node: str) -> None:
-        """Ends a node as a crash does."""
-        self._do(node, NodeAction.KILL)
-
-    def pause(self, node: str) -> None:
-        """Stops a node's process: its connections stay open."""
-        self._do(node, NodeAction.PAUSE)
-
-    def resume(self, node: str) -> None:
-        """Lets a paused node go on."""
-        self._do(node, NodeAction.RESUME)
-
-    def stop(self, node: str) -> None:
-        """Ends a node in order."""
-        self._do(node, NodeAction.STOP)
-
-    def start(self, node: str) -> None:
-        """Starts a node that does not run; returns when it is ready."""
-        self._do(node, NodeAction.START)
-
-    def wait_ready(self, node: str = "", limit: float = readiness.DEADLINE) -> None:
-        """Returns when every broker serves clients, or the one that is named."""
-        engine = service.engine_of(self.instance, self.homes, os.environ)
-        targets = service.targets(self.homes, engine, self.instance)
-        if node:
-            targets = (targets[int(node.rpartition("-")[2]) - 1],)
-        problem = readiness.wait(
-            lambda seconds: readiness.not_ready(targets, seconds), alive=lambda: True, limit=limit, tell=lambda _: None
-        )
-        assert problem is None, problem
-
-    def heal(self) -> None:
-        """Starts what does not run, lets go on what is paused, and waits until every broker serves clients."""
-        engine = service.engine_of(self.instance, self.homes, os.environ)
-        engine.revive(self.instance, lambda _: None)
-        self.wait_ready()
-
-    def broker_of(self, topic: str) -> str:
-        """Node that owns a topic (a partition's full name), which is loaded by that if it was not."""
-        answer = requests.get(f"{self.any_admin_url()}/lookup/v2/topic/{topic.replace('://', '/')}", timeout=30)
-        url = answer.json()["httpUrl"]
-        return f"broker-{self.admin_urls.index(url) + 1}"
-
-    def spread(self, namespace: str) -> None:
-        """Gives each broker its share of a namespace's bundles: one that has just been started gets none by itself."""
-        path, brokers = f"namespaces/{namespace}", [urlsplit(url).netloc for url in self.admin_urls]
-        edges = self.admin("GET", f"{path}/bundles").json()["boundaries"]
-        for (low, high), broker in zip(itertools.pairwise(edges), itertools.cycle(brokers), strict=False):
-            self.admin("PUT", f"{path}/{low}_{high}/unload", destinationBroker=broker)
-
-    def any_admin_url(self) -> str:
-        """Admin address of a broker that runs."""
-        for number, url in enumerate(self.admin_urls, 1):
-            engine, instance, node = drills.find(self.homes, os.environ, self.name, f"broker-{number}")
-            if dict(engine.states(instance))[node] is NodeState.RUNNING:
-                return url
-        raise AssertionError("no broker runs")
-
-    def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
-        """A plain call of the admin API through a broker that runs, with the super-user's token where one is needed."""
-        url, headers = f"{self.any_admin_url()}/admin/v2/{path}", {"Content-Type": "application/json"}
-        if self.instance.auth is Auth.TOKEN:
-            headers["Authorization"] = f"Bearer {self.token('admin')}"
-        return requests.request(method, url, json=body, params=params or None, timeout=60, headers=headers)
-
-    def token(self, role: str) -> str:
-        """A token of that role."""
-        return tokens.token(self.homes.folder(self.name), self.instance, role).reveal()
-
-    def through(self, number: int) -> Broker:
-        """One of its brokers (1 to 3), as tests of a single broker know one."""
-        assert self.instance.cluster is not None
-        _, binary = self.instance.cluster.brokers[number - 1]
-        return Broker(self.admin_urls[number - 1], f"pulsar://127.0.0.1:{binary}", cluster=self.name)
-
-    def _do(self, node: str, action: NodeAction) -> None:
-        drills.carry_out(self.homes, os.environ, self.name, node, action)
-
-
-def start(name: str, auth: Auth | None = None, *, brokers: int = BROKERS, bookies: int = BOOKIES) -> Cluster:
-    """A cluster of this run. It ends with the run, also where that is killed."""
-    homes = Homes(Path(os.environ[RUN]) / "instances", CACHE)
-    asked = UpFlags(name, VERSION, auth, EngineName.JAVA, brokers=brokers, bookies=bookies, preferred=cluster_ports())
-    try:
-        started = up(homes, os.environ, asked)
-    except KodoctlError as problem:
-        pytest.fail(f"no cluster for the tests\n{problem}", pytrace=False)
-    return Cluster(homes, started.instance)
+from kodoctl.dev import service
+from kodoctl.dev.instance import Auth
+from tests.brokers.cluster import Cluster, fresh_namespace, start
+from tests.brokers.workspace import Workspace, isolated
 
 
 @pytest.fixture(scope="session")
@@ -178,15 +51,6 @@ def token_cluster(shared_token_cluster: Cluster) -> Cluster:
 def namespace(cluster: Cluster) -> str:
     """A fresh `tenant/namespace` on the cluster, its bundles spread over the brokers."""
     return fresh_namespace(cluster)
-
-
-def fresh_namespace(cluster: Cluster) -> str:
-    """Makes a tenant and a namespace of 16 bundles."""
-    tenant = f"t{next(_numbers)}-{secrets.token_hex(3)}"
-    assert cluster.admin("PUT", f"tenants/{tenant}", {"allowedClusters": [cluster.name], "adminRoles": []}).ok
-    assert cluster.admin("PUT", f"namespaces/{tenant}/ns", {"bundles": {"numBundles": 16}}).ok
-    cluster.spread(f"{tenant}/ns")
-    return f"{tenant}/ns"
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from kodo_consumer import Consumer
 from kodoctl.dev import instance as record
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
-from tests.cluster import Workspace, isolated
-from tests.clusters.conftest import Cluster, fresh_namespace
-from tests.ports import unusual_ports
-from tests.support import eventually
+from tests.brokers.cluster import Cluster, fresh_namespace
+from tests.brokers.workspace import Workspace, isolated
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 
 ALL = (1, 2, 3)
 TOPICS = "\n".join(

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.clusters.conftest import Cluster
-from tests.support import eventually
+from tests.brokers.cluster import Cluster
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 

@@ -16,8 +16,9 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
-from tests.clusters.conftest import Cluster
-from tests.support import create_topics, eventually
+from tests.brokers.cluster import Cluster
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 PARTITIONS = 9

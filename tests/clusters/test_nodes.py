@@ -13,8 +13,8 @@ import pulsar
 import pytest
 
 from kodoctl.dev import process
-from tests.clusters.conftest import Cluster
-from tests.dev_user import listening
+from tests.brokers.cluster import Cluster
+from tests.brokers.dev_user import listening
 
 
 class _User:

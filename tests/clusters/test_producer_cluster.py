@@ -17,8 +17,8 @@ from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
-from tests.clusters.conftest import Cluster
-from tests.support import eventually
+from tests.brokers.cluster import Cluster
+from tests.services.polling import eventually
 
 
 def _receipts_while_a_broker_is_dead(

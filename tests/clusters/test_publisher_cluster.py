@@ -21,8 +21,8 @@ from kodo_consumer.core.envelope import Outgoing
 
 from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
-from tests.clusters.conftest import Cluster
-from tests.support import eventually
+from tests.brokers.cluster import Cluster
+from tests.services.polling import eventually
 
 log = logging.getLogger(__name__)
 PARTITIONS = 6

@@ -8,8 +8,8 @@ import pytest
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.message_reader import Unread, read_all, read_facts
 from kodoctl.pulsar.session import Session
-from tests.clusters.conftest import Cluster
-from tests.support import eventually
+from tests.brokers.cluster import Cluster
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(600)]
 MESSAGES = 5_000

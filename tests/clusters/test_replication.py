@@ -15,9 +15,10 @@ import pytest
 from kodo_consumer import Consumer, Message
 
 from kodoctl.dev import service
-from tests.cluster import Workspace, isolated
-from tests.clusters.conftest import Cluster, start
-from tests.support import eventually, messages
+from tests.brokers.cluster import Cluster, start
+from tests.brokers.topics import messages
+from tests.brokers.workspace import Workspace, isolated
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 FILE = """

@@ -13,7 +13,7 @@ from kodoctl.pulsar.client_options import create_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource
-from tests.clusters.conftest import Cluster
+from tests.brokers.cluster import Cluster
 
 MESSAGES = 30
 

@@ -30,8 +30,8 @@ from kodoctl.plan.plan import Plan
 from kodoctl.planning.planner import plan_live
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
-from tests.cluster import run_main
-from tests.clusters.conftest import Cluster
+from tests.brokers.cluster import Cluster
+from tests.brokers.workspace import run_main
 
 log = logging.getLogger(__name__)
 pytestmark = pytest.mark.timeout(600)

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from tests.broker.waiting_messages import TOPIC_OF, TOPICS, Waits
-from tests.cluster import Workspace
-from tests.clusters.conftest import Cluster
-from tests.support import eventually
+from tests.brokers.cluster import Cluster
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 MESSAGES = 1_500

@@ -16,8 +16,8 @@ from kodo_consumer.core.envelope import Delivery, Outgoing
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from kodoctl.pulsar.connection import Connection
-from tests.conftest import Broker
-from tests.support import EARLIEST, unload
+from tests.brokers.broker import Broker
+from tests.brokers.topics import EARLIEST, unload
 
 NATIVE = pytest.mark.skipif(find_spec("kodo_fast") is None, reason="the native border is not built (make setup)")
 

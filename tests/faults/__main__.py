@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.border import follow_environment
 from tests.faults import report, trouble
 from tests.faults.campaign import Campaign
 from tests.faults.trouble import Trouble
+from tests.native.border import follow_environment
 
 _PART = 100  # kills
 _DISK = 600 << 20

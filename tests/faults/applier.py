@@ -25,7 +25,7 @@ import kodoctl.render.plan_text  # noqa: F401  # what an apply loads late: child
 from kodoctl.cli.main import main
 from kodoctl.pulsar import admin_http, lease
 from kodoctl.pulsar.exclusive_producer import ExclusiveProducer
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 BEFORE, DONE = "about to be sent", "done, and nobody knows"
 _forks = multiprocessing.get_context("forkserver")

@@ -22,10 +22,11 @@ import pulsar
 from kodo_consumer import Producer
 from kodo_consumer.core.broker import Confirmed
 
+from tests.brokers.topics import backlog, create_topics
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine
 from tests.faults.nursery import ROOT, Nursery
-from tests.support import backlog, create_topics, eventually
+from tests.services.polling import eventually
 
 TOPOLOGY = """
 version: 1

@@ -3,7 +3,7 @@
 import pytest
 
 from kodoctl.pulsar import confirmed_write
-from tests.cluster import proxy, workspace
+from tests.brokers.workspace import proxy, workspace
 
 __all__ = ["proxy", "workspace"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 HEAD = "namespace_policies: {retention: {time: 1d, size: 100MiB}, ttl: 30d}\nnamespace_grants: {planner: [consume]}\n"
 HEAD_CHANGED = HEAD.replace("30d", "40d")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from kodoctl.dev import broker_config, jars, java, process, readiness, versions
 from kodoctl.dev.progress import quiet
-from tests.conftest import CACHE, VERSION, Broker
+from tests.brokers.broker import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
-from tests.ports import unusual_ports
-from tests.support import eventually
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 
 BIND = "127.0.0.2"
 

@@ -16,9 +16,9 @@ import pytest
 
 from kodoctl.pulsar import admin_http
 from kodoctl.pulsar.wait_monitor import WaitMonitor
-from tests.cluster import Run, Workspace
+from tests.brokers.workspace import Run, Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
-from tests.servers import Fault, Proxy, Request
+from tests.services.servers import Fault, Proxy, Request
 
 HEALS = (
     Fault.BUSY_BEFORE,

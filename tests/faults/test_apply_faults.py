@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pytest
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
-from tests.servers import Answer, Fault, LateProxy, Proxy, Request, serving
+from tests.services.servers import Answer, Fault, LateProxy, Proxy, Request, serving
 
 pytestmark = pytest.mark.broker
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -204,7 +204,7 @@ def test_a_broker_that_dies_amid_an_apply_and_comes_back(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
     from tests.faults.machine import Machine
-    from tests.support import eventually
+    from tests.services.polling import eventually
 
     (tmp_path / "broker").mkdir()
     machine = Machine(tmp_path / "broker")

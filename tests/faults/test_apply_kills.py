@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Workspace, isolated
-from tests.conftest import Broker
+from tests.brokers.broker import Broker
+from tests.brokers.workspace import Workspace, isolated
 from tests.faults.applier import BEFORE as SOON
 from tests.faults.applier import DONE, Life, live
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, seen

@@ -14,7 +14,7 @@ from kodoctl.plan import plan_file
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.session import Session
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 
 pytestmark = pytest.mark.broker

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Broker
-from tests.hostile_campaign import Campaign
+from tests.brokers.broker import Broker
+from tests.hostile.campaign import Campaign
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(1_200)]
 MESSAGES = 10_000

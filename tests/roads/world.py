@@ -15,7 +15,8 @@ from typing import Any, Final
 import pulsar
 from kodo_consumer import Producer
 
-from tests.cluster import Workspace
+from tests.brokers.topics import backlog, messages
+from tests.brokers.workspace import Workspace
 from tests.roads.plans import (
     BACKUP_ATTEMPTS,
     HANDLER_TIMEOUT,
@@ -29,7 +30,6 @@ from tests.roads.plans import (
     Lane,
     Order,
 )
-from tests.support import backlog, messages
 
 ROOT: Final = Path(__file__).parents[2]
 WORKERS: Final = 2

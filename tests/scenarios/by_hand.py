@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cluster import Workspace
-from tests.support import eventually
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 
 Action = Callable[..., list[str] | None]
 

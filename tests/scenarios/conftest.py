@@ -1,5 +1,5 @@
 """Fixtures of the golden scenarios."""
 
-from tests.cluster import workspace
+from tests.brokers.workspace import workspace
 
 __all__ = ["workspace"]

@@ -25,8 +25,8 @@ import pytest
 
 from kodoctl.cli.main import main
 from kodoctl.dev.instance import STANDALONE
-from tests.cluster import Workspace, normalised, this_process_goes_on
-from tests.conftest import CLUSTER_NAME
+from tests.brokers.broker import CLUSTER_NAME
+from tests.brokers.workspace import Workspace, normalised, this_process_goes_on
 from tests.scenarios.by_hand import by_hand
 
 WIDTH = 80

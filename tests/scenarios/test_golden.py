@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Workspace
-from tests.conftest import PULSAR, Broker
+from tests.brokers.broker import PULSAR, Broker
+from tests.brokers.workspace import Workspace
 from tests.scenarios.session import play, too_wide
 
 HERE = Path(__file__).parent

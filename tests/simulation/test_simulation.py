@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.compiled import INTERPRETED_ONLY
+from tests.native.compiled import INTERPRETED_ONLY
 from tests.simulation.mutants import MUTANTS, broken
 from tests.simulation.playing import play, play_seeds
 from tests.simulation.world import BrokenPromise, World

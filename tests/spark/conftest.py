@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
-from tests.closed import closed, guarded
-from tests.cluster import workspace
+from tests.brokers.authentication import closed, guarded
+from tests.brokers.workspace import workspace
 from tests.spark.standalone import Cluster
 
 if TYPE_CHECKING:

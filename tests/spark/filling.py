@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kodoctl.pipeline.source.options import Options, read_options
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 BODY = b"x" * 200
 

@@ -20,7 +20,8 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.broker.test_consumer_process import TOPOLOGY, Setting
-from tests.support import create_topics, eventually
+from tests.brokers.topics import create_topics
+from tests.services.polling import eventually
 
 AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
     "topics:", "defaults: {{partitions: 1}}\ntopics:", 1

@@ -12,8 +12,8 @@ from typing import Any
 import pyspark
 import requests
 
-from tests.ports import unusual_ports
-from tests.support import eventually
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 
 BIN = Path(pyspark.__file__).parent / "bin"
 ENVIRON = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}

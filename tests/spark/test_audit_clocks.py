@@ -8,9 +8,9 @@ import pytest
 
 from kodoctl.pipeline.ingest import job as ingesting
 from kodoctl.pulsar import admin_http
-from tests.skewed import COMPILER, skewed
+from tests.services.polling import eventually
+from tests.services.skewed_clock import COMPILER, skewed
 from tests.spark.judged import fates_of, judged, outcome
-from tests.support import eventually
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

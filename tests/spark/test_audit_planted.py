@@ -9,8 +9,9 @@ from deltalake import DeltaTable
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.landing_commits import newest_batch
+from tests.brokers.topics import EARLIEST, LATEST, unload
+from tests.services.polling import eventually
 from tests.spark.judged import Judged, fates_of, judged, outcome
-from tests.support import EARLIEST, LATEST, eventually, unload
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -6,9 +6,10 @@ import pytest
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.ingest.tables import EVENTS
+from tests.brokers.topics import unload
+from tests.brokers.wire_producer import WireProducer, numeric, wire_metadata
+from tests.services.polling import eventually
 from tests.spark.judged import fates_of, judged
-from tests.support import eventually, unload
-from tests.wire_producer import WireProducer, numeric, wire_metadata
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]

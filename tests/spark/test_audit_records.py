@@ -11,8 +11,9 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.protocol.audit_records import Event
 from tests.broker.test_consumer_process import APP
+from tests.brokers.topics import unload
+from tests.services.polling import eventually
 from tests.spark.judged import Judged, fates_of, judged, outcome
-from tests.support import eventually, unload
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 from tests.spark.filling import fill, keep
 from tests.spark.standalone import BIN, ENVIRON, WORKERS, Cluster
 

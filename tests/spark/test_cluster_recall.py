@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.recalling import RETRYING, Recalls
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 from tests.spark.standalone import ENVIRON, WORKERS, Cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]

@@ -18,7 +18,7 @@ from kodoctl.pipeline.ingest.payload_removal import ErasureRequest, erase, selec
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES
 from kodoctl.pipeline.recall.dead_letter_rows import check_payloads, stored_in
 from kodoctl.recall.filter.condition import parse
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

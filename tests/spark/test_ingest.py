@@ -14,9 +14,10 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol import audit_records
-from tests.cluster import Workspace
+from tests.brokers.topics import create_topics
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 from tests.spark.filling import fill, keep
-from tests.support import create_topics, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

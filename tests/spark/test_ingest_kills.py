@@ -17,10 +17,10 @@ from kodoctl.pipeline.ingest.landing_commits import batches
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol import audit_records
-from tests.cluster import Workspace
+from tests.brokers.topics import create_topics
+from tests.brokers.workspace import Workspace
 from tests.spark.dying import DYING
 from tests.spark.filling import fill, keep
-from tests.support import create_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.recommend.yaml_patch import unified_diff
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.landed import event, land, record
 
 pytestmark = pytest.mark.timeout(600)

@@ -21,9 +21,9 @@ from kodoctl.pipeline.ingest.landing_commits import batches
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.broker.recalling import RETRYING, Recalls
-from tests.cluster import Run, Workspace
+from tests.brokers.workspace import Run, Workspace
+from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store
 from tests.spark.filling import fill, keep
-from tests.stores import BUCKET, ObjectStore, object_store, refusing_store
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/object-stores.md"
@@ -57,7 +57,7 @@ main()
 SHELL = """
 import json, os, sys
 from kodoctl.pipeline.spark.spark_session import SparkSettings, configuration_of, spark_session
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 with spark_session(SparkSettings("local[2]", configuration_of(json.loads(sys.argv[1])), light=True, environ=dict(os.environ))):
     for line in sys.stdin:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
+from tests.services.object_stores import BUCKET, object_store
 from tests.spark.other_readers import COUNTS, by_duckdb, by_polars, by_spark, fill
-from tests.stores import BUCKET, object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,9 +16,9 @@ import pytest
 from kodoctl.recall import letter_table, selection
 from kodoctl.recall.recall_plan import SEGMENT
 from tests.broker.recalling import DLQ, ONE_LANE, RETRYING, Recalls
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 from tests.spark.dying import DYING
-from tests.support import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

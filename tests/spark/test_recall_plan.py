@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.recalling import DLQ, Recalls
-from tests.cluster import Workspace
+from tests.brokers.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from kodoctl.pipeline.recommend.verified_patch import Recommendations, patch_top
 from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.landed import event, land, record
 
 pytestmark = pytest.mark.timeout(1200)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kodo_consumer import Consumer, Message, Producer, Retry
 
-from tests.cluster import Workspace, run_main
-from tests.support import eventually
+from tests.brokers.workspace import Workspace, run_main
+from tests.services.polling import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1200)]
 SLOTS, SLOW, STEADY = 4, 12, 120

@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.landed import land
 from tests.spark.slot_traffic import SlotTraffic
 

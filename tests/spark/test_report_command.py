@@ -12,8 +12,8 @@ from kodoctl.pipeline.report.job import counts
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level, State
-from tests.cluster import run_main
-from tests.reports import EVIL
+from tests.brokers.workspace import run_main
+from tests.samples.reports import EVIL
 from tests.spark.traffic import Traffic
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -24,7 +24,7 @@ from kodoctl.pipeline.sql.landing_database import open_database
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.landed import Row, event, land, record
 
 pytestmark = pytest.mark.timeout(900)

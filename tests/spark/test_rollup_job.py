@@ -20,7 +20,7 @@ from kodoctl.pipeline.rollup.transforms import COUNTS
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.landed import event, land, record
 
 pytestmark = pytest.mark.timeout(900)

@@ -19,10 +19,11 @@ from kodoctl.errors import KodoctlError, LockedError, error
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.rollup import job as rollup_job
 from kodoctl.pipeline.run import job as run_job
-from tests.cluster import Workspace, run_main
-from tests.ports import unusual_ports
+from tests.brokers.topics import create_topics
+from tests.brokers.workspace import Workspace, run_main
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 from tests.spark.filling import keep
-from tests.support import create_topics, eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1800)]
 TOPICS = "orders: {partitions: 1, subscriptions: {billing: {audit: true}}}"

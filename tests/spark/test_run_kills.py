@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.state_tables import STATE
 from kodoctl.pipeline.ingest.tables import COUNTED, EVENTS, TABLES
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 from tests.spark.dying import DYING
 from tests.spark.judged import Judged, judged
 

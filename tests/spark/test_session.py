@@ -27,7 +27,7 @@ from kodoctl.pipeline.spark.spark_session import (
     small_table,
     spark_session,
 )
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 KILLED = """
 import os, signal, threading

@@ -17,10 +17,10 @@ from kodoctl.pipeline.source.partition_stats import read_stored
 from kodoctl.pipeline.source.split_reader import read_split
 from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
-from tests.cluster import Workspace
+from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_metadata
+from tests.brokers.workspace import Workspace
+from tests.services.polling import eventually
 from tests.spark.filling import core_options, fill, keep, source_options, unload
-from tests.support import eventually
-from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

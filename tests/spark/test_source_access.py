@@ -13,7 +13,7 @@ import pulsar
 import pytest
 
 from kodoctl.pipeline.ingest import small_batch
-from tests.closed import SECRET, Closed, Guarded, issuing
+from tests.brokers.authentication import SECRET, Closed, Guarded, issuing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
-from tests.stores import BUCKET, ObjectStore, object_store, refusing_store
+from tests.services.object_stores import BUCKET, ObjectStore, object_store, refusing_store
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import pytest
 from kodoctl.dev.instance import EngineName
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
-from tests import shared_broker
-from tests.conftest import CACHE, VERSION, Broker
-from tests.ports import unusual_ports
+from tests.brokers import shared_broker
+from tests.brokers.broker import CACHE, VERSION, Broker
+from tests.services.ports import unusual_ports
 from tests.spark.judged import Judged, fates_of
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(1800)]

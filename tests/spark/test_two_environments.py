@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kodoctl.pipeline.ingest.landing_store import Landing
-from tests.cluster import Run, Workspace, run_main
-from tests.support import create_topics
+from tests.brokers.topics import create_topics
+from tests.brokers.workspace import Run, Workspace, run_main
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 FILE = """

@@ -13,7 +13,7 @@ from tests.contract.worlds import NATIVE
 
 ROOT = Path(__file__).parents[2]
 _ASK = """
-from tests.border import follow_environment
+from tests.native.border import follow_environment
 
 follow_environment()
 from kodo_consumer.adapters.pulsar.native_border import choose_border

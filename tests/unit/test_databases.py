@@ -13,8 +13,8 @@ from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from tests import databases
-from tests.databases import Postgres
+from tests.services import databases
+from tests.services.databases import Postgres
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -37,7 +37,7 @@ def test_a_server_of_ones_own_goes_away_and_comes_back_with_its_data(own_postgre
 
 
 def test_the_server_of_a_test_process_that_was_killed_is_cleared_away() -> None:
-    program = "import time; from tests.databases import Postgres; Postgres(); print('up', flush=True); time.sleep(60)"
+    program = "import time; from tests.services.databases import Postgres; Postgres(); print('up', flush=True); time.sleep(60)"
     root = Path(databases.__file__).parents[1]
     with subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

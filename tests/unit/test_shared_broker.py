@@ -16,13 +16,13 @@ from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
-from tests import shared_broker
+from tests.brokers import shared_broker
 
 
 def killed_run(base, tmp_path):
     """What a run leaves that was killed: its folder, and a process that runs on."""
     program = (
-        "import os, sys; from pathlib import Path; from tests import shared_broker as shared;"
+        "import os, sys; from pathlib import Path; from tests.brokers import shared_broker as shared;"
         "print(shared.open_run(Path(sys.argv[1]), {}), flush=True); os.kill(os.getpid(), 9)"
     )
     told = subprocess.run([sys.executable, "-c", program, base], capture_output=True, text=True, check=False)

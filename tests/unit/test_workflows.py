@@ -10,7 +10,7 @@ import yaml
 
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.credentials import OAUTH2_KEYS, TLS_KEYS
-from tests.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
+from tests.forge.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
 
 SHIPPED = ("kodoctl-plan.yml", "kodoctl-apply.yml", "kodoctl-drift.yml", "topologies.yml")
 ACTION = yaml.safe_load((ROOT / ".github/actions/kodoctl/action.yml").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from kodoctl.topology.model.policies import BacklogQuota
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 HERE = NamespaceName("acme", "ns")
 TOPIC = TopicName.parse("persistent://acme/ns/orders")

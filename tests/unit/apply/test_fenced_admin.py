@@ -19,8 +19,8 @@ from kodoctl.pulsar.lease import HEARTBEAT_S, Lease
 from kodoctl.pulsar.topic_lock import Lock
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import NamespaceName
-from tests.servers import Answer, Request, answer_json, serving
-from tests.support import eventually
+from tests.services.polling import eventually
+from tests.services.servers import Answer, Request, answer_json, serving
 
 FINE = answer_json({})
 HERE = NamespaceName("acme", "ns")

@@ -18,8 +18,8 @@ from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TenantResource, TopicResource
-from tests.inventories import HERE, applied, empty, planned, topology, wanted
-from tests.servers import Answer, Request, answer_json, serving
+from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted
+from tests.services.servers import Answer, Request, answer_json, serving
 
 J = TopicName(HERE, "J")
 ABOUT = ChangeContext("trade")

@@ -14,7 +14,7 @@ from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
 

@@ -18,7 +18,7 @@ from kodoctl.topology.model.policies import Retention
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
-from tests.servers import Answer, Request, answer_json, serving
+from tests.services.servers import Answer, Request, answer_json, serving
 
 SIZE = Size(1 << 20)
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")

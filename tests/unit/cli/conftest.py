@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.pulsar import admin_http
-from tests.cluster import isolated
+from tests.brokers.workspace import isolated
 
 
 @pytest.fixture(autouse=True)

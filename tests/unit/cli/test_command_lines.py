@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 GOOD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics: {orders: {}}\n"
 NOBODY = ("--admin-url", "http://127.0.0.1:1")

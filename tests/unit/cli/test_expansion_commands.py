@@ -13,7 +13,7 @@ from kodoctl.render.escaping import printable
 from kodoctl.render.graph_text import dot
 from kodoctl.topology.graph import GraphEdge, GraphNode, MoveReason
 from kodoctl.topology.names import Level, NamespaceName, State, TopicName
-from tests.programs import system_program
+from tests.services.programs import system_program
 from tests.unit.cli.running import kodoctl
 
 TRADE = """\

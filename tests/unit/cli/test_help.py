@@ -12,7 +12,7 @@ import typer.main
 
 from kodoctl import __version__
 from kodoctl.cli.main import app
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -28,7 +28,7 @@ from kodoctl.pipeline.spark.spark_session import SparkSettings, set_light
 from kodoctl.render.pipeline_metrics import PipelineCollector
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_topology
-from tests.reports import busy
+from tests.samples.reports import busy
 
 SHOP = ("kodo/shop", "shop", "base")
 TOPOLOGY = "version: 1\nname: shop\ntenant: kodo\nnamespace: shop\ntopics:\n  orders: {subscriptions: {billing: {}}}\n"

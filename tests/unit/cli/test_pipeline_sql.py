@@ -14,7 +14,7 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.sql.landing_database import LandingDatabase
-from tests.cluster import isolated, run_main
+from tests.brokers.workspace import isolated, run_main
 from tests.spark.other_readers import fill
 
 FILE = "topologies/trade.yaml"

@@ -18,7 +18,7 @@ import pytest
 
 from kodoctl.cli.terminal import show_lines
 from kodoctl.render.line import Line
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 NAMES = [f"a-rather-long-name-of-a-ground-topic-{number:03}" for number in range(120)]
 MANY = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics:\n" + "".join(

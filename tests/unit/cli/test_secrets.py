@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Run, run_main
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.brokers.workspace import Run, run_main
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 CANARY = "eyJhbGciOiJIUzI1NiJ9.c2VjcmV0LWNhbmFyeQ.0123456789abcdef"
 FILE = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics: {orders: {}}\n"

@@ -9,8 +9,8 @@ import pytest
 from kodoctl.errors import error
 from kodoctl.plan import plan_file
 from kodoctl.plan.fleet import FleetPlan, Member, dumps
-from tests.cluster import run_main
-from tests.inventories import empty, planned, topology, wanted
+from tests.brokers.workspace import run_main
+from tests.samples.inventories import empty, planned, topology, wanted
 
 PLAN = planned(wanted(topology()), empty())
 FLEET = FleetPlan((Member("eu", PLAN), Member("far", None, (error("K514", "no broker answers", "away"),))))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import isolated, run_main
+from tests.brokers.workspace import isolated, run_main
 
 FILE = "topologies/trade.yaml"
 NAMED = ("--topic", "orders", "--subscription", "billing", "--where", "true")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 HEAD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n"
 NOBODY = ("--admin-url", "http://127.0.0.1:1")

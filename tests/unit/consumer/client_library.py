@@ -8,7 +8,7 @@ from typing import Any
 
 import pulsar
 
-from tests.support import eventually
+from tests.services.polling import eventually
 
 
 class Id:

@@ -16,7 +16,7 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineExecutor
 
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 
 def names(count: int) -> list[str]:

@@ -15,7 +15,7 @@ from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
 
-from tests.unit.consumer.making import delivery
+from tests.unit.consumer.engine_bench import delivery
 
 
 @dataclass

@@ -17,7 +17,7 @@ from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import UsageError
-from tests.cluster import this_process_goes_on
+from tests.brokers.workspace import this_process_goes_on
 from tests.unit.consumer.topologies import DOUBLE, write
 
 

@@ -28,7 +28,7 @@ from kodo_consumer.testing import MemoryBroker
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import read_files
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 from tests.unit.consumer.topologies import DOUBLE, write
 

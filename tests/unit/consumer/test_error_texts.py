@@ -32,9 +32,9 @@ from kodoctl.recall.recall_plan import RecallAction
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import DeadLetter, Position
 from kodoctl.render.recall import recall_plan_lines
-from tests.unit.consumer.making import FAILED, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import FAILED, Bench, delivery, policy
 from tests.unit.consumer.topologies import write
-from tests.unit.recall.making import family
+from tests.unit.recall.letters import family
 
 CANARY = "4111222233334444"
 SPAN = "in_place: [], retrying: {delays: [10s], attempts: 1}"

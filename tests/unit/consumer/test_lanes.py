@@ -23,8 +23,8 @@ from kodo_consumer.testing import Harness
 
 from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.protocol.overrides import Override, OverrideKind
-from tests.cluster import this_process_goes_on
-from tests.unit.consumer.making import policy
+from tests.brokers.workspace import this_process_goes_on
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.topologies import write
 
 SHOP = """

@@ -16,7 +16,7 @@ from kodo_consumer.core.limit_policy import Concurrency, Limit, Pace, Quota, Rat
 from kodoctl.protocol.overrides import Override, OverrideKind
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.stored_message import DeadLetter, Position
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 OF = {"topology": "shop.yaml", "topic": "orders", "subscription": "billing"}
 

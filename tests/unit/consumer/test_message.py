@@ -10,7 +10,7 @@ from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing import message
 
-from tests.unit.consumer.making import delivery
+from tests.unit.consumer.engine_bench import delivery
 
 LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
 

@@ -21,7 +21,7 @@ from kodo_consumer.message_history import (
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol.overrides import Override, OverrideKind
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.topologies import write
 
 TOPICS = """

@@ -22,7 +22,7 @@ from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.sequence_numbers import Number, ProducerWatermark, read_number
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.pump import Pump
 
 TOPIC = "persistent://p/n/orders"

@@ -16,7 +16,7 @@ from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import DOUBLE, write
 

@@ -19,7 +19,7 @@ from kodo_consumer.runtime.topology_reload import contents
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import UsageError
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write
 

@@ -7,7 +7,7 @@ from kodo_consumer.cli.slot_check import check_slots, slots_with
 
 from kodoctl.errors import UsageError
 from kodoctl.protocol.overrides import Override, OverrideKind
-from tests.unit.topology.making import loaded
+from tests.unit.topology.topology_files import loaded
 
 BODY = """
 topics:

@@ -16,7 +16,7 @@ import pytest
 from kodo_consumer import worker_group
 from kodo_consumer.worker_group import WorkerGroup, pause_before
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.group_work import Play, SlowDrain
 
 

@@ -22,7 +22,7 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.consumer.making import topic
+from tests.unit.consumer.engine_bench import topic
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 

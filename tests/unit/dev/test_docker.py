@@ -19,7 +19,7 @@ from kodoctl.dev.resolve import UpFlags
 from kodoctl.dev.service import InstanceState
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
-from tests.ports import unusual_ports
+from tests.services.ports import unusual_ports
 
 INSTANCE = Instance("two", "4.2.4", EngineName.DOCKER, Auth.NONE, Ports(8081, 6651, 3182))
 

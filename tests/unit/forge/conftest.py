@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import isolated
-from tests.forge import StandIn
+from tests.brokers.workspace import isolated
+from tests.forge.stand_in import StandIn
 from tests.unit.forge.jobs import HEAD, Job
 
 

@@ -10,10 +10,10 @@ import pytest
 from kodoctl.forge import review as rules
 from kodoctl.plan import plan_file
 from kodoctl.plan.plan import Plan
-from tests.cluster import Run, run_main
-from tests.forge import WORKFLOW, StandIn
-from tests.inventories import empty, planned, topology, wanted
-from tests.workflows import zipped
+from tests.brokers.workspace import Run, run_main
+from tests.forge.stand_in import WORKFLOW, StandIn
+from tests.forge.workflows import zipped
+from tests.samples.inventories import empty, planned, topology, wanted
 
 HEAD, MERGED = "a" * 40, "b" * 40
 SMALL = planned(wanted(topology("{J: {}}")), empty())

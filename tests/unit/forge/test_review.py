@@ -11,12 +11,12 @@ from kodoctl.errors import error
 from kodoctl.forge import review as rules
 from kodoctl.plan import plan_file
 from kodoctl.render.plan_markdown import LIMIT
-from tests.cluster import run_main
-from tests.forge import BOT, WORKFLOW
-from tests.inventories import empty, planned, topology, wanted
-from tests.servers import Answer, answer_json
+from tests.brokers.workspace import run_main
+from tests.forge.stand_in import BOT, WORKFLOW
+from tests.forge.workflows import zipped
+from tests.samples.inventories import empty, planned, topology, wanted
+from tests.services.servers import Answer, answer_json
 from tests.unit.forge.jobs import HEAD, MERGED, SMALL, Job
-from tests.workflows import zipped
 
 LARGER = planned(wanted(topology("{J: {}, K: {}}")), empty())
 

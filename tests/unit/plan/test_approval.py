@@ -15,7 +15,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from kodoctl.topology.units import Duration
-from tests.inventories import HERE, applied, changed, empty, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, changed, empty, planned, topology, wanted
 
 BEFORE = wanted(topology("{J: {}, old: {}}"))
 AFTER = wanted(topology("{J: {policies: {ttl: 14d}}, K: {}}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from kodoctl.plan.changes import Create
-from tests.inventories import applied, difference, empty, planned, topology_texts, wanted
+from tests.samples.inventories import applied, difference, empty, planned, topology_texts, wanted
 
 
 @given(topology_texts())

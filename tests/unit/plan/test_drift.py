@@ -12,7 +12,7 @@ from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
-from tests.inventories import HERE, applied, changed, planned, said, topology, wanted, with_ledger
+from tests.samples.inventories import HERE, applied, changed, planned, said, topology, wanted, with_ledger
 
 J = TopicName(HERE, "J")
 FILE = topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}")

@@ -12,7 +12,7 @@ from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retentio
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import NamespaceResource, SchemaResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
-from tests.inventories import HERE, applied, changed, difference, live, planned, said, topology, wanted
+from tests.samples.inventories import HERE, applied, changed, difference, live, planned, said, topology, wanted
 
 J = TopicName(HERE, "J")
 

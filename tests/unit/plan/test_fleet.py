@@ -15,7 +15,7 @@ from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.fleet import FleetPlan, Member, differences, dumps, is_fleet, loads, same_cluster, to_json
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
-from tests.inventories import applied, empty, planned, topology, wanted
+from tests.samples.inventories import applied, empty, planned, topology, wanted
 
 J, K = (f"topic.persistent://acme/ns/{local}" for local in "JK")
 ONE, TWO = topology("{J: {}}"), topology("{J: {partitions: 3}, K: {}}")

@@ -16,7 +16,7 @@ from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
-from tests.inventories import HERE, NOW, applied, changed, topology, wanted
+from tests.samples.inventories import HERE, NOW, applied, changed, topology, wanted
 
 J = TopicName(HERE, "J")
 EDIT, DRIFT, BOTH = Origin.EDIT, Origin.DRIFT, Origin.BOTH

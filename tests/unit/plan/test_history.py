@@ -18,7 +18,7 @@ from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, re
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resource_json import resource_to_json
 from kodoctl.topology.resources import TopicResource
-from tests.inventories import HERE
+from tests.samples.inventories import HERE
 
 J, K = (TopicResource(TopicName(HERE, name), 1, {}) for name in "JK")
 MADE, GONE = Create(J, ChangeContext("trade")), Delete(K, ChangeContext("trade"))

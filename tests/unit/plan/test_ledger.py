@@ -14,7 +14,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.ledger import Ledger, OwnershipKind, Source, decode, encode
 from kodoctl.topology.names import NamespaceName
-from tests.inventories import HERE, applied, empty, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, empty, planned, topology, wanted
 
 _TEXT = st.text(max_size=20)
 _LOCAL = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

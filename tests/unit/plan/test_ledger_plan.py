@@ -11,7 +11,7 @@ from kodoctl.plan.ledger import OwnershipKind, Source
 from kodoctl.plan.ledger_plan import ledger_pending
 from kodoctl.plan.plan import desired_digest
 from kodoctl.plan.policy_levels import validates
-from tests.inventories import HERE, SOURCE, applied, empty, planned, topology, wanted, with_ledger
+from tests.samples.inventories import HERE, SOURCE, applied, empty, planned, topology, wanted, with_ledger
 
 FILE = topology("{J: {fair_by: uid, subscriptions: {s: {concurrency: 8}}}}")
 

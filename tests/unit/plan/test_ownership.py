@@ -14,7 +14,7 @@ from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
-from tests.inventories import (
+from tests.samples.inventories import (
     HERE,
     SOURCE,
     applied,

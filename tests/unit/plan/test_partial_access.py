@@ -17,7 +17,18 @@ from kodoctl.plan.partial_access import reduced, refuse_reduced, unseen_finding
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.plan_file import dumps, loads
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
-from tests.inventories import HERE, NOW, applied, difference, empty, planned, said, topology, topology_texts, wanted
+from tests.samples.inventories import (
+    HERE,
+    NOW,
+    applied,
+    difference,
+    empty,
+    planned,
+    said,
+    topology,
+    topology_texts,
+    wanted,
+)
 
 SEEN = (TopicResource, SubscriptionResource)
 

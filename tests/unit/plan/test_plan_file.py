@@ -42,7 +42,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
-from tests.inventories import HERE, applied, empty, planned, policy_values, topology, topology_texts, wanted
+from tests.samples.inventories import HERE, applied, empty, planned, policy_values, topology, topology_texts, wanted
 
 J = TopicName(HERE, "J")
 

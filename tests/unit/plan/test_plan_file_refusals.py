@@ -19,7 +19,7 @@ from kodoctl.plan.plan_file import dumps, loads, to_json
 from kodoctl.plan.staleness import staleness
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
-from tests.inventories import HERE, empty, planned, topology, wanted
+from tests.samples.inventories import HERE, empty, planned, topology, wanted
 
 J = TopicName(HERE, "J")
 

@@ -8,7 +8,7 @@ from kodoctl.plan.changes import Update
 from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.resources import TopicResource
-from tests.inventories import HERE, applied, difference, empty, planned, topology, topology_texts, wanted
+from tests.samples.inventories import HERE, applied, difference, empty, planned, topology, topology_texts, wanted
 
 
 @given(topology_texts(), topology_texts())

@@ -24,7 +24,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
 )
-from tests.inventories import HERE, applied, changed, empty, live, planned, said, topology, wanted, with_ledger
+from tests.samples.inventories import HERE, applied, changed, empty, live, planned, said, topology, wanted, with_ledger
 
 J = TopicName(HERE, "J")
 TOPIC = TopicResource(J, 2, {"ttl": from_json("ttl", "1d")})

@@ -28,7 +28,7 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 from kodoctl.topology.units import Duration, Size, as_limit
-from tests.inventories import HERE, applied, changed, difference, empty, live, topology, topology_texts, wanted
+from tests.samples.inventories import HERE, applied, changed, difference, empty, live, topology, topology_texts, wanted
 
 # --- every step after what it needs
 

@@ -20,7 +20,7 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 from kodoctl.topology.units import Duration
-from tests.inventories import HERE, applied, changed, empty, live, planned, topology, wanted, with_ledger
+from tests.samples.inventories import HERE, applied, changed, empty, live, planned, topology, wanted, with_ledger
 
 J = TopicName(HERE, "J")
 BEFORE = topology("{J: {producers: [anna], subscriptions: {s: {}}}}")

@@ -19,7 +19,7 @@ from kodoctl.plan.plan_file import dumps, loads, to_json
 from kodoctl.plan.targeting import TargetFlags, choose
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
-from tests.inventories import (
+from tests.samples.inventories import (
     HERE,
     applied,
     changed,

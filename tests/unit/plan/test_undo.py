@@ -19,7 +19,19 @@ from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource
-from tests.inventories import HERE, NOW, applied, changed, empty, live, planned, said, topology, wanted, with_ledger
+from tests.samples.inventories import (
+    HERE,
+    NOW,
+    applied,
+    changed,
+    empty,
+    live,
+    planned,
+    said,
+    topology,
+    wanted,
+    with_ledger,
+)
 
 J = TopicName(HERE, "J")
 PLAIN = "{subscriptions: {s: {states: [], dead_letter: false}}}"

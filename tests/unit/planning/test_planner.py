@@ -15,7 +15,7 @@ from kodoctl.planning.planner import plan_inventory
 from kodoctl.pulsar.admin import Admin, AdminError, Reply, RequestCount
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource
-from tests.inventories import HERE, applied, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, planned, topology, wanted
 
 J = TopicName(HERE, "J")
 VERDICT = {"reason": "An unexpected error occurred … schema.exceptions.IncompatibleSchemaException: no default"}

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kodoctl.pulsar.adaptive_limit import AdaptiveConcurrencyLimit
 from kodoctl.pulsar.admin_http import CONNECTIONS, HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from tests.servers import Answer, Request, serving
+from tests.services.servers import Answer, Request, serving
 
 
 def _rounds(room: AdaptiveConcurrencyLimit, number: int) -> None:

@@ -24,7 +24,7 @@ from kodoctl.pulsar.topic_lock import lock_holder
 from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
 from kodoctl.topology.names import NamespaceName, TopicName
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 TOKEN = "canary-token"
 

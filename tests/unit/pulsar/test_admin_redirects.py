@@ -10,7 +10,7 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
-from tests.servers import Answer, Request, Server, answer_json, serving
+from tests.services.servers import Answer, Request, Server, answer_json, serving
 from tests.unit.pulsar.test_admin_http import FINE, TOKEN, _admin
 
 

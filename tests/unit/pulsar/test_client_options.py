@@ -19,8 +19,8 @@ from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from kodoctl.pulsar.credentials import Tls
 from kodoctl.pulsar.peer import PortError
-from tests.closed import make_certificates
-from tests.servers import speaking
+from tests.brokers.authentication import make_certificates
+from tests.services.servers import speaking
 
 PONG = bytes.fromhex("00000009 00000005 0813 9a0100")
 WEB = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

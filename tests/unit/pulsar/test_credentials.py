@@ -10,8 +10,8 @@ from kodoctl.errors import KodoctlError, UsageError
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from kodoctl.pulsar.credentials import OAuth2, Tls
 from kodoctl.pulsar.secret import Secret
-from tests.closed import make_certificates
-from tests.cluster import isolated, run_main
+from tests.brokers.authentication import make_certificates
+from tests.brokers.workspace import isolated, run_main
 
 PLACE = {"KODOCTL_ADMIN_URL": "https://pulsar.example.org:8443", "KODOCTL_CONFIG": "/nowhere"}
 CLIENT = {"KODOCTL_OAUTH2_ISSUER": "https://issuer.example.org/", "KODOCTL_OAUTH2_CLIENT_ID": "me"}

@@ -13,7 +13,7 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.deadlines import Patience, UnansweredError, any_left_behind
 from kodoctl.pulsar.wait_monitor import WaitMonitor
-from tests.support import eventually
+from tests.services.polling import eventually
 
 
 def test_what_a_call_returns_or_raises_comes_through() -> None:

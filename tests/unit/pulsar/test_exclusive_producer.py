@@ -19,7 +19,7 @@ from kodoctl.pulsar.exclusive_producer import ExclusiveProducer, UnconfirmedErro
 from kodoctl.pulsar.lease import Lease
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import NamespaceName
-from tests.support import eventually
+from tests.services.polling import eventually
 
 HERE = NamespaceName("acme", "ns")
 OK, FENCED = pulsar.Result.Ok, pulsar.Result.ProducerFenced

@@ -11,7 +11,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.control_namespace import read_control_namespace, write_index
 from kodoctl.topology.names import NamespaceName
-from tests.servers import Answer, Request, answer_json, serving
+from tests.services.servers import Answer, Request, answer_json, serving
 
 A, B, C = (NamespaceName("acme", name) for name in "abc")
 

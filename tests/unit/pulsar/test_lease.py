@@ -19,7 +19,7 @@ from kodoctl.pulsar.exclusive_producer import UnconfirmedError
 from kodoctl.pulsar.lease import HEARTBEAT_S, Lease, break_lease, held_by, hold
 from kodoctl.pulsar.topic_lock import lock_holder
 from kodoctl.topology.names import NamespaceName
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 HERE = NamespaceName("acme", "ns")
 

@@ -11,8 +11,8 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.credentials import OAuth2
 from kodoctl.pulsar.oauth2 import TokenCache
 from kodoctl.pulsar.secret import Secret
-from tests.closed import SECRET, issuing
-from tests.servers import Answer, Request, answer_json, serving
+from tests.brokers.authentication import SECRET, issuing
+from tests.services.servers import Answer, Request, answer_json, serving
 
 KEY = b"k" * 32
 

@@ -21,7 +21,7 @@ from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
 from kodoctl.pulsar.topic_stats import read_stats, read_topic
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.services.servers import Answer, Request, answer_html, answer_json, serving
 
 HERE = NamespaceName("acme", "ns")
 TOPIC = TopicName(HERE, "J")

@@ -21,7 +21,7 @@ from kodoctl.pulsar.policy_requests import (
     topic_writes,
 )
 from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, BacklogQuota, Foreign, from_json
-from tests.inventories import policy_values
+from tests.samples.inventories import policy_values
 
 
 def test_every_policy_of_the_format_has_a_codec_and_no_other_has() -> None:

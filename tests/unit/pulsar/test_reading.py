@@ -30,7 +30,7 @@ from kodoctl.pulsar.topic_stats import parse
 from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
-from tests.inventories import HERE
+from tests.samples.inventories import HERE
 
 J = TopicName(HERE, "J")
 

@@ -8,7 +8,7 @@ from kodoctl.pulsar.topic_stats import parse, read_stats, replications
 from kodoctl.render.status_text import status_json, status_lines
 from kodoctl.status import Replication, TopologyStatus
 from kodoctl.topology.names import TopicName
-from tests.servers import Answer, Request, answer_json, serving
+from tests.services.servers import Answer, Request, answer_json, serving
 
 BEHIND = {"replication": {"west": {"replicationBacklog": 3, "connected": True}}}
 CUT = {"replication": {"west": {"replicationBacklog": 4, "connected": False}, "east": {"connected": True}}}

@@ -21,8 +21,8 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.secret import Secret
 from kodoctl.pulsar.trusted_brokers import ASK_EVERY_S, NAMED_FOR_S, Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
-from tests.servers import Answer as Said
-from tests.servers import Request, answer_json, serving
+from tests.services.servers import Answer as Said
+from tests.services.servers import Request, answer_json, serving
 
 FINE = answer_json({"fine": True})
 LIST = "/admin/v2/brokers"

@@ -32,7 +32,7 @@ from kodoctl.recall.recall_plan import (
 from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import SendOptions, SendReport
 from kodoctl.recall.stored_message import Position, digest
-from tests.unit.recall.making import DEAD, NOW
+from tests.unit.recall.letters import DEAD, NOW
 
 READY = "persistent://kodo/trade/orders"
 HOLDER = "billing"

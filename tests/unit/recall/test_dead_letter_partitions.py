@@ -16,7 +16,7 @@ from kodoctl.recall.rate_limit import RateLimit
 from kodoctl.recall.recall_plan import LetterRef, RecallPlan
 from kodoctl.recall.sends_in_flight import SendOptions
 from kodoctl.recall.stored_message import Position
-from tests.unit.recall.making import NOW
+from tests.unit.recall.letters import NOW
 from tests.unit.recall.test_lane_pause import WAITING
 
 STORED = [Position(0, 1, 1), *(Position(0, 1, 2, n) for n in range(2)), *(Position(0, 1, 3, n) for n in range(3))]

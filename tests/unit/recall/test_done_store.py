@@ -16,7 +16,7 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.secret import Secret
 from kodoctl.recall.done_store import DoneStoreClient
 from kodoctl.topology.load import load_topology
-from tests.unit.recall.making import family
+from tests.unit.recall.letters import family
 
 NAME = "kodo/trade/orders:billing"
 

@@ -13,7 +13,7 @@ from kodoctl.pulsar.message_reader import Cursor, PartitionFacts, ReadMessage
 from kodoctl.recall.key_order import KeyOrder, check_keys, leaving, order_key, overtaken
 from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, RecallAction, RecallPlan
 from kodoctl.recall.stored_message import Position
-from tests.unit.recall.making import letter
+from tests.unit.recall.letters import letter
 from tests.unit.recall.test_lane_pause import WAITING
 
 SEND = (RecallAction.RELEASE, RecallAction.MOVE)

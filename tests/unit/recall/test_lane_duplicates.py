@@ -16,7 +16,7 @@ from kodoctl.recall.plan_ledger import PlanLedger
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartition, RecallAction, RecallPlan, UnsentCopy
 from kodoctl.recall.stored_message import Position, digest
-from tests.unit.recall.making import NOW
+from tests.unit.recall.letters import NOW
 from tests.unit.recall.test_lane_pause import WAITING
 
 LANE = f"{WAITING.dead_topic}-partition-0"

@@ -17,7 +17,7 @@ from kodoctl.pulsar.admin import Reply
 from kodoctl.pulsar.override_store import OverrideStore
 from kodoctl.recall.lane_pause import LASTS_MS, LanePause, PauseClock
 from kodoctl.recall.sends_in_flight import SendReport
-from tests.unit.recall.making import NOW
+from tests.unit.recall.letters import NOW
 from tests.unit.recall.test_plan_file import PLAN
 
 WAITING = replace(

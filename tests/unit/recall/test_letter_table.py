@@ -21,7 +21,7 @@ from kodoctl.recall.recall_plan import LetterRef, LetterTable, RecallAction, Rec
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import Position
 from kodoctl.render.recall import recall_plan_lines
-from tests.unit.recall.making import DEAD, NOW, family, letter
+from tests.unit.recall.letters import DEAD, NOW, family, letter
 from tests.unit.recall.test_plan_file import PLAN, SUMMARY
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v2.json"

@@ -14,7 +14,7 @@ from kodoctl.recall.recall_headers import resent_properties
 from kodoctl.recall.recall_plan import lost_key
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER, Level
-from tests.unit.recall.making import NOW, letter
+from tests.unit.recall.letters import NOW, letter
 
 FILE = """version: 1
 name: trade

@@ -21,7 +21,7 @@ from kodoctl.recall.recall_plan import LetterRef, PlannedLetter, PlannedPartitio
 from kodoctl.recall.recovery import SOUND_FOR, LaneScan, Recovery, recover
 from kodoctl.recall.sends_in_flight import SendReport
 from kodoctl.recall.stored_message import NotJsonError, Position
-from tests.unit.recall.making import DEAD, NOW, letter
+from tests.unit.recall.letters import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
 LANE = PlannedPartition("persistent://kodo/trade/orders-billing-RETRYING", 0, ready=False, partitions=1)

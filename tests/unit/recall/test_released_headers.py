@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.protocol import properties as control
 from kodoctl.recall.recall_headers import due_time, recalled_properties, released_properties
-from tests.unit.recall.making import DEAD, NOW, letter
+from tests.unit.recall.letters import DEAD, NOW, letter
 
 WAITED = {
     control.ORIGIN_ID: "1:2:0:-1", control.ATTEMPTS_RETRYING: "3", control.HOP: "4", control.REASON: "ConnectionError",

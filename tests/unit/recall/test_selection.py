@@ -21,7 +21,7 @@ from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, te
 from kodoctl.render.recall import recall_plan_lines
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
-from tests.unit.recall.making import DEAD, NOW, family, letter
+from tests.unit.recall.letters import DEAD, NOW, family, letter
 
 DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: uid\n"
 

@@ -13,7 +13,7 @@ from kodoctl.recall.recall_plan import PlannedLetter
 from kodoctl.recall.send_receipts import PATIENCE, SILENCE, ReceiptTracker
 from kodoctl.recall.sends_in_flight import InFlightMessage, SendBatch
 from kodoctl.recall.stored_message import Position
-from tests.unit.recall.making import NOW, letter
+from tests.unit.recall.letters import NOW, letter
 
 
 def _bundle(here: ReceiptTracker, number: int) -> SendBatch:

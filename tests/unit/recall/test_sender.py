@@ -17,7 +17,7 @@ from kodoctl.recall.recall_plan import RecallAction, recall_id
 from kodoctl.recall.sender import RecallSender
 from kodoctl.recall.sends_in_flight import SendOptions
 from kodoctl.recall.stored_message import Position
-from tests.unit.recall.making import DEAD, NOW
+from tests.unit.recall.letters import DEAD, NOW
 from tests.unit.recall.sender_world import (
     ENTRIES,
     HOLDER,

@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.recall import waiting_groups
 from kodoctl.recall.waiting_groups import Dimension, WaitingGroups, due_label
-from tests.unit.recall.making import NOW, letter
+from tests.unit.recall.letters import NOW, letter
 from tests.unit.recall.test_waiting_lanes import lanes
 
 

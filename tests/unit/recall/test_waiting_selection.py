@@ -21,7 +21,7 @@ from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import Position
 from kodoctl.recall.waiting_lanes import WaitingLane, with_target
 from kodoctl.render.recall import recall_plan_lines
-from tests.unit.recall.making import NOW, letter
+from tests.unit.recall.letters import NOW, letter
 from tests.unit.recall.test_plan_file import PLAN
 from tests.unit.recall.test_waiting_lanes import one
 

@@ -4,7 +4,7 @@ import pytest
 
 from kodoctl.render.expansion import as_json, table, totals, tree
 from kodoctl.topology.expansion_json import expansion_document
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 BODY = """\
 create_tenant: {clusters: [standalone], admin_roles: [ops]}

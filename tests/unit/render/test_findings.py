@@ -8,7 +8,7 @@ import jsonschema
 from kodoctl.errors import Diagnostic, Severity, Where, note
 from kodoctl.render.findings import as_json_text, github, sarif, summary, text
 from kodoctl.topology.lint.linter import LintReport
-from tests.unit.topology.making import FILE
+from tests.unit.topology.topology_files import FILE
 
 REPORT = LintReport(
     (

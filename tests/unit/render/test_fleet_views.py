@@ -13,7 +13,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.render.fleet_text import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
 from kodoctl.render.plan_markdown import LIMIT
 from kodoctl.render.plan_text import MAX_LISTED
-from tests.inventories import applied, empty, planned, topology, wanted
+from tests.samples.inventories import applied, empty, planned, topology, wanted
 
 FILE = wanted(topology("{J: {partitions: 3}}"))
 BEFORE = applied(wanted(topology("{J: {}, K: {}}")))

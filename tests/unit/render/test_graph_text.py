@@ -2,7 +2,7 @@
 
 from kodoctl.render.graph_text import dot, mermaid
 from kodoctl.topology.graph import lane_graph
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 BODY = 'topics: {J: {draining: [L2], message_properties: {"a\\"<b>": optional}, subscriptions: {s: {states: [retrying], produces: [x/y/Z], routes: [{when: {property: "a\\"<b>", exists: true}, to: B1}]}}, backup: true}}'
 

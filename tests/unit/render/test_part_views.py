@@ -10,7 +10,7 @@ from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown
 from kodoctl.render.plan_text import MAX_LISTED, plan_lines
-from tests.inventories import applied, empty, planned, planned_part, topology, wanted
+from tests.samples.inventories import applied, empty, planned, planned_part, topology, wanted
 
 TARGET = "http://127.0.0.1:8080"
 S = "subscriptions: {s: {states: [], dead_letter: false}}"

@@ -20,7 +20,7 @@ from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
     TopicResource,
 )
-from tests.inventories import HERE, applied, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, planned, topology, wanted
 from tests.unit.render.test_plan_views import ABOUT, TARGET, J, danger, plan_of
 
 

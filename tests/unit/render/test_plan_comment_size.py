@@ -13,7 +13,7 @@ from kodoctl.render.plan_markdown import LIMIT
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
-from tests.inventories import HERE
+from tests.samples.inventories import HERE
 from tests.unit.render.test_plan_views import ABOUT, J, danger, hostile, markdown, plan_of
 
 

@@ -35,7 +35,7 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 from kodoctl.topology.units import Duration
-from tests.inventories import HERE, applied, changed, empty, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, changed, empty, planned, topology, wanted
 
 J = TopicName(HERE, "J")
 TARGET = "context dev, http://127.0.0.1:8080"

@@ -11,7 +11,7 @@ from kodoctl.render import charts
 from kodoctl.render import report_charts as pictures
 from kodoctl.render.report_html import report_html
 from kodoctl.render.report_words import headlines
-from tests.reports import EVIL, audited, busy, failure, made, quiet, tenant
+from tests.samples.reports import EVIL, audited, busy, failure, made, quiet, tenant
 
 NOON = 1_767_268_500_000  # ms since the epoch, 11:55
 PNG = b"\x89PNG\r\n\x1a\n"

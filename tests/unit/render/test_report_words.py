@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kodoctl.render import report_words as words
-from tests.reports import AT, EVIL, audited, busy, failure, lane, late, made, quiet, tenant, wait
+from tests.samples.reports import AT, EVIL, audited, busy, failure, lane, late, made, quiet, tenant, wait
 
 
 def test_the_verdict_in_a_sentence():

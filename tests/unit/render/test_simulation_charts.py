@@ -6,7 +6,7 @@ from functools import partial
 
 from kodoctl.render.charts import LIGHT, svg
 from kodoctl.render.simulation_charts import for_chat, waits
-from tests.reports import EVIL, tried
+from tests.samples.reports import EVIL, tried
 
 
 def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():

@@ -6,7 +6,7 @@ from kodoctl.topology import defaults
 from kodoctl.topology.model.topology import GroundTopic, Subscription
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.units import Duration
-from tests.unit.topology.making import expanded, loaded
+from tests.unit.topology.topology_files import expanded, loaded
 
 
 def parts(topic: str = "", subscription: str = "") -> tuple[GroundTopic, Subscription]:

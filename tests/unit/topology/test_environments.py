@@ -7,7 +7,7 @@ import pytest
 
 from kodoctl.topology.environments import apply_overlay, changes_nothing, in_environment
 from kodoctl.topology.yaml.nodes import Node, parse
-from tests.unit.topology.making import FILE, codes_in, expanded, found_in, loaded
+from tests.unit.topology.topology_files import FILE, codes_in, expanded, found_in, loaded
 
 
 def node_of(value: Any) -> Node:

@@ -5,7 +5,7 @@ import pytest
 from kodoctl.topology.example import example
 from kodoctl.topology.fmt.formatter import format_text
 from kodoctl.topology.names import InvalidNameError
-from tests.unit.topology.making import expanded, report_on
+from tests.unit.topology.topology_files import expanded, report_on
 
 SHAPES = {
     "simplest": {"orders"},

@@ -17,7 +17,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
-from tests.unit.topology.making import FILE, expanded
+from tests.unit.topology.topology_files import FILE, expanded
 
 SHAPES = {
     "simplest": ("", "states: [], dead_letter: false", "J"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.expansion_json import expansion_document
-from tests.unit.topology.making import FILE, expanded
+from tests.unit.topology.topology_files import FILE, expanded
 
 BODY = """\
 namespace_policies: {retention: {time: 3d, size: 20GiB}, backlog_quota: {size: 5GiB}, ttl: 1d}

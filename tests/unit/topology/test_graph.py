@@ -4,7 +4,7 @@ import pytest
 
 from kodoctl.topology.graph import find_rings, lane_graph
 from kodoctl.topology.names import NamespaceName, TopicName
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 
 def moves(body: str, ground: str | None = None) -> set[str]:

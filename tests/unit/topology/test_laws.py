@@ -12,7 +12,7 @@ from kodoctl.topology.expansion_json import expansion_document
 from kodoctl.topology.graph import lane_graph
 from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import environments_of, load_set, source_of
-from tests.unit.topology.making import FILE
+from tests.unit.topology.topology_files import FILE
 from tests.unit.topology.valid import topologies, written
 
 KEYS = st.sampled_from(

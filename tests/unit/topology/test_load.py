@@ -8,7 +8,7 @@ import pytest
 from kodoctl.errors import ExitCode, InvalidFileError, UsageError
 from kodoctl.topology import load
 from kodoctl.topology.load import choose_environment, environments_of, load_set, load_topology, read_files, source_of
-from tests.unit.topology.making import FILE, HEAD, found_in, loaded
+from tests.unit.topology.topology_files import FILE, HEAD, found_in, loaded
 
 GOOD = HEAD + "topics: {orders: {}}\n"
 

@@ -9,7 +9,7 @@ import pytest
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.payload_schemas import declared_payloads, payload_of
-from tests.unit.topology.making import HEAD
+from tests.unit.topology.topology_files import HEAD
 
 
 def changed(

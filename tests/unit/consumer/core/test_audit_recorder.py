@@ -15,8 +15,8 @@ from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol.audit_records import Event, Record, decode
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import FAILED, L1, Bench, delivery, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import FAILED, L1, Bench, delivery, policy
 from tests.unit.consumer.topologies import write
 
 AUDIT = "persistent://p/n/t-s-AUDIT"

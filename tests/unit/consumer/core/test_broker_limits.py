@@ -11,7 +11,7 @@ from kodo_consumer.core.policy import JITTER, DelaySchedule, Policy
 from kodo_consumer.core.publishing import jittered
 
 from kodoctl.topology.model.policies import DelayedDelivery
-from tests.unit.consumer.making import L1, policy, topic
+from tests.unit.consumer.engine_bench import L1, policy, topic
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 
 RETRYING = topic(Level.L1, State.RETRYING)

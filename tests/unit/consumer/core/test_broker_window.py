@@ -7,7 +7,7 @@ from kodo_consumer.core.broker import UnackedLimits
 from kodo_consumer.core.broker_window import lane_request, lookahead_findings, unacked_limits
 from kodo_consumer.core.policy import AuditTo, Policy
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.runtime.worker_place import MemoryCluster
 
 UNTOLD = UnackedLimits(50_000, 200_000)

@@ -8,7 +8,7 @@ from kodo_consumer.core.clock_skew import ClockSkewDetector
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.testing import ManualClock
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 
 LANE = policy((L1,), ()).lanes[0]
 

@@ -23,7 +23,7 @@ from kodo_consumer.core.outcomes import DONE, ErrorDetails, Failed, MoveAsked
 from kodo_consumer.core.policy import ErrorTextPolicy, IsolationPolicy
 
 import kodoctl
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 compiled_core = pytest.importorskip("kodo_fast.compiled_core", reason="kodo-fast is not built (make setup)")
 use, LIBRARY = compiled_core.use_compiled_core, compiled_core.LIBRARY

@@ -12,7 +12,7 @@ from kodo_consumer.core.policy import JITTER
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from tests.unit.consumer.making import Bench, delivery, lane_of, policy
+from tests.unit.consumer.engine_bench import Bench, delivery, lane_of, policy
 
 L1, B1 = Level.L1, Level.B1
 FAR = 10**15

@@ -11,7 +11,7 @@ from kodo_consumer.core.route_table import RouteRule
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.topology.names import RouteMoment
-from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
+from tests.unit.consumer.engine_bench import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 
 def test_a_message_is_taken_handled_and_acknowledged() -> None:

@@ -20,7 +20,7 @@ from kodo_consumer.core.outcomes import (
 from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
+from tests.unit.consumer.engine_bench import FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 
 def test_failures_wait_in_place_then_leave() -> None:

@@ -6,7 +6,7 @@ from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.limit_policy import Quota
 from kodo_consumer.core.outcomes import DONE, DependencyUnavailable
 
-from tests.unit.consumer.making import Bench, delivery, policy
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
 
 
 def _batch(entry: int, count: int) -> list[Delivery]:

@@ -9,8 +9,8 @@ from kodo_consumer.core.limits import limiter_values
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import B1, FAILED, L1, Bench, delivery, lane_of, policy
 
 # ---- the look-ahead
 

@@ -23,7 +23,7 @@ from kodo_consumer.core.envelope import (
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol import properties as names
-from tests.unit.consumer.making import delivery
+from tests.unit.consumer.engine_bench import delivery
 
 COUNTS = st.integers(0, 1000)
 TIMES = st.none() | st.integers(0, 10**14)

@@ -15,7 +15,7 @@ from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.topology.names import RouteMoment
 from kodoctl.topology.route_facts import RouteFacts
-from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, policy, store_all
+from tests.unit.consumer.engine_bench import B1, FAILED, L1, L2, Bench, delivery, policy, store_all
 
 S1 = Level.S1
 OWN = ExclusiveLevels({S1: frozenset({"u7", "u8"}), L2: frozenset({"u9"})})

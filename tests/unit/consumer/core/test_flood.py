@@ -9,8 +9,8 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.limit_policy import Pace, Rate
 from kodo_consumer.core.policy import DelaySchedule, Policy
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import WAITS, Bench, delivery, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import WAITS, Bench, delivery, policy
 
 
 def _policy(**changes: Any) -> Policy:

@@ -27,7 +27,7 @@ from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message_json import as_json
 from kodoctl.render.recall import peek_lines
-from tests.unit.consumer.making import delivery
+from tests.unit.consumer.engine_bench import delivery
 from tests.unit.consumer.topologies import DOUBLE, write
 
 NAMES = sorted(value for name, value in vars(names).items() if name.isupper() and str(value).startswith(names.PREFIX))

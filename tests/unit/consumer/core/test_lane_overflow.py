@@ -16,7 +16,7 @@ from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol import properties as names
-from tests.unit.consumer.making import Bench, delivery, lane_of, policy, store_all
+from tests.unit.consumer.engine_bench import Bench, delivery, lane_of, policy, store_all
 
 L1, B1, PENDING, READY = Level.L1, Level.B1, State.PENDING, State.READY
 POLICY = policy(

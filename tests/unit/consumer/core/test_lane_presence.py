@@ -7,7 +7,7 @@ from kodo_consumer.core.broker import Rejected
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.outcomes import DONE
 
-from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy, store_all
+from tests.unit.consumer.engine_bench import B1, FAILED, L1, Bench, delivery, lane_of, policy, store_all
 
 
 def paused(bench: Bench, level: Level = L1, state: State = State.RETRYING) -> int:

@@ -15,7 +15,7 @@ from kodo_consumer.core.sequences.gap_monitor import GapMonitor
 from kodo_consumer.runtime.active_consumer_poller import lanes_with_active_consumers
 
 from kodoctl.errors import UsageError
-from tests.unit.consumer.making import B1, L1, L2, policy
+from tests.unit.consumer.engine_bench import B1, L1, L2, policy
 
 LANES = [
     "L2/ready", "L2/retrying", "L2/pending", "L2/blocking", "L1/ready", "L1/retrying", "L1/pending", "L1/blocking", "B1/ready",

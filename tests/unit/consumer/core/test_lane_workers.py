@@ -8,7 +8,7 @@ from kodo_consumer.core.lane_selection import LaneSelection, select_lanes
 from kodo_consumer.core.lane_workers import PATIENCE, REPEAT, LaneWorkers
 from kodo_consumer.testing import ManualClock
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 
 
 class Fleet:

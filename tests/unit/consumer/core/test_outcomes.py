@@ -41,7 +41,7 @@ from kodo_consumer.core.state_machine import Reroute, decide
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 
 from kodoctl.topology.units import UnitError
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 
 @pytest.mark.parametrize(

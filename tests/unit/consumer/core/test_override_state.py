@@ -17,7 +17,7 @@ from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
-from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
+from tests.unit.consumer.engine_bench import L1, L2, Bench, delivery, lane_of, policy
 
 LATER = START_WALL + 3_600_000
 RATE = Rate("uid", Pace(1, 3_600_000, 1), shared=False)

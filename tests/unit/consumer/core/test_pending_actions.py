@@ -7,7 +7,7 @@ from __future__ import annotations
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.pending_actions import PendingActions
 
-from tests.unit.consumer.making import Bench, delivery, policy
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
 
 GATHER = 0.005
 

@@ -8,7 +8,7 @@ from kodo_consumer.core.limit_policy import NOBODY, value_of
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, DelaySchedule
 
 from kodoctl.topology import defaults
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 
 def test_the_last_delay_repeats() -> None:

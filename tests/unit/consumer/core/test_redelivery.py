@@ -14,7 +14,7 @@ from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.properties import SEQ
 from kodoctl.protocol.sequence_numbers import Number, new_run
-from tests.unit.consumer.making import L1, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import L1, Bench, delivery, policy
 
 WE, OTHER = "we", "other"
 FAILOVER = policy((L1,), (), ordered=True, partitions=2, subscription_type="failover")

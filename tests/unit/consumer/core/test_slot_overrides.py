@@ -13,7 +13,7 @@ from kodo_consumer.runtime.handler_spec import Batching, HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 
 from kodoctl.protocol.overrides import Override, OverrideKind
-from tests.unit.consumer.making import L2, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import L2, Bench, delivery, policy
 
 RETRYING = Bulkhead(LaneSet((State.RETRYING,)), 8, 1)
 MADE = policy(concurrency=32, bulkheads=(RETRYING,))

@@ -14,7 +14,7 @@ from kodo_consumer.core.stalled_delivery import StalledDeliveryDetector
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 
 PAUSED = LaneStats(backlog=51_002, delayed=50_068, permits=1_000, dispatched=7)  # as measured
 

@@ -35,7 +35,7 @@ from kodo_consumer.core.outcomes import (
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.state_machine import Acknowledge, Delay, Reroute, Rule, TransferOut, decide
 
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 NOW = 1_800_000_000_000
 OUTCOMES: tuple[Outcome, ...] = (

@@ -20,7 +20,7 @@ from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.overrides import STAY, Override, OverrideKind
 from kodoctl.topology.names import RouteMoment
-from tests.unit.consumer.making import B1, L1, L2, Bench, delivery, policy, store_all
+from tests.unit.consumer.engine_bench import B1, L1, L2, Bench, delivery, policy, store_all
 
 S1 = Level.S1
 FAIR = policy((S1, L2, L1, B1), fair_by="uid")

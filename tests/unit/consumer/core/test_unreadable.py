@@ -6,7 +6,7 @@ import pytest
 from kodo_consumer.core.envelope import Level, State
 
 from kodoctl.protocol.signing import Signer
-from tests.unit.consumer.making import Bench, delivery, policy
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
 
 BROKEN = delivery(1)._replace(broken="not UTF-8 text, and lost: properties")
 

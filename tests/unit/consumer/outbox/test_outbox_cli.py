@@ -12,7 +12,7 @@ from kodo_consumer.cli.main import main
 from kodo_consumer.outbox.table import DIALECTS, TABLE, schema_sql
 from sqlalchemy import create_engine, inspect, text
 
-from tests.cluster import this_process_goes_on
+from tests.brokers.workspace import this_process_goes_on
 from tests.unit.consumer.outbox_setting import Setting
 
 Run = Callable[..., tuple[int, str, str]]

@@ -14,7 +14,7 @@ from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_
 from kodo_consumer.testing import ManualClock
 
 from kodoctl.errors import ClusterError, error
-from tests.unit.consumer.making import L1, L2, policy
+from tests.unit.consumer.engine_bench import L1, L2, policy
 
 FAILOVER = policy((L2, L1), ordered=True, subscription_type="failover")
 

@@ -20,8 +20,8 @@ from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 
 from kodoctl.errors import KodoctlError
-from tests.support import eventually
-from tests.unit.consumer.making import policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.runtime.test_thread_executor import TestDesk
 
 Sync = Callable[[list[Message]], Any]

@@ -12,8 +12,8 @@ from kodo_consumer.core.store import KEEP_S, Exchange
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.guarding import Bench, CrashError, names
-from tests.unit.consumer.making import policy
 
 
 class Log:

@@ -16,9 +16,9 @@ from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 
-from tests.support import eventually
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.guarding import FragileStore, names
-from tests.unit.consumer.making import policy
 from tests.unit.consumer.pump import Pump
 
 

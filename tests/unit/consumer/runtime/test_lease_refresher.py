@@ -25,8 +25,8 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineExecutor
 
-from tests.support import eventually
-from tests.unit.consumer.making import lane_of, policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import lane_of, policy
 
 
 class Fragile(MemoryStore):

@@ -11,7 +11,7 @@ from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.runtime.stats_poller import ROUND, StatsReader
 
 from kodoctl.errors import ClusterError, error
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 
 
 class Said:

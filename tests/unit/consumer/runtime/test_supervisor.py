@@ -18,8 +18,8 @@ from kodoctl.errors import ClusterError, KodoctlError
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.model.policies import DelayedDelivery
-from tests.support import eventually
-from tests.unit.consumer.making import policy, topic
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import policy, topic
 from tests.unit.consumer.runtime.worker_place import Place
 
 

@@ -14,8 +14,8 @@ from kodo_consumer.core.limit_policy import Concurrency
 from kodoctl.errors import KodoctlError
 from kodoctl.protocol.overrides import Override, OverrideKind, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
-from tests.support import eventually
-from tests.unit.consumer.making import policy, topic
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import policy, topic
 from tests.unit.consumer.runtime.worker_place import Place
 
 

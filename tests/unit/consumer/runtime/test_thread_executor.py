@@ -18,8 +18,8 @@ from kodo_consumer.message import Message
 from kodo_consumer.runtime.async_executor import AsyncExecutor
 from kodo_consumer.runtime.thread_executor import ThreadExecutor
 
-from tests.support import eventually
-from tests.unit.consumer.making import delivery, policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import delivery, policy
 
 
 class TestDesk:

@@ -14,8 +14,8 @@ from kodo_consumer.cli import main
 from kodo_consumer.runtime import threads
 from kodo_consumer.runtime.threads import EndedError, begin, leave, log_end
 
-from tests.cluster import this_process_goes_on
-from tests.support import eventually
+from tests.brokers.workspace import this_process_goes_on
+from tests.services.polling import eventually
 
 
 def raising() -> None:

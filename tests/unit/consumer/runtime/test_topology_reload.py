@@ -12,8 +12,8 @@ from kodo_consumer.policy_builder import judged, load, policy_of
 from kodo_consumer.runtime.topology_reload import Reloader, contents, structural
 
 from kodoctl.protocol.signing import Signer
-from tests.support import eventually
-from tests.unit.consumer.making import L2, policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import L2, policy
 from tests.unit.consumer.topologies import write
 
 TOPICS = """

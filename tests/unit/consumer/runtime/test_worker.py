@@ -20,9 +20,9 @@ from kodo_consumer.runtime.thread_executor import ThreadExecutor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.support import eventually
-from tests.unit.consumer.making import Bench, delivery, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
 from tests.unit.consumer.runtime.worker_place import Place
 
 CALLS: dict[str, Callable[[Worker], Any]] = {

@@ -17,7 +17,7 @@ from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.topology.model.policies import DelayedDelivery
-from tests.unit.consumer.making import topic
+from tests.unit.consumer.engine_bench import topic
 from tests.unit.consumer.pump import Pump
 
 

@@ -15,7 +15,7 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import PartitionMetadata
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 TOPIC = "persistent://kodo/trade/orders"
 MADE = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from kodoctl.pipeline.ingest.tables import EVENTS, MESSAGES
 from kodoctl.protocol.error_causes import cause_of
 from kodoctl.protocol.properties import ENCRYPTED
 from kodoctl.pulsar.undeliverable_entries import UNREAD
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 READY = TopicRole("orders", "B2", "ready", None, "uid")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,8 +7,8 @@ from pathlib import Path
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS
-from tests.cluster import run_main
-from tests.reports import EVIL
+from tests.brokers.workspace import run_main
+from tests.samples.reports import EVIL
 from tests.unit.pipeline.ingest.landings import event, stored
 
 FILE = "version: 1\nname: trade\ntenant: t\nnamespace: n\ntopics: {orders: {fair_by: uid}}\n"

@@ -19,7 +19,7 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit, read_at
 from kodoctl.pipeline.ingest.landing_conversion import convert
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, Table
-from tests.cluster import run_main
+from tests.brokers.workspace import run_main
 
 DAY = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
 FILE = "version: 1\nname: trade\ntenant: t\nnamespace: n\ntopics: {orders: {subscriptions: {billing: {}}}}\n"

@@ -11,9 +11,9 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit, TableFiles, l
 from kodoctl.pipeline.ingest.landing_store import Landing, must_be_same_namespace
 from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.topology.names import NamespaceName
-from tests.cluster import isolated, run_main
+from tests.brokers.workspace import isolated, run_main
 from tests.unit.pipeline.ingest.landings import batch
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 EXPANSION = expanded("topics:\n  orders: {subscriptions: {billing: {}}}")  # in kodo/trade
 NOWHERE = ("--admin-url", "http://127.0.0.1:1", "--broker-url", "pulsar://127.0.0.1:1")

@@ -17,7 +17,7 @@ from kodoctl.pipeline.ingest.payload_policy import (
 )
 from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.recall.stored_message import digest
-from tests.unit.topology.making import expanded
+from tests.unit.topology.topology_files import expanded
 
 FILE = """
 payloads: {keep: 7d}

@@ -19,7 +19,7 @@ from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
-from tests.cluster import Run, run_main
+from tests.brokers.workspace import Run, run_main
 from tests.spark import histories
 from tests.unit.pipeline.ingest.landings import DAY, anew, stored
 from tests.unit.pipeline.ingest.removal_stories import BOUND, READY, RECORDS, RETRYING, Story, story

@@ -14,7 +14,7 @@ import pytest
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TABLES
-from tests.cluster import Run, run_main
+from tests.brokers.workspace import Run, run_main
 from tests.unit.pipeline.ingest.landings import anew, stored
 from tests.unit.pipeline.ingest.test_payload_removal import SECRET, anywhere, fill, proofs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kodoctl.pipeline.report.document import FAILURES, coarser, fitting
-from tests.reports import AT, MINUTE, busy, failure, made, quiet, tenant, wait
+from tests.samples.reports import AT, MINUTE, busy, failure, made, quiet, tenant, wait
 
 
 def test_lanes_are_told_in_the_order_messages_go_and_partitions_are_added():

@@ -12,7 +12,7 @@ import typer.main
 from kodoctl.pipeline.report import next_steps as module
 from kodoctl.pipeline.report.document import document
 from kodoctl.recall.filter.condition import literal, parse
-from tests.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, wait
+from tests.samples.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, wait
 
 
 def titles(found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.pipeline.rollup.time_bounds import CLOCKS, LONGEST, TimeBounds
 from kodoctl.topology.units import LATEST
-from tests.reports import AT, HOUR
+from tests.samples.reports import AT, HOUR
 
 
 def test_it_begins_with_the_oldest_partition_and_ends_with_the_newest_reading():

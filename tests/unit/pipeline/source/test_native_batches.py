@@ -19,7 +19,7 @@ from kodoctl.pipeline.source.native_batches import EntrySpan, arrays_of, choose_
 from kodoctl.pipeline.source.options import read_options
 from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
-from tests.client_messages import built, resident, wrapped
+from tests.native.client_messages import built, resident, wrapped
 
 pa = pytest.importorskip("pyarrow")
 pulsar = pytest.importorskip("pulsar")

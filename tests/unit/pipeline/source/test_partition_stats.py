@@ -18,7 +18,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
 from kodoctl.topology.names import TopicName
-from tests.servers import Answer, Request, Server, answer_json, serving
+from tests.services.servers import Answer, Request, Server, answer_json, serving
 from tests.unit.pipeline.audit.test_readings import READY, expansion
 
 __all__ = ["expansion"]

@@ -16,8 +16,8 @@ from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.tables import ERASURES, EVENTS, TRANSITIONS
 from kodoctl.pipeline.sql.landing_database import NAMES, LandingDatabase, is_complete, open_database
+from tests.services.object_stores import BUCKET, object_store, refusing_store
 from tests.spark.other_readers import COUNTS
-from tests.stores import BUCKET, object_store, refusing_store
 from tests.unit.pipeline.ingest.landings import anew
 
 COUNTED = "SELECT date, topic, count(*)::int, sum(size)::int FROM events GROUP BY ALL ORDER BY ALL"

@@ -10,7 +10,7 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.plan.inventory import Live
 from kodoctl.topology.model.policies import from_json
-from tests.inventories import applied, changed, empty, live, planned, topology, wanted
+from tests.samples.inventories import applied, changed, empty, live, planned, topology, wanted
 
 SUB = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 COPIES = "{policies: {persistence: {ensemble: 5, write_quorum: 2, ack_quorum: 2}}}"

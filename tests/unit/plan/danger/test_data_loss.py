@@ -15,7 +15,7 @@ from kodoctl.plan.ledger import Ledger
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
-from tests.inventories import HERE, NOW, applied, changed, difference, live, topology, wanted
+from tests.samples.inventories import HERE, NOW, applied, changed, difference, live, topology, wanted
 
 J = TopicName(HERE, "J")
 TOPIC = TopicResource(J, 1, {})

@@ -9,7 +9,7 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.plan.danger.delayed_delivery import delayed_delivery_findings
 from kodoctl.topology.model.policies import DelayedDelivery
-from tests.inventories import HERE, empty, planned, topology, wanted
+from tests.samples.inventories import HERE, empty, planned, topology, wanted
 
 DAY = 86_400_000
 OFF = DelayedDelivery(on=False)

@@ -14,7 +14,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import GrantResource, TopicResource
-from tests.inventories import HERE, applied, changed, live, planned, topology, wanted
+from tests.samples.inventories import HERE, applied, changed, live, planned, topology, wanted
 
 KIB = 1 << 10
 TOPICS = "persistent://acme/ns"

@@ -19,7 +19,17 @@ from kodoctl.topology.load import source_of
 from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, from_json
 from kodoctl.topology.names import HOLDER, TopicName
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
-from tests.inventories import HERE, applied, changed, live, policy_values, said, topology, topology_texts, wanted
+from tests.samples.inventories import (
+    HERE,
+    applied,
+    changed,
+    live,
+    policy_values,
+    said,
+    topology,
+    topology_texts,
+    wanted,
+)
 
 
 def _by_hand(

@@ -16,7 +16,7 @@ from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import literal, parse
 from kodoctl.recall.filter.fields import LetterFacts
 from kodoctl.topology.units import LATEST
-from tests.unit.recall.making import DEAD, NOW, letter
+from tests.unit.recall.letters import DEAD, NOW, letter
 
 LETTER = letter(
     {

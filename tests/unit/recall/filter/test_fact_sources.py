@@ -10,7 +10,7 @@ from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.filter.fields import FACTS, FactSources, sources_of
 from kodoctl.recall.stored_message import DeadLetter, Position, tenant_of
 from tests.unit.recall.filter.test_condition import LETTER, NOT_TRUE, TRUE
-from tests.unit.recall.making import NOW
+from tests.unit.recall.letters import NOW
 
 BARE = DeadLetter("", Position(0, 0, 0), None, {})
 BY = (None, "uid", "key")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from kodoctl.topology.json_schema.file_schema import schema_text, topology_schema
-from tests.unit.topology.making import HEAD
+from tests.unit.topology.topology_files import HEAD
 
 ROOT = Path(__file__).parents[4]
 TOPOLOGIES = sorted((ROOT / "topologies").rglob("*.yaml"))

@@ -3,7 +3,7 @@
 from kodoctl.errors import Severity
 from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
-from tests.unit.topology.making import FILE, HEAD, codes_in, report_on
+from tests.unit.topology.topology_files import FILE, HEAD, codes_in, report_on
 
 EVICT = "topics: {orders: {policies: {backlog_quota: {size: 1GiB, when_full: evict}}}}"
 

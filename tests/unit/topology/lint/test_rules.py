@@ -9,7 +9,7 @@ from kodoctl.errors import Severity
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.lint.registry import RULES
 from kodoctl.topology.load import source_of
-from tests.unit.topology.making import FILE, codes_in, found_in, marked
+from tests.unit.topology.topology_files import FILE, codes_in, found_in, marked
 
 
 def sub(settings: str, topic: str = "") -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from kodoctl.topology.lint import suppressions
-from tests.unit.topology.making import codes_in, found_in, report_on
+from tests.unit.topology.topology_files import codes_in, found_in, report_on
 
 BAD = "    policies: {backlog_quota: {size: 1GiB, when_full: evict}}"
 

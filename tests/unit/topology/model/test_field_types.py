@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.model.policies import to_json
-from tests.unit.topology.making import loaded
+from tests.unit.topology.topology_files import loaded
 
 
 @pytest.mark.parametrize(

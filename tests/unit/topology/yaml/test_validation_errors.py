@@ -4,7 +4,7 @@ import pytest
 
 from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import source_of
-from tests.unit.topology.making import codes_in, found_in, marked
+from tests.unit.topology.topology_files import codes_in, found_in, marked
 
 SUB = "topics: {orders: {subscriptions: {billing: {%s}}}}"
 POLICY = "defaults: {policies: {%s}}\ntopics: {}"

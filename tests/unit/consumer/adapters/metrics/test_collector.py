@@ -21,8 +21,8 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from kodoctl.errors import UsageError
-from tests.support import eventually
-from tests.unit.consumer.making import L1, policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.watching import Watched, get, series, watched
 
 ROOT = Path(__file__).parents[5]

@@ -20,7 +20,7 @@ from kodo_consumer.cli.main import main
 
 from kodoctl.render.pipeline_metrics import PIPELINE_METRICS
 from kodoctl.render.status_metrics import STATUS_METRICS
-from tests.cluster import this_process_goes_on
+from tests.brokers.workspace import this_process_goes_on
 
 ROOT = Path(__file__).parents[5]
 FOLDER = ROOT / "consumer/kodo_consumer/adapters/metrics/dashboards"

@@ -17,8 +17,8 @@ from kodo_consumer.runtime.supervisor import summary
 
 from kodoctl.formatting import time_text
 from kodoctl.protocol.overrides import Override, OverrideKind
-from tests.support import eventually
-from tests.unit.consumer.making import L1, L2, lane_of, policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import L1, L2, lane_of, policy
 from tests.unit.consumer.watching import Watched, series, watched
 
 

@@ -20,8 +20,8 @@ from kodo_consumer.runtime.supervisor import WorkerSupervisor
 from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 
-from tests.support import eventually
-from tests.unit.consumer.making import policy
+from tests.services.polling import eventually
+from tests.unit.consumer.engine_bench import policy
 
 
 def computing(seconds: float, load: float = 0.5) -> Late:

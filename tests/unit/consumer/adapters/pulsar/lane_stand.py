@@ -10,7 +10,7 @@ from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupW
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
-from tests.support import eventually
+from tests.services.polling import eventually
 
 TOPIC = "persistent://p/n/t"
 

@@ -10,7 +10,7 @@ from kodo_consumer.adapters.pulsar.active_consumers import ActiveConsumerReader
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Reply
-from tests.support import eventually
+from tests.services.polling import eventually
 
 TOPIC, PATH = "persistent://p/n/t", "persistent/p/n/t"
 

@@ -13,7 +13,7 @@ from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Confirmed, Receipt
 from kodo_consumer.core.envelope import Outgoing
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id
 
 

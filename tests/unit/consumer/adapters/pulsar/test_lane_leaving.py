@@ -8,7 +8,7 @@ import time
 import pulsar
 import pytest
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.lane_stand import Stand
 
 

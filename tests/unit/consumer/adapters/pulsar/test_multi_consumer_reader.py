@@ -13,7 +13,7 @@ from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerRea
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.test_pulsar_broker import Silent
 
 

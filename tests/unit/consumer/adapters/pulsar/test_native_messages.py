@@ -17,8 +17,8 @@ from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
 from kodo_consumer.adapters.pulsar.native_border import choose_border
 from kodo_consumer.core.envelope import Delivery, Outgoing
 
-from tests import allocations
-from tests.client_messages import built, resident, wrapped
+from tests.native import allocations
+from tests.native.client_messages import built, resident, wrapped
 
 pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 _pulsar = pytest.importorskip("_pulsar")

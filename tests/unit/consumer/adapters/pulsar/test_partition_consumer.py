@@ -10,7 +10,7 @@ import pytest
 from kodo_consumer.adapters.pulsar.lane_reader import StartupWait
 
 from kodoctl.errors import ClusterError
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.lane_stand import TOPIC, Stand
 
 

@@ -13,7 +13,7 @@ from kodo_consumer.core.broker import Unconfirmed
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.sequences.sequencer import key_hash
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.test_producer_openings import Client, Setting, publishing
 
 

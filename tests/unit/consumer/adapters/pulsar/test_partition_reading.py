@@ -7,7 +7,7 @@ from typing import Literal
 import pulsar
 import pytest
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.lane_stand import Message, Stand
 
 

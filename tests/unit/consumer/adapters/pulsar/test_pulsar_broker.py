@@ -19,7 +19,7 @@ from kodo_consumer.runtime.threads import log_end
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.discarded_messages import ClientLog
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.client_library import Client, Id, Silent
 
 

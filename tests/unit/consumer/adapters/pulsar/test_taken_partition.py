@@ -12,9 +12,9 @@ from kodo_consumer.adapters.pulsar.lane_reader import PulsarLaneReader, StartupW
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.broker_window import lane_request
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.adapters.pulsar.lane_stand import TOPIC, Client, Sink
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 PART = f"{TOPIC}-partition-1"
 

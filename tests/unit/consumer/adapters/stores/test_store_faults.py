@@ -20,7 +20,7 @@ from kodo_consumer.message import Message
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
-from tests.databases import Postgres
+from tests.services.databases import Postgres
 from tests.unit.consumer.guarding import Bench
 
 Fault = Callable[[], Any]

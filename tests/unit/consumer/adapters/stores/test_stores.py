@@ -29,7 +29,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 from kodoctl.errors import KodoctlError
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 CANARY = "c2VjcmV0LWNhbmFyeQ"
 

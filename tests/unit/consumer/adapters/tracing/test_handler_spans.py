@@ -19,7 +19,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import sampling
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.traced_runs import PARENT, SPAN, TRACE, both, failing, load
 from tests.unit.consumer.tracing import Spans, context, events, exported, facts, short

@@ -14,7 +14,7 @@ from kodo_consumer.core.policy import IsolationPolicy
 from kodo_consumer.testing import Harness
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tests.unit.consumer.making import Bench, delivery, policy
+from tests.unit.consumer.engine_bench import Bench, delivery, policy
 from tests.unit.consumer.topologies import write
 from tests.unit.consumer.traced_runs import PARENT, SPAN, TRACE
 from tests.unit.consumer.tracing import Spans, context, events, facts, short

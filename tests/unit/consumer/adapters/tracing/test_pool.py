@@ -17,7 +17,7 @@ from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry.trace import get_current_span
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer import traced_handlers
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write

@@ -16,7 +16,7 @@ from kodo_consumer.core.limits.lease_client import LeasedLimiter
 from kodo_consumer.core.limits.limiter_set import LimiterSet, LimitKind, RerouteOptions, _resize
 from kodo_consumer.core.limits.limiters import ConcurrencyLimiter, QuotaLimiter, RateLimiter
 
-from tests.compiled import INTERPRETED_ONLY
+from tests.native.compiled import INTERPRETED_ONLY
 
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
 CAP = Concurrency("uid", 4, shared=True, overrides={"vip": 8})

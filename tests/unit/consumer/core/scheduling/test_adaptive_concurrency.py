@@ -10,7 +10,7 @@ from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.adaptive_concurrency import Adaptive
 from kodo_consumer.message import Message
 
-from tests.unit.consumer.making import FAILED, L1, policy
+from tests.unit.consumer.engine_bench import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop
 
 

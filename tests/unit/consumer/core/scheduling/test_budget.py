@@ -11,7 +11,7 @@ from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.outcomes import DONE, DeadLettered
 from kodo_consumer.core.policy import Policy
 
-from tests.unit.consumer.making import L1, STATES, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import L1, STATES, Bench, delivery, policy
 
 BATCH = st.integers(1, 10_000)
 STEPS = st.lists(

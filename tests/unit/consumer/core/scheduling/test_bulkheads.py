@@ -16,8 +16,8 @@ from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.bulkheads import Bulkheads
 from kodo_consumer.message import Message
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import B1, L1, L2, Bench, delivery, lane_of, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import B1, L1, L2, Bench, delivery, lane_of, policy
 from tests.unit.consumer.shop import Shop
 
 RETRYING, PENDING = LaneSet((State.RETRYING,)), LaneSet((State.PENDING,))

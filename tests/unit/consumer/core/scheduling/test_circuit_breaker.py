@@ -11,7 +11,7 @@ from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, DependencyUnavailab
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.circuit_breaker import Breaker, BreakerState
 
-from tests.unit.consumer.making import FAILED, L1, policy
+from tests.unit.consumer.engine_bench import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop, jain
 
 PSP = DependencyUnavailable("psp")

@@ -17,7 +17,7 @@ from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.manual_clock import START_WALL
 
-from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy
+from tests.unit.consumer.engine_bench import FAILED, L1, L2, Bench, delivery, lane_of, policy
 
 
 def test_a_histogram_counts_at_or_below_each_bound() -> None:

@@ -12,7 +12,7 @@ from kodo_consumer.core.in_flight import Stage
 from kodo_consumer.core.lane_set import LaneSet
 from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 
-from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
+from tests.unit.consumer.engine_bench import L1, L2, Bench, delivery, lane_of, policy
 from tests.unit.consumer.shop import Shop
 
 RETRYING = LaneSet((State.RETRYING,))

@@ -14,8 +14,8 @@ from kodo_consumer.core.scheduling.tenant_filter import TenantFilter
 from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import L1, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.shop import Shop
 
 if TYPE_CHECKING:

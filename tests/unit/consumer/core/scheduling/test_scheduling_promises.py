@@ -13,7 +13,7 @@ from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
 
-from tests.unit.consumer.making import L1, L2, STATES, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import L1, L2, STATES, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop, jain
 
 TENANTS = [f"t{number}" for number in range(20)]

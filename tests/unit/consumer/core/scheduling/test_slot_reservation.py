@@ -14,7 +14,7 @@ from kodo_consumer.core.scheduling.quick_load import QuickBacklog, slots_needed
 from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS
 
 from benchmarks.consumer.outage import PLACES, Case, outage
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.shop import Shop
 
 QUIET = [f"quiet{number}" for number in range(20)]

@@ -14,7 +14,7 @@ from kodo_consumer.core.scheduling.slot_reservation import SlotReservation
 from kodo_consumer.core.scheduling.tenant_ring import DeficitRoundRobin
 
 from benchmarks.consumer.outage import Case, outage
-from tests.compiled import INTERPRETED_ONLY
+from tests.native.compiled import INTERPRETED_ONLY
 from tests.unit.consumer.core.scheduling import test_slot_reservation as law
 
 RETRYING = (Level.L1, State.RETRYING)

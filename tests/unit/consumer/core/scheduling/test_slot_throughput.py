@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from kodo_consumer.core.scheduling.quick_load import QuickLoad
 
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.shop import Shop
 
 SECONDS = 12.0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kodo_consumer.core.in_flight import InFlight
     from kodo_consumer.message import Message
 
-from tests.compiled import INTERPRETED_ONLY
-from tests.unit.consumer.making import L1, Bench, delivery, policy
+from tests.native.compiled import INTERPRETED_ONLY
+from tests.unit.consumer.engine_bench import L1, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop
 
 

@@ -14,7 +14,7 @@ from kodo_consumer.core.scheduling.slow_breakers import LaneBreaker
 from kodo_consumer.core.scheduling.slow_calls import SlowCallRate
 
 from benchmarks.consumer.outage import PLACES, Case, outage
-from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.engine_bench import L1, policy
 from tests.unit.consumer.shop import Shop
 
 RETRYING = 1  # index of the lane

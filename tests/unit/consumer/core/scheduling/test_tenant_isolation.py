@@ -15,7 +15,7 @@ from kodo_consumer.core.scheduling.tenant_isolation import IN_FLIGHT
 from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.properties import DUE
-from tests.unit.consumer.making import B1, L1, Bench, delivery, lane_of, policy, store_all
+from tests.unit.consumer.engine_bench import B1, L1, Bench, delivery, lane_of, policy, store_all
 
 QUARTER = IsolationPolicy(0.25, 100, "B1")
 

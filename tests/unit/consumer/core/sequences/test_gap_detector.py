@@ -15,7 +15,7 @@ from kodo_consumer.core.sequences.intervals import Intervals
 from kodo_consumer.core.sequences.sequencer import Router, Sequencer, key_hash
 
 from kodoctl.protocol.sequence_numbers import MAX_RANGES, Number, ProducerWatermark, new_run
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 
 NOW = 1_795_000_000_000
 RUN = new_run(NOW, "abcd")

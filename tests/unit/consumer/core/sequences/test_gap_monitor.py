@@ -5,7 +5,7 @@ from __future__ import annotations
 from kodoctl.protocol.properties import SEQ
 from kodoctl.protocol.sequence_numbers import Number, new_run
 from kodoctl.protocol.signing import Signer
-from tests.unit.consumer.making import L1, Bench, delivery, policy
+from tests.unit.consumer.engine_bench import L1, Bench, delivery, policy
 
 RUN = new_run(1_800_000_000_000, "abcd")
 

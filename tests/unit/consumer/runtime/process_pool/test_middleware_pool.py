@@ -29,9 +29,9 @@ from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.process_pool.middleware_pool import HandlerCalls, MiddlewareExecutor
 
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer import pool_handlers
-from tests.unit.consumer.making import policy
+from tests.unit.consumer.engine_bench import policy
 from tests.unit.consumer.runtime.process_pool.test_processes import Desk
 
 _VERDICTS: dict[str, Outcome] = {

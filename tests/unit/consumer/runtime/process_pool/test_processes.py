@@ -37,9 +37,9 @@ from kodo_consumer.runtime.process_pool.pool import ProcessRunner
 from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
 from kodoctl.errors import KodoctlError
-from tests.support import eventually
+from tests.services.polling import eventually
 from tests.unit.consumer import pool_handlers
-from tests.unit.consumer.making import delivery, policy
+from tests.unit.consumer.engine_bench import delivery, policy
 from tests.unit.consumer.runtime.test_thread_executor import TestDesk
 
 MODULE = "tests.unit.consumer.pool_handlers"

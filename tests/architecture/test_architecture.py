@@ -14,7 +14,7 @@ import grimp
 import networkx as nx
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
 MAX_LINES = 400
 MAX_FUNCTION = 60

@@ -1,10 +1,9 @@
-"""Help for tests on the real broker: topics as a topology file declares them, made without kodoctl."""
+"""Topics of a real broker, without kodoctl: made as a topology file declares them, counted, read, unloaded."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pulsar
 
@@ -13,9 +12,8 @@ from kodoctl.topology.load import load_topology
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 
 if TYPE_CHECKING:
-    from tests.conftest import Broker
+    from tests.brokers.broker import Broker
 
-T = TypeVar("T")
 EARLIEST = {"ledgerId": -1, "entryId": -1}
 LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1}
 _NOT_NOW = (412, 429, 500, 503)
@@ -67,17 +65,6 @@ def messages(broker: Broker, topic: str) -> list[pulsar.Message]:
 def unload(broker: Broker, topic: str) -> None:
     """Moves the topic, which breaks its connections."""
     assert broker.admin("PUT", f"{_path(topic)}/unload").ok
-
-
-def eventually(found: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
-    """The first truthy answer; fails when none comes in time (seconds)."""
-    deadline = time.monotonic() + within
-    while True:
-        answer = found()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"still {answer!r} after {within} s"
-        time.sleep(every)
 
 
 def _path(topic: str) -> str:

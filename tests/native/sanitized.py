@@ -1,7 +1,7 @@
 """Tests with the native border built under AddressSanitizer and UndefinedBehaviorSanitizer, on a broker of their own
 or on the one of KODOCTL_TEST_ADMIN_URL.
 
-    python -m tests.sanitized [PYTEST ARGUMENT ...]
+    python -m tests.native.sanitized [PYTEST ARGUMENT ...]
 
 Without arguments: the contract tests of the broker port and the tests of the border itself. Any finding ends the test
 process, and so the run, with the sanitizer's report. Leaks are not looked for here: Python keeps much at its end, and the
@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 FLAGS: Final = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 TESTS: Final = (
     "tests/contract/test_broker_port.py", "tests/unit/consumer/adapters/pulsar/test_native_messages.py",

@@ -18,8 +18,8 @@ from typing import Any
 import requests
 from pyarrow import fs
 
-from tests.ports import unusual_ports
-from tests.support import eventually
+from tests.services.polling import eventually
+from tests.services.ports import unusual_ports
 
 BUCKET = "kodo"
 

@@ -22,11 +22,11 @@ import requests
 from kodoctl.dev import jars, versions
 from kodoctl.dev.instance import Folder
 from kodoctl.dev.progress import quiet
-from tests.cluster import Json, Run, Workspace, isolated, run_main
-from tests.conftest import Broker
-from tests.dev_user import CACHE, VERSION, User
-from tests.ports import unusual_ports
-from tests.servers import Answer, Request, Server, answer_json, serving
+from tests.brokers.broker import Broker
+from tests.brokers.dev_user import CACHE, VERSION, User
+from tests.brokers.workspace import Json, Run, Workspace, isolated, run_main
+from tests.services.ports import unusual_ports
+from tests.services.servers import Answer, Request, Server, answer_json, serving
 
 SECRET = "client-secret-canary"
 FILE = "J: {subscriptions: {s: {workers: [consumer]}}}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.servers import Answer, Request, Server, answer_json
+from tests.services.servers import Answer, Request, Server, answer_json
 
 Json = dict[str, Any]
 BOT = "github-actions[bot]"

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from kodoctl.protocol import properties
-from tests.wire_producer import binary, numeric, wire_metadata
+from tests.brokers.wire_producer import binary, numeric, wire_metadata
 
 _BIG: Final = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 10**15, 253_402_300_800_000)
 _NAMES: Final = tuple(

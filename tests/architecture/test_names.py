@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 SOURCES: Final = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
 SHARED_BASENAMES: Final = {"__init__", "job", "report", "options", "main"}
 """Module names that say the same in each package: its job, its document, its flags, its entry."""

@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
-from tests.forge import WORKFLOW as CALLER
-from tests.forge import StandIn
+from tests.forge.stand_in import WORKFLOW as CALLER
+from tests.forge.stand_in import StandIn
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
 _TOKEN = re.compile(r"\s*('(?:[^']|'')*'|&&|\|\||==|!=|[()]|[A-Za-z_][\w.-]*)")
 Json = dict[str, Any]

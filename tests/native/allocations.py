@@ -1,6 +1,6 @@
 """Calls of the native border in which each allocation fails once: they raise MemoryError, and the process lives.
 
-    python -m tests.allocations
+    python -m tests.native.allocations
 
 Only calls without a broker: the client library itself does not outlive a send of its own that gets no memory. Prints
 how many failures each call had.
@@ -29,7 +29,7 @@ def run(folder: Path) -> subprocess.CompletedProcess[str]:
     subprocess.run([*compiler, "-std=c++17", "-O1", "-shared", "-fPIC", source, "-o", str(library)], check=True)
     environ = os.environ | {"LD_PRELOAD": str(library), _PRELOADED: str(library)}
     return subprocess.run(
-        [sys.executable, "-m", "tests.allocations"],
+        [sys.executable, "-m", "tests.native.allocations"],
         env=environ,
         capture_output=True,
         text=True,

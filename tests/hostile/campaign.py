@@ -15,10 +15,11 @@ from typing import Final
 from kodo_consumer import Consumer, Message
 from kodo_consumer.runtime.worker import Worker
 
-from tests.conftest import Broker
-from tests.hostile import Fate, Hostile, hostile
-from tests.support import backlog, create_topics, eventually, messages
-from tests.wire_producer import WireProducer, binary, wire_metadata
+from tests.brokers.broker import Broker
+from tests.brokers.topics import backlog, create_topics, messages
+from tests.brokers.wire_producer import WireProducer, binary, wire_metadata
+from tests.hostile.messages import Fate, Hostile, hostile
+from tests.services.polling import eventually
 
 TOPOLOGY: Final = """
 version: 1

@@ -24,10 +24,10 @@ import pytest
 
 from kodoctl import console
 from kodoctl.cli.main import main
-from tests.servers import Proxy
+from tests.services.servers import Proxy
 
 if TYPE_CHECKING:
-    from tests.conftest import Broker
+    from tests.brokers.broker import Broker
 
 Json = dict[str, Any]
 EARLIEST = {"ledgerId": -1, "entryId": -1}

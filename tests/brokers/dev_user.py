@@ -17,7 +17,7 @@ import pulsar
 import requests
 
 from kodoctl.dev import process
-from tests.ports import unusual_ports
+from tests.services.ports import unusual_ports
 
 VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address

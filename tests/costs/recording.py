@@ -1,0 +1,46 @@
+"""Writes into each test's properties what its phases and fixtures cost: pytest puts them into the junit file of a run.
+
+Properties: `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown` (seconds), and for each fixture that this test
+was the first to need `fixture:SCOPE:NAME` (seconds, without those of the fixtures that the fixture itself needs).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+_LEAST_S = 0.01
+"""A cheaper fixture is not worth a line."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, pytest.TestReport]:
+    """Adds the phase to the item, for later phases, and to this report, which is a copy."""
+    report: pytest.TestReport = yield
+    costs = [(report.when or "", f"{call.duration:.3f}")]
+    if report.when == "setup":
+        costs += [("begin", f"{call.start:.3f}"), ("worker", os.environ.get("PYTEST_XDIST_WORKER", "main"))]
+    item.user_properties += costs
+    report.user_properties += costs
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """Fixtures that a fixture names are set up before it, each by a call of its own."""
+    start = time.perf_counter()
+    try:
+        return (yield)
+    finally:
+        cost = time.perf_counter() - start
+        node = getattr(request, "_pyfuncitem", None)
+        if cost >= _LEAST_S and node is not None:
+            node.user_properties.append((f"fixture:{fixturedef.scope}:{fixturedef.argname}", f"{cost:.3f}"))

@@ -1,0 +1,20 @@
+"""Waiting for what a test expects: by looking again and again until a deadline, never by a sleep of fixed length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(found: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
+    """The first truthy answer; fails when none comes in time (seconds)."""
+    deadline = time.monotonic() + within
+    while True:
+        answer = found()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"still {answer!r} after {within} s"
+        time.sleep(every)
