@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler.loadfile import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from kodoctl.dev import jars, versions
 from kodoctl.dev.instance import EngineName
@@ -23,13 +21,27 @@ from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
 from tests.brokers import shared_broker
 from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Broker
+from tests.costs import scheduling
+from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makereport
+from tests.costs.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from tests.native.border import follow_environment
 from tests.services.databases import database_url, own_postgres, postgres, postgres_url
 from tests.services.ports import cluster_ports, unusual_ports
 
-__all__ = ["broker", "database_url", "namespace", "own_postgres", "postgres", "postgres_url", "tenant"]
+__all__ = [
+    "broker",
+    "database_url",
+    "namespace",
+    "own_postgres",
+    "postgres",
+    "postgres_url",
+    "pytest_collection_modifyitems",
+    "pytest_fixture_setup",
+    "pytest_runtest_makereport",
+    "pytest_xdist_make_scheduler",
+    "tenant",
+]
 
-_SPARE = "KODOCTL_TEST_SPARE"
 _numbers = itertools.count(1)
 _entrances: list[tuple[Broker, Iterator[tuple[str, str]]]] = []
 """The broker of this process, once a test asked for it, and the addresses of one test after the other."""
@@ -49,9 +61,9 @@ follow_environment()
 def pytest_configure(config: pytest.Config) -> None:
     """The process the user started owns the run; workers of pytest-xdist find it in the environment."""
     given = getattr(config, "workerinput", None)
-    if given is not None and _is_spare(given["workerid"], given["workercount"]):
+    if given is not None and scheduling.is_spare(given["workerid"], given["workercount"]):
         os.nice(10)
-        config.option.timeout = _PATIENCE_S
+        config.option.timeout = scheduling.PATIENCE_S
     if not _given() and given is None:
         os.environ[RUN] = str(shared_broker.open_run(CACHE / "test-runs", os.environ))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too
@@ -81,60 +93,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Ends the run's broker, also when the run was interrupted."""
     if not hasattr(config, "workerinput") and (run := os.environ.pop(RUN, None)):
         shared_broker.close_run(Path(run), os.environ)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte; not where all of
-    its tests run, which take an hour. So are the tests that end nodes of a cluster, for it is one cluster.
-    """
-    return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-_WHOLE = ("tests/spark", "tests/clusters")
-_UNTIMED = (
-    "consumer/core", "documents", "forge", "pipeline", "plan", "planning", "protocol", "recall", "render", "topology",
-)  # fmt: skip
-_SPARE_TAKES = (
-    "tests/simulation/", "tests/unit/consumer/runtime/test_kills.py", *(f"tests/unit/{folder}/" for folder in _UNTIMED),
-)  # fmt: skip
-"""What needs no broker and is right however long it takes."""
-_TIMED = (
-    "tests/broker/test_all_roads.py", "tests/broker/test_consumer", "tests/clusters/", "tests/contract/", "tests/faults/",
-)  # fmt: skip
-"""What is judged by how long it takes as well."""
-_PATIENCE_S = 1200.0
-"""Time limit of a test of the spare worker, which may get a twentieth of a core for a while."""
-
-
-class _Scheduling(LoadFileScheduling):
-    """With KODOCTL_TEST_SPARE the last worker uses what the others leave of the cores while they wait for a broker: it runs
-    what needs none. The others run first what is timed; then one of them Spark, which is the longest of all and takes both
-    cores, and the other the rest, so that nobody waits for it at the end.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        folders = _WHOLE[1:] if os.environ.get("KODOCTL_TEST_SPARK") == "full" else _WHOLE
-        whole = next((folder for folder in folders if nodeid.startswith(f"{folder}/")), None)
-        return whole or super()._split_scope(nodeid)
-
-    def _assign_work_unit(self, node: WorkerController) -> None:
-        if _is_spare(node.gateway.id, self.numnodes):
-            fitting = next((scope for scope in self.workqueue if scope.startswith(_SPARE_TAKES)), None)
-            if fitting is None:
-                return  # it ends with the others
-            self.workqueue.move_to_end(fitting, last=False)
-        super()._assign_work_unit(node)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With KODOCTL_TEST_SPARE: first what is timed, then Spark, then the rest (see _Scheduling)."""
-    if _SPARE in os.environ:
-        items.sort(key=lambda item: (not item.nodeid.startswith(_TIMED), not item.nodeid.startswith("tests/spark/")))
-
-
-def _is_spare(worker: str, workers: int) -> bool:
-    return _SPARE in os.environ and workers > 1 and worker == f"gw{workers - 1}"
 
 
 def _descriptors() -> int:

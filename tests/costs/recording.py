@@ -1,7 +1,8 @@
 """Writes into each test's properties what its phases and fixtures cost: pytest puts them into the junit file of a run.
 
-Properties: `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown` (seconds), and for each fixture that this test
-was the first to need `fixture:SCOPE:NAME` (seconds, without those of the fixtures that the fixture itself needs).
+Properties: `file`, `begin` (seconds since 1970), `worker`, `needs` (services, `processes`, `timed`), `setup`, `call` and `teardown`
+(seconds), and for each fixture that this test was the first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the
+fixture itself names).
 """
 
 from __future__ import annotations
@@ -15,20 +16,40 @@ import pytest
 
 _LEAST_S = 0.01
 """A cheaper fixture is not worth a line."""
+_SERVICES = {"broker", "closed", "cluster", "page", "postgres", "shared_cluster", "spark"}
+_children = pytest.StashKey[float]()
+
+
+def _children_s() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, pytest.TestReport]:
-    """Adds the phase to the item, for later phases, and to this report, which is a copy."""
+    """Adds the phase to the item, for later phases, and to this report, which has a copy."""
     report: pytest.TestReport = yield
     costs = [(report.when or "", f"{call.duration:.3f}")]
     if report.when == "setup":
-        costs += [("begin", f"{call.start:.3f}"), ("worker", os.environ.get("PYTEST_XDIST_WORKER", "main"))]
+        item.stash[_children] = _children_s()
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        costs += [("file", item.nodeid.split("::")[0]), ("begin", f"{call.start:.3f}"), ("worker", worker)]
+    if report.when == "teardown":
+        costs.append(("needs", " ".join(sorted(_needs(item)))))
     item.user_properties += costs
     report.user_properties += costs
     return report
+
+
+def _needs(item: pytest.Item) -> set[str]:
+    needs = _SERVICES & set(getattr(item, "fixturenames", ()))
+    if _children_s() - item.stash.get(_children, 0.0) > _LEAST_S:
+        needs.add("processes")
+    if item.get_closest_marker("timed"):
+        needs.add("timed")
+    return needs
 
 
 @pytest.hookimpl(wrapper=True)
