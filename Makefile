@@ -30,7 +30,17 @@ RUNS ?= 300
 MESSAGES ?= 10000000
 # Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
-.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
+# The parts of make test-full, which the nightly workflow runs side by side: each has its folders, and a job of its own.
+PARTS := unit broker spark clusters docs
+FULL_unit := tests/unit tests/simulation
+FULL_broker := tests/broker tests/contract tests/scenarios
+FULL_spark := tests/spark
+FULL_clusters := tests/clusters tests/faults
+FULL_docs := tests/docs tests/browser
+PYTEST := $(BIN)/pytest -q --tb=short --dist loadfile --max-worker-restart=0 --no-loadscope-reorder
+COSTS := .costs
+
+.PHONY: help setup native demo demo-pipeline test test-full $(PARTS:%=test-full-%) coverage test-compiled programs mutants test-broker test-cluster soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +61,22 @@ native: ## The native border and the compiled core (fast/), where there is a C++
 	elif $(INSTALL) --no-deps --no-build-isolation --force-reinstall ./fast; then $(BIN)/python -m kodo_fast || true; \
 	else echo "The native border was not built: the consumer goes on without it"; fi
 
-test: $(READY) programs check test-compiled ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
-	@rm -f .coverage .coverage.*
-	KODO_FAST_CORE=false KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
+test: $(READY) programs check test-compiled ## The gate, on a real broker: style, types, architecture, unit, contract, scenarios, Spark, pages: a quarter of an hour
+	@mkdir -p $(COSTS); rm -f .coverage .coverage.* $(COSTS)/*.xml
+	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
+	@KODO_FAST_CORE=false nice $(PYTEST) -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(FULL_unit) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
+	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(filter-out $(FULL_unit),$(foreach part,$(PARTS),$(FULL_$(part)))); services=$$?; \
+	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
+	$(BIN)/coverage combine -q && $(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
+
+test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
+
+$(PARTS:%=test-full-%): test-full-%: $(READY) ## One part of it: unit, broker, spark, clusters, docs
+	@mkdir -p $(COSTS); rm -f .coverage.$*.*
+	KODO_FAST_CORE=false KODOCTL_TEST_PROFILE=full KODOCTL_TEST_SPARK=full COVERAGE_FILE=.coverage.$* $(PYTEST) --durations=20 -m "full or not full" -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/full-$*.xml $(FULL_$*)
+
+coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths of the whole, every branch of pure code
+	$(BIN)/coverage combine -q --keep .coverage.*
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
 
@@ -71,9 +94,6 @@ test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 test-cluster: $(READY) ## What needs a broker, on three of them and three bookies; then the tests that end nodes, all of them
 	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
 	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
-
-pipeline-full: $(READY) ## Every test of the data pipeline, the long ones and the demo included: an hour
-	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/pipeline tests/spark
 
 soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` over RUNS=300 runs; fails over a bound (kodoctl dev up --use)
 	$(BIN)/python benchmarks/pipeline/run.py --rounds $(RUNS)
@@ -104,7 +124,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/pytest -q tests/architecture/test_architecture.py tests/architecture/test_names.py
+	$(BIN)/pytest -q tests/architecture
 
 docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from the code
 	$(BIN)/python docs/generate.py

@@ -24,7 +24,7 @@ __all__ = ["closed", "guarded", "workspace"]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two cores, nothing left in the working folder; light, as commands have it for few rows, and with the memory that they
-    have. KODOCTL_TEST_SPARK=full has it as they do for many (make pipeline-full).
+    have. KODOCTL_TEST_SPARK=full has it as they do for many (make test-full-spark).
     """
     extra = {
         "spark.sql.shuffle.partitions": "2",  # whatever is shuffled may meet others, or not

@@ -80,20 +80,27 @@ def test_the_simulation_runs_each_night_with_the_compiled_core_and_interpreted()
     assert found["env"] == {"KODO_FAST_CORE": "${{ matrix.core }}"}
 
 
-def test_each_long_target_runs_each_night_and_each_long_test_in_one() -> None:
+def test_each_part_of_the_full_run_runs_each_night_and_each_test_in_one() -> None:
     """A test that is marked `full` runs in no other way: the gate leaves it out."""
-    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    long = {name: re.findall(r' -m (?:"full or not )?full"? (.*)', recipe) for name, recipe in rules}
-    nightly = " ".join(step.get("run", "") for _, step in steps_of(workflow("nightly.yml")))
-    assert {name for name, places in long.items() if places} <= set(re.findall(r"make ([a-z-]+)", nightly))
-    places = [ROOT / place for found in long.values() for some in found for place in some.split()]
-    marked = [
-        one
-        for one in ROOT.glob("tests/**/test_*.py")
-        if re.search(r"[@=\[ ]pytest\.mark\.full", one.read_text("utf-8"))
-    ]
-    assert len(marked) > 20
-    assert [one.name for one in marked if not any(one.is_relative_to(place) for place in places)] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^FULL_(\w+) := (.*)$", makefile, re.MULTILINE))
+    nightly = workflow("nightly.yml")["jobs"]
+    assert re.findall(r"^PARTS := (.*)$", makefile, re.MULTILINE) == [" ".join(parts)]
+    assert nightly["full"]["strategy"]["matrix"]["part"] == [*parts]
+    assert "make coverage" in [step.get("run") for step in nightly["coverage"]["steps"]]
+    places = [ROOT / place for part in parts.values() for place in part.split()]
+    by_check = ROOT / "tests" / "architecture"
+    files = [*ROOT.glob("tests/**/test_*.py")]
+    assert len(files) > 300
+    assert [one.name for one in files if not any(one.is_relative_to(place) for place in (*places, by_check))] == []
+
+
+def test_each_long_target_runs_each_night() -> None:
+    steps = " ".join(step.get("run", "") for _, step in steps_of(workflow("nightly.yml")))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    long = {name for name in ("faults", "chaos", "hostile", "simulate", "test-cluster", "mutants") if f"\n{name}:" in makefile}
+    assert len(long) >= 5
+    assert long <= set(re.findall(r"make ([a-z-]+)", steps))
 
 
 def test_a_lock_names_no_index() -> None:
