@@ -21,7 +21,6 @@ from kodoctl.dev.resolve import UpFlags
 from kodoctl.errors import KodoctlError
 from tests.brokers import shared_broker
 from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Broker
-from tests.costs import scheduling
 from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makereport
 from tests.costs.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from tests.native.border import follow_environment
@@ -61,9 +60,6 @@ follow_environment()
 def pytest_configure(config: pytest.Config) -> None:
     """The process the user started owns the run; workers of pytest-xdist find it in the environment."""
     given = getattr(config, "workerinput", None)
-    if given is not None and scheduling.is_spare(given["workerid"], given["workercount"]):
-        os.nice(10)
-        config.option.timeout = scheduling.PATIENCE_S
     if not _given() and given is None:
         os.environ[RUN] = str(shared_broker.open_run(CACHE / "test-runs", os.environ))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too

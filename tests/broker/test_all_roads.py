@@ -19,7 +19,7 @@ from tests.roads.plans import BLOCKING, KNEE, ORDERS, PENDING, PROBES, QUOTA, RA
 from tests.roads.world import SLOTS, WORKERS, World, shares
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 KILLS: Final = (60, 300, 700)  # starts after which a worker is killed
 STARTS: Final = 20_000
 TOLERANCE: Final = 0.05  # of a lane's declared share; 0.0000 where no thread of the worker has to wait for the machine

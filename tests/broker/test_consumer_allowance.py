@@ -16,7 +16,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 @pytest.fixture

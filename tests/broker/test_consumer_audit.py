@@ -15,7 +15,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics, messages
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 800
 MARK = "not_for_me"
 APP = """

@@ -17,7 +17,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, create_topics, messages, unload
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 50_000
 TENANTS = 10
 SUBSCRIPTIONS = ("billing", "shipping")

@@ -15,7 +15,7 @@ from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 SLOTS, MOST, SLOW, READY = 6, 2, 12, 200
 SETTINGS = (
     f"concurrency: {{total: {SLOTS}, states: {{retrying: {{max: {MOST}}}}}}}, in_place: [], dead_letter: false,"

@@ -18,7 +18,7 @@ from tests.services.polling import eventually
 from tests.services.ports import unusual_ports
 from tests.services.skewed_clock import COMPILER, skewed
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPOLOGY = """
 version: 1
 name: clocks

@@ -22,7 +22,7 @@ from tests.brokers.broker import Broker
 from tests.services.polling import eventually
 from tests.services.ports import unusual_ports
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 SHIPPED = {
     "isDelayedDeliveryDeliverAtTimeStrict": "false",
     "delayedDeliveryTickTimeMillis": "1000",

@@ -14,7 +14,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 300
 STEPS = ("effect", "committed", "marked", "acknowledged")
 APP = """

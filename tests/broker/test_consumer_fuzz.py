@@ -9,7 +9,7 @@ import pytest
 from tests.brokers.broker import Broker
 from tests.hostile.campaign import Campaign
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

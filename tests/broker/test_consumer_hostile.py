@@ -18,7 +18,7 @@ from tests.brokers.wire_producer import WireProducer, binary, numeric, wire_meta
 from tests.hostile.campaign import health
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPOLOGY = """
 version: 1
 name: hostile

@@ -12,7 +12,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 3_000
 RUNNING = 4  # handlers at once
 ACK_GROUP = 1_000  # acknowledgements the client gathers

@@ -17,7 +17,7 @@ from tests.brokers.topics import backlog, unload
 from tests.services.polling import eventually
 from tests.services.servers import Fault, Proxy, Request
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 LIMIT = 1_000
 FLOOD = 5_000
 

@@ -17,7 +17,7 @@ from tests.broker.test_consumer_real import Setting
 from tests.brokers.broker import Broker
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kodoctl.pulsar.connection import Connection
 from tests.brokers.workspace import Workspace, this_process_goes_on
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPICS = """
 J:
   levels: [L1, L2, S1]

@@ -18,7 +18,7 @@ from tests.brokers.topics import backlog, unload
 from tests.services.polling import eventually
 from tests.services.servers import Fault, Proxy
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 @pytest.fixture

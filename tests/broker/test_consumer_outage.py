@@ -16,7 +16,7 @@ from tests.brokers.broker import Broker
 from tests.services.polling import eventually
 from tests.unit.consumer.watching import get, series
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 SLOTS, SLOW, READY = 8, 20, 300
 RETRYING = {"level": "L1", "state": "retrying"}
 SETTINGS = f"concurrency: {SLOTS}, in_place: [], dead_letter: false, retrying: {{delays: [1s], attempts: 9}}, handler_timeout: 2m"

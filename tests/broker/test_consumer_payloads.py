@@ -24,7 +24,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 HEAD = "version: 1\nname: payloads\ntenant: {tenant}\nnamespace: ns\ntopics:\n"
 OLD = {"type": "record", "name": "Order", "fields": [{"name": "customer", "type": "string"}]}
 NEW = {

@@ -13,7 +13,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, messages, unload
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 STRING = {"type": "STRING", "schema": "", "properties": {}}
 TOO_SMALL = "  # kodoctl: allow K213 because this is about what does not fit"
 

@@ -13,7 +13,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 MESSAGES = 4_000
 FILES = {
     "weights": "work: {tenant_weights: {u1: 3}, ",

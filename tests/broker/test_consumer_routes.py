@@ -15,7 +15,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 FILE = """
 version: 1
 name: r

@@ -20,7 +20,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 WORKERS: Final = 3
 RATE: Final = 60
 LATE: Final = (

@@ -13,7 +13,7 @@ from kodoctl.pulsar.connection import Connection, Flags, connect
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 def _connection(workspace: Workspace, folder: Path) -> Connection:

@@ -21,7 +21,7 @@ from kodoctl.pulsar.override_store import OverrideStore
 from tests.brokers.workspace import Workspace, this_process_goes_on
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPICS = """
 orders:
   fair_by: uid

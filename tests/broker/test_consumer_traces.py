@@ -14,7 +14,7 @@ from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 from tests.unit.consumer.tracing import context, events, exported, facts
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPOLOGY = """
 version: 1
 name: traced

@@ -13,7 +13,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import backlog, create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPOLOGY = """
 version: 1
 name: poison

@@ -13,7 +13,7 @@ from tests.brokers.wire_producer import WireProducer, numeric, wire_metadata
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 TOPICS = """
 orders:
   partitions: 2

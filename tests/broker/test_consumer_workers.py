@@ -18,7 +18,7 @@ from tests.brokers.broker import Broker
 from tests.brokers.topics import create_topics
 from tests.services.polling import eventually
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 RATE, SLOTS = 100, 4
 MESSAGES = 1_500
 TOPOLOGY = """

@@ -1,6 +1,6 @@
 """Writes into each test's properties what its phases and fixtures cost: pytest puts them into the junit file of a run.
 
-Properties: `file`, `begin` (seconds since 1970), `worker`, `needs` (services, `processes`, `timed`), `setup`, `call` and `teardown`
+Properties: `file`, `begin` (seconds since 1970), `worker`, `setup`, `call` and `teardown`
 (seconds), and for each fixture that this test was the first to need `fixture:SCOPE:NAME` (seconds, without the fixtures that the
 fixture itself names).
 """
@@ -16,13 +16,6 @@ import pytest
 
 _LEAST_S = 0.01
 """A cheaper fixture is not worth a line."""
-_SERVICES = {"broker", "closed", "cluster", "page", "postgres", "shared_cluster", "spark"}
-_children = pytest.StashKey[float]()
-
-
-def _children_s() -> float:
-    times = os.times()
-    return times.children_user + times.children_system
 
 
 @pytest.hookimpl(wrapper=True)
@@ -33,23 +26,11 @@ def pytest_runtest_makereport(
     report: pytest.TestReport = yield
     costs = [(report.when or "", f"{call.duration:.3f}")]
     if report.when == "setup":
-        item.stash[_children] = _children_s()
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         costs += [("file", item.nodeid.split("::")[0]), ("begin", f"{call.start:.3f}"), ("worker", worker)]
-    if report.when == "teardown":
-        costs.append(("needs", " ".join(sorted(_needs(item)))))
     item.user_properties += costs
     report.user_properties += costs
     return report
-
-
-def _needs(item: pytest.Item) -> set[str]:
-    needs = _SERVICES & set(getattr(item, "fixturenames", ()))
-    if _children_s() - item.stash.get(_children, 0.0) > _LEAST_S:
-        needs.add("processes")
-    if item.get_closest_marker("timed"):
-        needs.add("timed")
-    return needs
 
 
 @pytest.hookimpl(wrapper=True)

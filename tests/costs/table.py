@@ -33,11 +33,10 @@ class Cost:
 
 @dataclass
 class RunCosts:
-    """Costs of one run. `needs`: which services a file's tests ask for. `workers`: first begin and last end of each process."""
+    """Costs of one run. `workers`: first begin and last end of each process."""
 
     files: dict[str, Cost] = field(default_factory=lambda: defaultdict(Cost))
     fixtures: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    needs: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     workers: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -65,7 +64,6 @@ def read(junit: Path) -> RunCosts:
         for phase in PHASES:
             setattr(cost, phase, getattr(cost, phase) + float(values.get(phase, 0)))
         cost.tests += 1
-        run.needs[name] |= set(filter(None, values.get("needs", "").split()))
         for key, value in properties:
             if key.startswith("fixture:"):
                 run.fixtures[key.removeprefix("fixture:")] += float(value)
@@ -101,10 +99,7 @@ def summary(runs: Iterable[RunCosts]) -> dict[str, Any]:
             for name in fixtures
             if (cost := median(run.fixtures.get(name, 0.0) for run in runs)) >= 1
         },
-        "files": {
-            name: _rounded(cost) | {"needs": sorted(set().union(*(run.needs.get(name, set()) for run in runs)))}
-            for name, cost in middle.items()
-        },
+        "files": {name: _rounded(cost) for name, cost in middle.items()},
     }
 
 
@@ -130,9 +125,3 @@ def seconds(file: str) -> float:
     """What a file costs by the kept table; a file that it does not have costs a second."""
     row = known().get(file)
     return sum(row[phase] for phase in PHASES) if row else 1.0
-
-
-def needs_nothing(file: str) -> bool:
-    """Whether the kept table says that the file's tests ask for no service, so that they may be slow."""
-    row = known().get(file)
-    return row is not None and not row["needs"]

@@ -20,7 +20,7 @@ from tests.brokers.workspace import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 from tests.services.servers import Answer, Fault, LateProxy, Proxy, Request, serving
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 LAG = 2.0  # seconds
 

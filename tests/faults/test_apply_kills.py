@@ -19,7 +19,7 @@ from tests.faults.applier import BEFORE as SOON
 from tests.faults.applier import DONE, Life, live
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, seen
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 FIRST = (
     f"PUT namespaces/T/kodoctl: {DONE}",

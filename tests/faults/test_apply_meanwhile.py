@@ -17,7 +17,7 @@ from kodoctl.pulsar.session import Session
 from tests.brokers.workspace import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 
 

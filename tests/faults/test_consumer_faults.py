@@ -9,7 +9,7 @@ import pytest
 from tests.faults import trouble
 from tests.faults.campaign import Campaign
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.timed]
 
 
 @pytest.mark.timeout(900)

@@ -12,7 +12,7 @@ import pytest
 from tests.brokers.broker import Broker
 from tests.hostile.campaign import Campaign
 
-pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.broker, pytest.mark.timed, pytest.mark.full, pytest.mark.timeout(1_200)]
 MESSAGES = 10_000
 
 

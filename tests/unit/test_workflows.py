@@ -98,7 +98,11 @@ def test_each_part_of_the_full_run_runs_each_night_and_each_test_in_one() -> Non
 def test_each_long_target_runs_each_night() -> None:
     steps = " ".join(step.get("run", "") for _, step in steps_of(workflow("nightly.yml")))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    long = {name for name in ("faults", "chaos", "hostile", "simulate", "test-cluster", "mutants") if f"\n{name}:" in makefile}
+    long = {
+        name
+        for name in ("faults", "chaos", "hostile", "simulate", "test-cluster", "mutants")
+        if f"\n{name}:" in makefile
+    }
     assert len(long) >= 5
     assert long <= set(re.findall(r"make ([a-z-]+)", steps))
 
