@@ -73,7 +73,7 @@ test-cluster: $(READY) ## What needs a broker, on three of them and three bookie
 	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
 
 pipeline-full: $(READY) ## Every test of the data pipeline, the long ones and the demo included: an hour
-	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/pipeline tests/spark
+	KODOCTL_TEST_PROFILE=full KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=20 -m "full or not full" -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/unit/pipeline tests/spark
 
 soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` over RUNS=300 runs; fails over a bound (kodoctl dev up --use)
 	$(BIN)/python benchmarks/pipeline/run.py --rounds $(RUNS)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
@@ -24,6 +23,7 @@ from kodoctl.errors import KodoctlError
 from tests.brokers import shared_broker
 from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Broker
 from tests.native.border import follow_environment
+from tests.samples import profiles
 from tests.services.databases import database_url, own_postgres, postgres, postgres_url
 from tests.services.ports import cluster_ports, unusual_ports
 
@@ -39,9 +39,7 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # a shell's background job: commands under test would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
-settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("kodoctl")
+profiles.load()
 follow_environment()
 
 
