@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kodoctl.dev import jars, versions
 from kodoctl.dev.instance import EngineName
@@ -24,6 +23,7 @@ from tests.brokers.broker import CACHE, CLUSTER, CLUSTER_NAME, RUN, VERSION, Bro
 from tests.costs.recording import pytest_fixture_setup, pytest_runtest_makereport
 from tests.costs.scheduling import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 from tests.native.border import follow_environment
+from tests.samples import profiles
 from tests.services.databases import database_url, own_postgres, postgres, postgres_url
 from tests.services.ports import cluster_ports, unusual_ports
 
@@ -50,9 +50,7 @@ if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 ):  # a shell's background job: commands under test would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
-settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("kodoctl")
+profiles.load()
 follow_environment()
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -21,6 +21,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from tests.broker.policy_table import ROWS
 from tests.brokers.broker import PULSAR, Broker
 from tests.brokers.workspace import Workspace
+from tests.samples.profiles import examples
 from tests.services.polling import eventually
 from tests.services.servers import Answer, Proxy, Request, answer_json
 
@@ -131,9 +132,7 @@ def place(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Place]:
         found.admin.close()
 
 
-@settings(
-    max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@examples(8, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_both_ways_of_reading_give_the_same_answer_whatever_happened(place: Place, steps: list[Step]) -> None:
     """Right after writes, unsets, wipes, deletes, re-creations and compactions; examples go on where the last one ended."""

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from kodoctl.dev import drills, readiness, service, tokens
-from kodoctl.dev.cluster_nodes import NodeState
+from kodoctl.dev.cluster_nodes import NodeKind, NodeState
 from kodoctl.dev.drills import NodeAction
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.resolve import UpFlags
@@ -99,13 +99,20 @@ class Cluster:
         for (low, high), broker in zip(itertools.pairwise(edges), itertools.cycle(brokers), strict=False):
             self.admin("PUT", f"{path}/{low}_{high}/unload", destinationBroker=broker)
 
+    def living(self) -> list[str]:
+        """Brokers that run, by name."""
+        engine, instance, _ = drills.find(self.homes, os.environ, self.name, "broker-1")
+        return [
+            node.name
+            for node, state in engine.states(instance)
+            if node.kind is NodeKind.BROKER and state is NodeState.RUNNING
+        ]
+
     def any_admin_url(self) -> str:
         """Admin address of a broker that runs."""
-        for number, url in enumerate(self.admin_urls, 1):
-            engine, instance, node = drills.find(self.homes, os.environ, self.name, f"broker-{number}")
-            if dict(engine.states(instance))[node] is NodeState.RUNNING:
-                return url
-        raise AssertionError("no broker runs")
+        living = self.living()
+        assert living, "no broker runs"
+        return self.admin_urls[int(living[0].rpartition("-")[2]) - 1]
 
     def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
         """A plain call of the admin API through a broker that runs, with the super-user's token where one is needed."""

@@ -23,6 +23,7 @@ from tests.brokers.workspace import Workspace, isolated
 from tests.services.polling import eventually
 from tests.services.ports import unusual_ports
 
+pytestmark = pytest.mark.full
 ALL = (1, 2, 3)
 TOPICS = "\n".join(
     f"t{n}: {{partitions: 3, policies: {{ttl: {n + 1}h}}, subscriptions: {{s: {{states: [], dead_letter: false}}}}}}"
@@ -163,7 +164,6 @@ def _moved(cluster: Cluster, number: int) -> Iterator[Cluster]:
         record.write(cluster.homes.folder(cluster.name), before)
 
 
-@pytest.mark.full
 def test_a_broker_at_a_new_address_is_known_to_whoever_runs_already(cluster: Cluster, workspace: Workspace) -> None:
     """A worker, and a client of the admin API that has learnt where brokers are: both entered the cluster by broker-1."""
     file = workspace.topology("J: {partitions: 24, subscriptions: {s: {in_place: [], retrying: {delays: [1s]}}}}")
@@ -207,7 +207,6 @@ def _send_to_each(cluster: Cluster, parts: Sequence[str]) -> None:
         client.close()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("away", ["kill", "pause"])
 def test_a_plan_waits_for_the_fail_over_of_a_broker(cluster: Cluster, workspace: Workspace, away: str) -> None:
     """The session of a broker with ZooKeeper ends 30 s after it; by then others answer that its topics are on it."""

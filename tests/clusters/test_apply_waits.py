@@ -17,6 +17,7 @@ from tests.brokers.cluster import Cluster
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
+pytestmark = pytest.mark.full
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 
 
@@ -114,7 +115,6 @@ def test_an_interruption_ends_the_wait_and_what_was_printed_is_a_document(
     workspace.assert_settled()
 
 
-@pytest.mark.full
 def test_a_bookie_that_stays_away_ends_the_apply_with_what_is_known_and_the_next_one_completes(
     cluster: Cluster, workspace: Workspace
 ) -> None:
@@ -133,7 +133,6 @@ def test_a_bookie_that_stays_away_ends_the_apply_with_what_is_known_and_the_next
     workspace.assert_settled()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("hangs", [False, True])
 def test_the_death_of_the_broker_that_serves_the_lease_does_not_end_the_apply(
     cluster: Cluster, workspace: Workspace, hangs: bool
@@ -154,7 +153,6 @@ def test_the_death_of_the_broker_that_serves_the_lease_does_not_end_the_apply(
     workspace.assert_settled("topologies/trade.yaml")
 
 
-@pytest.mark.full
 def test_an_apply_whose_lease_another_took_during_the_fail_over_writes_nothing_more(
     cluster: Cluster, workspace: Workspace
 ) -> None:
@@ -180,7 +178,6 @@ def test_an_apply_whose_lease_another_took_during_the_fail_over_writes_nothing_m
     workspace.assert_settled("topologies/trade.yaml")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("command", [("history",), ("plan",), ("status", "--exact")])
 def test_commands_that_read_end_in_time_without_a_quorum(
     cluster: Cluster, workspace: Workspace, command: tuple[str, ...]

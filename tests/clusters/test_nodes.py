@@ -16,6 +16,8 @@ from kodoctl.dev import process
 from tests.brokers.cluster import Cluster
 from tests.brokers.dev_user import listening
 
+pytestmark = pytest.mark.full
+
 
 class _User:
     """Somebody who types `kodoctl dev` commands where this cluster's folder is."""

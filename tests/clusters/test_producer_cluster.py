@@ -20,6 +20,8 @@ from kodoctl.pulsar.connection import Connection
 from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually
 
+pytestmark = pytest.mark.full
+
 
 def _receipts_while_a_broker_is_dead(
     cluster: Cluster, namespace: str, seconds: float, *, flush: bool = False
@@ -63,7 +65,6 @@ def test_a_dead_broker_holds_up_its_own_partitions_only(cluster: Cluster, namesp
     )
 
 
-@pytest.mark.full
 def test_a_fail_over_is_no_failure_of_a_send(cluster: Cluster, namespace: str) -> None:
     found, sent = _receipts_while_a_broker_is_dead(cluster, namespace, 75, flush=True)
     assert len(found) == sent, "nobody was left without an answer"

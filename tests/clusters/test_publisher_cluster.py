@@ -25,6 +25,7 @@ from tests.brokers.cluster import Cluster
 from tests.services.polling import eventually
 
 log = logging.getLogger(__name__)
+pytestmark = pytest.mark.full
 PARTITIONS = 6
 NUMBER = "number"
 _OUTAGE = float(os.environ.get("KODOCTL_TEST_OUTAGE", "600"))  # seconds
@@ -216,7 +217,6 @@ def test_every_receipt_names_a_stored_message_while_partitions_move_and_bookies_
     assert max(copies.values()) <= 2
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1_200)
 def test_ten_thousand_moves_with_every_fault_are_all_stored(cluster: Cluster, namespace: str) -> None:
     moves, faults = Moves(cluster, namespace), random.Random(18)
@@ -250,7 +250,6 @@ def test_ten_thousand_moves_with_every_fault_are_all_stored(cluster: Cluster, na
     assert sum(copies.values()) < 12_000
 
 
-@pytest.mark.full
 def test_a_client_that_was_given_up_sends_nothing_when_bookies_are_back(cluster: Cluster, namespace: str) -> None:
     moves = Moves(cluster, namespace, deduplication=False)
     for number in range(50):
@@ -272,7 +271,6 @@ def test_a_client_that_was_given_up_sends_nothing_when_bookies_are_back(cluster:
     assert max(copies.values()) <= 2
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("how", ["dead", "hung"])
 def test_ten_minutes_without_a_quorum_leave_two_copies_of_a_message_at_most(

@@ -20,7 +20,7 @@ from tests.brokers.topics import messages
 from tests.brokers.workspace import Workspace, isolated
 from tests.services.polling import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(600)]
 FILE = """
 version: 1
 name: geo

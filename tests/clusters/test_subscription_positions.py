@@ -6,6 +6,7 @@ import threading
 import time
 
 import pulsar
+import pytest
 
 from kodoctl.apply.subscriptions import create_subscription
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -15,6 +16,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource
 from tests.brokers.cluster import Cluster
 
+pytestmark = pytest.mark.full
 MESSAGES = 30
 
 

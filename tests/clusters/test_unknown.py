@@ -34,7 +34,7 @@ from tests.brokers.cluster import Cluster
 from tests.brokers.workspace import run_main
 
 log = logging.getLogger(__name__)
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 BROKERS = ("broker-1", "broker-2", "broker-3")
 OLD = 10
 UNREAD = 20
@@ -218,7 +218,6 @@ def test_a_plan_through_a_healthy_broker_says_nothing_untrue_after_another_broke
     assert planned.tally.complete > 0, planned.tally
 
 
-@pytest.mark.full
 def test_an_apply_in_the_window_of_a_death_deletes_no_unread_message(planned: Planned) -> None:
     """Nobody allowed it to: a partition that cannot be asked counts neither as gone nor as empty, in the last look as in the first."""
     killed = next(number for number in (2, 3) if planned.owned_by(number))
@@ -276,7 +275,6 @@ def _storm(planned: Planned, seconds: float) -> None:
     planned.plan_for(seconds, [1, 2, 3], unload)
 
 
-@pytest.mark.full
 @pytest.mark.timeout(3_600)
 def test_two_hundred_plans_through_the_windows_of_twenty_deaths_say_nothing_untrue(planned: Planned) -> None:
     for death in range(20):

@@ -15,7 +15,7 @@ from tests.brokers.cluster import Cluster
 from tests.brokers.workspace import Workspace
 from tests.services.polling import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(600)]
 MESSAGES = 1_500
 PARTITIONS = 3
 ATTEMPTS = 6
@@ -51,14 +51,7 @@ def _wait_served(cluster: Cluster, waits: Waits, dead: str) -> None:
     eventually(lambda: all(cluster.broker_of(part) != dead for part in parts), within=120, every=1.0)
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        pytest.param(("release",), id="release"),
-        pytest.param(("move", "--to", "L2"), id="move", marks=pytest.mark.full),
-        pytest.param(("discard",), id="discard", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize("action", [("release",), ("move", "--to", "L2"), ("discard",)], ids=lambda action: action[0])
 def test_a_broker_dies_while_waiting_messages_are_taken(
     cluster: Cluster, workspace: Workspace, action: tuple[str, ...]
 ) -> None:

@@ -59,7 +59,7 @@ def main() -> int:
                 print(one.problem, flush=True)
             elif asked.seed is not None:
                 print(f"seed {seed}: digest {one.digest}")
-    print(f"{len(seeds)} seeds in {time.monotonic() - began:.0f} s, {failed} failed")
+    print(f"{len(seeds)} seeds from {seeds[0]} on in {time.monotonic() - began:.0f} s, {failed} failed")
     print(f"moved aside: {moved} messages of noisy tenants; workers killed before they heard of such a move: {killed}")
     return 1 if failed else 0
 

@@ -148,6 +148,40 @@ MUTANTS: dict[str, Mutant] = {
 }  # fmt: skip
 
 
+CAUGHT_BY: dict[str, int] = {
+    "acknowledged before it is published": 0,
+    "no receipt is taken for a receipt": 0,
+    "isolated: acknowledged before the copy is stored": 7,
+    "isolated: what leaves is forgotten": 7,
+    "isolated: an attempt is counted": 5,
+    "isolated: back too soon": 5,
+    "isolated: whoever has anything": 18,
+    "hanging sends are forgotten": 0,
+    "what is released stays in the books": 3,
+    "a disconnection is not heeded": 3,
+    "a copy is taken for another message": 3,
+    "a failure counts twice": 1,
+    "a failure does not count": 1,
+    "one attempt too few": 2,
+    "hops are not counted": 1,
+    "dead letters are dropped": 0,
+    "a weight is off by one": 11,
+    "tenants have no turns": 11,
+    "due times are not heeded": 3,
+    "it handles what is for others": 0,
+    "routes are taken twice": 1,
+    "a slot is never given back": 39,
+    "a rate is not heeded": 10,
+    "a quota is one too large": 30,
+    "order within a key is lost": 3,
+    "a key never goes on": 8,
+    "properties get lost": 1,
+    "lanes are never read again": 6,
+    "delays are too short": 1,
+}
+"""A seed that catches each, of the first few that do the one that is played soonest."""
+
+
 @contextmanager
 def broken(name: str) -> Iterator[None]:
     """The worker with this one thing wrong."""

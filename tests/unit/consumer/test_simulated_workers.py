@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.policy_builder import policy_of
@@ -15,6 +15,7 @@ from kodo_consumer.simulation import SimulatedArrival, SimulatedOutage, Simulati
 from kodo_consumer.simulator import STATES, run_rows
 
 from kodoctl.topology.load import load_set, source_of
+from tests.samples.profiles import examples
 from tests.unit.consumer.replays import FILE, asked, of, sent
 
 SHARED = FILE.replace(
@@ -121,7 +122,7 @@ def test_who_hangs_counts_as_slow_and_gets_the_slots_that_the_others_leave():
 outcomes = st.text("fpb", max_size=4).flatmap(lambda head: st.sampled_from(["", "d", "k"]).map(lambda end: head + end))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     messages=st.lists(st.tuples(st.floats(0, 30), st.integers(0, 5), outcomes), min_size=1, max_size=60),
     workers=st.integers(1, 4),

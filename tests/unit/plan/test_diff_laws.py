@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from kodoctl.plan.changes import Create
 from tests.samples.inventories import applied, difference, empty, planned, topology_texts, wanted
 
 
 @given(topology_texts())
-@settings(deadline=None)
 def test_what_is_live_as_declared_has_no_difference(text: str) -> None:
     side = wanted(text)
     found = difference(side, applied(side))
@@ -20,7 +19,6 @@ def test_what_is_live_as_declared_has_no_difference(text: str) -> None:
 
 
 @given(topology_texts())
-@settings(deadline=None)
 def test_an_empty_cluster_gets_every_declared_object_once(text: str) -> None:
     side = wanted(text)
     found = difference(side, empty())
@@ -29,7 +27,6 @@ def test_an_empty_cluster_gets_every_declared_object_once(text: str) -> None:
 
 
 @given(topology_texts(), topology_texts("other"))
-@settings(deadline=None)
 def test_two_files_in_one_namespace_do_not_see_each_others_objects(one: str, other: str) -> None:
     mine, theirs = wanted(one), wanted(other)
     if mine.objects.keys() & theirs.objects.keys() - {"namespace.acme/ns"}:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from kodoctl.errors import RefusedError
 from kodoctl.plan.changes import Change
@@ -29,6 +29,7 @@ from tests.samples.inventories import (
     topology_texts,
     wanted,
 )
+from tests.samples.profiles import examples
 
 SEEN = (TopicResource, SubscriptionResource)
 
@@ -51,7 +52,7 @@ def _of_topics(changes: tuple[Change, ...]) -> set[tuple[str, str]]:
 
 
 @given(topology_texts(), topology_texts())
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_topics_and_subscriptions_are_planned_as_in_a_whole_plan_and_nothing_else_is(before: str, after: str) -> None:
     there = applied(wanted(before))
     plan = _planned(wanted(after), there)

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import Diagnostic, Remedy, Severity, Where, error_with_remedy, warning
@@ -43,6 +43,7 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 from tests.samples.inventories import HERE, applied, empty, planned, policy_values, topology, topology_texts, wanted
+from tests.samples.profiles import examples
 
 J = TopicName(HERE, "J")
 
@@ -52,7 +53,7 @@ def _plan(**parts: Any) -> Plan:
 
 
 @given(topology_texts(), topology_texts())
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_a_plan_reads_back_as_it_was_written(one: str, other: str) -> None:
     plan = planned(wanted(one), applied(wanted(other)))
     assert loads(dumps(plan), "plan.json") == plan
@@ -134,7 +135,6 @@ _CHANGES: st.SearchStrategy[Change] = st.one_of(
 
 
 @given(_CHANGES)
-@settings(deadline=None)
 def test_every_kind_of_change_reads_back_as_it_was_written(change: Change) -> None:
     again = serialization.change_from_json(json.loads(json.dumps(serialization.change_to_json(change))))
     assert again == change
@@ -216,7 +216,7 @@ FITS = jsonschema.Draft202012Validator(SCHEMA)
 
 
 @given(topology_texts(), topology_texts())
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_the_published_schema_describes_what_is_written(one: str, other: str) -> None:
     """Whatever a topology becomes."""
     FITS.validate(to_json(planned(wanted(one), applied(wanted(other)))))
@@ -247,7 +247,7 @@ def test_the_published_schema_knows_every_key_and_only_those() -> None:
 
 
 @given(_CHANGES)
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_the_published_schema_describes_every_kind_of_change(change: Change) -> None:
     found = serialization.change_to_json(replace(change, about=ChangeContext("trade")))
     jsonschema.Draft202012Validator({**SCHEMA["$defs"]["change"], "$defs": SCHEMA["$defs"]}).validate(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, warning
@@ -29,7 +29,6 @@ def _plan(**parts: Any) -> Plan:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_a_plan_file_with_one_character_changed_is_refused(data: st.DataObject) -> None:
     text = dumps(_plan())
     position = data.draw(st.integers(0, len(text) - 1))
@@ -147,7 +146,6 @@ def _places(document: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @given(st.data())
-@settings(deadline=None)
 def test_whatever_stands_in_a_sealed_file_it_is_a_plan_or_refused(data: st.DataObject) -> None:
     document = json.loads(dumps(planned(wanted(topology("{J: {policies: {ttl: 1d}, producers: [anna]}}")), empty())))
     del document["seal"]

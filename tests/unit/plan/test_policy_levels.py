@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from kodoctl.plan.changes import Update
 from kodoctl.plan.policy_levels import levels_of, namespace_changes
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.resources import TopicResource
 from tests.samples.inventories import HERE, applied, difference, empty, planned, topology, topology_texts, wanted
+from tests.samples.profiles import examples
 
 
 @given(topology_texts(), topology_texts())
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_the_changes_of_a_plan_say_the_levels_by_which_its_topics_were_compared(one: str, other: str) -> None:
     there = applied(wanted(other))
     changes = difference(wanted(one), there).changes

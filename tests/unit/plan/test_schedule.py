@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
@@ -29,6 +29,7 @@ from kodoctl.topology.resources import (
 )
 from kodoctl.topology.units import Duration, Size, as_limit
 from tests.samples.inventories import HERE, applied, changed, difference, empty, live, topology, topology_texts, wanted
+from tests.samples.profiles import examples
 
 # --- every step after what it needs
 
@@ -52,7 +53,7 @@ def _run(changes: Iterable[Change]) -> list[list[Step]]:
 
 
 @given(topology_texts())
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_everything_is_created_after_what_it_needs(text: str) -> None:
     side = wanted(text)
     there: set[str] = set()
@@ -65,7 +66,7 @@ def test_everything_is_created_after_what_it_needs(text: str) -> None:
 
 
 @given(topology_texts())
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_everything_is_deleted_before_what_it_needs_but_what_goes_with_its_topic(text: str) -> None:
     side = wanted(text)
     before = applied(side)
@@ -183,7 +184,7 @@ def _read(policies: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(_PAIR, _PAIR, _PAIR)
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_one_objects_policies_are_written_in_an_order_that_pulsar_accepts(
     before: dict[str, Any], after: dict[str, Any], above: dict[str, Any]
 ) -> None:
@@ -202,7 +203,7 @@ def test_one_objects_policies_are_written_in_an_order_that_pulsar_accepts(
 
 
 @given(st.tuples(_PAIR, _PAIR, _PAIR, _PAIR, _PAIR, _PAIR))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_a_namespace_and_its_topics_change_in_an_order_that_pulsar_accepts_and_nothing_is_kept_for_less(
     pairs: tuple[dict[str, Any], ...],
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
@@ -33,6 +33,7 @@ from tests.samples.inventories import (
     wanted,
     with_ledger,
 )
+from tests.samples.profiles import examples
 
 J, K = (f"topic.persistent://acme/ns/{local}" for local in "JK")
 J_S, K_S = (f"subscription.persistent://acme/ns/{local}/s" for local in "JK")
@@ -184,7 +185,7 @@ def test_a_name_that_fits_nothing_is_a_slip_and_tells_what_is_near(
 
 
 @given(topology_texts(), topology_texts(), st.data())
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_target_and_exclude_of_the_same_are_the_whole_plan_but_for_what_needs_it(
     one: str, other: str, data: st.DataObject
 ) -> None:
@@ -213,7 +214,7 @@ def _fingerprints(plan: Plan) -> set[tuple[str, str]]:
 
 
 @given(topology_texts(), topology_texts())
-@settings(deadline=None, max_examples=25)
+@examples(25)
 def test_a_part_that_is_all_of_it_is_the_whole_plan(one: str, other: str) -> None:
     side, there = wanted(one), applied(wanted(other))
     whole, all_of_it = planned(side, there), planned_part(side, there, "*")

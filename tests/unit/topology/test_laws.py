@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.render.findings import RENDERERS
@@ -12,6 +12,7 @@ from kodoctl.topology.expansion_json import expansion_document
 from kodoctl.topology.graph import lane_graph
 from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import environments_of, load_set, source_of
+from tests.samples.profiles import examples
 from tests.unit.topology.topology_files import FILE
 from tests.unit.topology.valid import topologies, written
 
@@ -104,7 +105,7 @@ def test_any_bytes_are_linted_to_an_end(data: bytes) -> None:
 
 
 @given(SHAPELESS | HEADED, st.data())
-@settings(max_examples=200)
+@examples(200)
 def test_any_yaml_is_linted_to_an_end(document: Any, data: st.DataObject) -> None:
     everything(
         written(document, data.draw).encode()

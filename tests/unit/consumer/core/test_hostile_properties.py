@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from kodo_consumer import Consumer
 from kodo_consumer.core.envelope import (
@@ -27,6 +27,7 @@ from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message_json import as_json
 from kodoctl.render.recall import peek_lines
+from tests.samples.profiles import examples
 from tests.unit.consumer.engine_bench import delivery
 from tests.unit.consumer.topologies import DOUBLE, write
 
@@ -68,7 +69,7 @@ def test_control_properties_are_read_or_broken_and_nothing_else(properties: Mapp
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_property_ends_a_worker_or_loses_a_message(tmp_path: Path, shape: str, data: st.DataObject) -> None:
     topics, toml = SHAPES[shape]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.noisy_neighbours import (
@@ -20,6 +20,7 @@ from kodoctl.pipeline.recommend.noisy_neighbours import (
     recommend_moves,
     unmovable,
 )
+from tests.samples.profiles import examples
 
 WIDTH = 300_000
 WAITING = {"done": 100, "late": 50}
@@ -130,13 +131,13 @@ def cases(draw):
     return SubscriptionWindows("orders", "billing", ("B1", "D1"), routed, fixed, WIDTH, tuple(slices))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(cases())
 def test_advice_that_was_taken_is_not_given_again_nor_taken_back(given_case):
     assert recommend_moves(applied(given_case, recommend_moves(given_case))) == []
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(cases())
 def test_only_who_was_loud_while_others_waited_is_ever_moved_down(given_case):
     moves = recommend_moves(given_case)

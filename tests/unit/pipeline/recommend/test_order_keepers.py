@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.order_keepers import (
@@ -16,6 +16,7 @@ from kodoctl.pipeline.recommend.order_keepers import (
     serial_keys,
 )
 from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
+from tests.samples.profiles import examples
 
 WIDTH, TOTAL = 300_000, 8
 
@@ -102,7 +103,7 @@ LOADS = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(st.tuples(LOADS, st.sampled_from([0, 50]), st.integers(0, 2)), max_size=14))
 def test_what_was_taken_is_not_recommended_again(windows):
     case = slots(*(window(at, late, workers, **loads) for at, (loads, late, workers) in enumerate(windows)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.noisy_neighbours import CALM, ENTER
 from kodoctl.pipeline.recommend.promotions import LIGHT, PromotionCase, is_heavy, recommend_promotions
 from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, TenantUse
+from tests.samples.profiles import examples
 
 WIDTH, GOAL = 300_000, 10_000
 
@@ -108,7 +109,7 @@ def after_moves(one, moves):
     return replace(one, promoted={tenant: level for tenant, level in promoted.items() if level != "L1"})
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.tuples(TENANTS, st.sampled_from([5, 100, 1000])), max_size=16),
     st.lists(st.tuples(TENANTS, st.sampled_from([5, 100, 1000])), max_size=2),

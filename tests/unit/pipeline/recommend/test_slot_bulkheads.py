@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.noisy_neighbours import ENTER, RECENT
@@ -16,6 +16,7 @@ from kodoctl.pipeline.recommend.slot_bulkheads import (
     recommend_bulkhead,
 )
 from kodoctl.pipeline.recommend.slot_use import LaneUse, SlotWindow, SubscriptionSlots, is_harmed, slots_for
+from tests.samples.profiles import examples
 
 WIDTH, TOTAL = 300_000, 16
 READY, RETRYING, LOW = ("L1", "ready"), ("L1", "retrying"), ("B1", "ready")
@@ -123,7 +124,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(CASES, st.lists(LANES, max_size=2))
 def test_a_bulkhead_that_was_taken_is_neither_repeated_nor_followed_by_another_one_at_once(case, more):
     change = recommend_bulkhead(case, GROUPS, (), -1)

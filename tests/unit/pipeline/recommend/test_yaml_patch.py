@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.yaml_patch import (
@@ -20,6 +20,7 @@ from kodoctl.pipeline.recommend.yaml_patch import (
     unified_diff,
 )
 from kodoctl.topology.model.subscription import Route
+from tests.samples.profiles import examples
 
 PATH = ("topics", "orders", "subscriptions", "billing")
 TOPIC = PATH[:2]
@@ -175,7 +176,7 @@ def test_routes_of_ours_and_somebody_elses():
     assert (kept, appended) == ([ManagedRoute(0, ("a", "b"), "B1"), ManagedRoute(3, (), "D1")], [])
 
 
-@settings(max_examples=50)
+@examples(50)
 @example("\x85")
 @example(" é\u2028")
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30))

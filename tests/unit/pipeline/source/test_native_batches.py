@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
@@ -20,12 +20,12 @@ from kodoctl.pipeline.source.options import read_options
 from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
 from tests.native.client_messages import built, resident, wrapped
+from tests.samples.profiles import examples
 
 pa = pytest.importorskip("pyarrow")
 pulsar = pytest.importorskip("pulsar")
 kodo_fast = pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 _pulsar = pytest.importorskip("_pulsar")
-_EXAMPLES = int(os.environ.get("KODOCTL_TEST_EXAMPLES", "100"))
 _SPLIT = Split("persistent://a/b/c", 0, (LedgerRange(1, 0, 99, 100),))
 _hostile = st.one_of(
     st.binary(max_size=40),
@@ -58,7 +58,7 @@ def _batch(native: Any, raw: list[Any], *, payload: bool = True) -> Any:
     return record_batch(_SPLIT, arrays_of(len(raw), columns))
 
 
-@settings(max_examples=_EXAMPLES)
+@examples(100)
 @given(messages=st.lists(_message, max_size=12), payload=st.booleans())
 def test_columns_are_those_of_the_binding(native: Any, messages: list[Any], payload: bool) -> None:
     gathered = Columns(_SPLIT, 5_000, payload=payload)

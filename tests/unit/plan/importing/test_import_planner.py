@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import KodoctlError, has_errors
@@ -30,6 +30,7 @@ from tests.samples.inventories import (
     topology_texts,
     wanted,
 )
+from tests.samples.profiles import examples
 
 
 def _by_hand(
@@ -264,7 +265,7 @@ def _namespaces(draw: st.DrawFn) -> Live:
 
 
 @given(_namespaces())
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_importing_any_namespace_and_planning_it_adopts_heals_and_makes_holders_and_nothing_else(there: Live) -> None:
     found = import_namespace(there, HERE, "trade")
     expansions, findings = check_set([source_of(found.text.encode(), "trade.yaml")], None)
@@ -286,7 +287,7 @@ def test_importing_any_namespace_and_planning_it_adopts_heals_and_makes_holders_
 
 
 @given(topology_texts())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_importing_what_a_file_made_covers_its_topics_or_says_why_not(text: str) -> None:
     side = wanted(text)
     found = [LiveObject(one.resource) for one in applied(side).objects.values()]  # as if nobody owned them

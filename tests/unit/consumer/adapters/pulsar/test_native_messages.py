@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.adapters.pulsar.delivery_decoding import _copied
 from kodo_consumer.adapters.pulsar.native_border import choose_border
@@ -19,10 +18,10 @@ from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from tests.native import allocations
 from tests.native.client_messages import built, resident, wrapped
+from tests.samples.profiles import examples
 
 pytest.importorskip("kodo_fast", reason="the native border is not built (make setup)")
 _pulsar = pytest.importorskip("_pulsar")
-_EXAMPLES = int(os.environ.get("KODOCTL_TEST_EXAMPLES", "300"))
 _hostile = st.one_of(
     st.binary(max_size=40),
     st.text(max_size=40).filter(lambda text: text.isprintable() or "\x00" in text).map(lambda text: text.encode("utf-8", "replace")),
@@ -39,7 +38,7 @@ def native() -> Any:
     return _native
 
 
-@settings(max_examples=_EXAMPLES)
+@examples(300)
 @given(
     payload=st.one_of(st.none(), st.binary(max_size=200)),
     properties=st.dictionaries(_hostile, _hostile, max_size=8),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, LimitAccount, keeps
 from kodo_consumer.core.limits.lease_protocol import HOLD, ConcurrencySpec, LeaseRequest, QuotaSpec, RateSpec
 
+from tests.samples.profiles import examples
 from tests.unit.consumer.core.limits.lease_workers import World, most_over
 
 CAP = ConcurrencySpec(4)
@@ -29,7 +30,7 @@ def _most_at_once(starts: list[float], takes: float) -> int:
     return most
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     workers=st.integers(1, 6),
     amount=st.integers(1, 60),
@@ -91,7 +92,7 @@ def test_a_dead_workers_slots_are_lost_and_no_others() -> None:
     assert len(world.passed) - before >= 0.98 * 1_000
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     workers=st.integers(1, 5),
     amount=st.integers(1, 30),
@@ -121,7 +122,7 @@ def test_a_shared_quota_is_used_to_98_percent(amount: int, minutes: int) -> None
     assert len(world.passed) >= 0.98 * 5 * amount
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     workers=st.integers(1, 5),
     limit=st.integers(1, 8),

@@ -6,11 +6,13 @@ from collections import Counter
 from itertools import pairwise
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.scheduling.fairness import StartTimeFairQueue
 from kodo_consumer.core.scheduling.tenant_queue import TenantQueue
 from kodo_consumer.core.scheduling.tenant_ring import MAX_TENANTS, DeficitRoundRobin
+
+from tests.samples.profiles import examples
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 
@@ -173,7 +175,7 @@ def _is_whole(ring: DeficitRoundRobin[int]) -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=300)
+@examples(300)
 def test_whatever_happens_to_a_ring_everybody_who_waits_has_a_turn_in_it(seed: int) -> None:
     rng, ring = Random(seed), DeficitRoundRobin[int]()
     queues: dict[str, TenantQueue[int]] = {}
