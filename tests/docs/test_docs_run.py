@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$|^<!-- test\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# file: (\S+)\n")
 _EXIT = re.compile(r"^(.*\S)\s+# exit (\d+)$", re.MULTILINE)
@@ -39,13 +38,23 @@ def script(text: str) -> str:
     return "set -euo pipefail\n" + _EXIT.sub(r"code=0; \1 || code=$?; test $code -eq \2", text)
 
 
+PAGES = [
+    page
+    for page in sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
+    if steps(page)
+]
+INSTALLED = "tutorial"
+"""The page whose commands are processes of their own, started by the installed scripts."""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_shows_really_works(page, broker, tmp_path):
+def test_what_a_page_shows_really_works(page, broker, commands, tmp_path):
     shutil.copytree(ROOT / "topologies", tmp_path / "topologies")
     shutil.copytree(ROOT / "schemas", tmp_path / "schemas")
+    installed = str(Path(sys.executable).parent)
     environ = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": ":".join([*([str(commands)] if page.stem != INSTALLED else []), installed, os.environ["PATH"]]),
         "KODOCTL_ADMIN_URL": broker.admin_url,
         "KODOCTL_BROKER_URL": broker.broker_url,
         "KODOCTL_CONFIG": str(tmp_path / "kodoctl-of-the-test.toml"),
