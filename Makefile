@@ -30,7 +30,7 @@ RUNS ?= 300
 MESSAGES ?= 10000000
 # Behind any target that runs tests: KODO_CONSUMER_NATIVE=false runs them without the native border, true never without it.
 
-.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full soak-pipeline simulate faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
+.PHONY: help setup native demo demo-pipeline test test-compiled programs test-broker test-cluster pipeline-full soak-pipeline simulate mutants faults chaos hostile native-sanitize native-leaks check format bench bench-consumer docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` o
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
+
+mutants: $(READY) ## Whether a test fails for each of the kept small changes of the product; report in benchmarks/mutants
+	$(BIN)/python -m tests.mutants --processes $(WORKERS)
 
 faults: $(READY) ## Applies killed at every step; consumers under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
 	$(BIN)/pytest -q -s -m full tests/faults

@@ -1,0 +1,181 @@
+"""The choice of a set: sites drawn with a seed, spread over the packages by size, each kept only if a test is seen to catch it."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from coverage import CoverageData
+
+from tests.mutants.mutant_set import ROOT, Mutant, mutant_of
+from tests.mutants.mutated_copy import GATE, Copies, unit_folder
+from tests.mutants.mutation_sites import Site, sites
+
+SPARED: Final = {"kodoctl/dev/process.py", "kodoctl/dev/jars.py"}
+"""What ends processes and clears the cache of jars: a mutant could do so to those of others."""
+TRIES: Final = 5
+"""Candidates for each mutant of a package, at most."""
+RECORDED: Final = 3
+"""Tests kept with a mutant, at most."""
+MOST_UNIT: Final = 300
+"""Unit tests that a candidate is tried with, at most."""
+MOST_BEYOND: Final = 12
+"""Tests of each other folder, at most: they take seconds each."""
+BEYOND: Final = ("tests/scenarios/", "tests/contract/", "tests/broker/", "tests/spark/")
+
+
+class TestsByLine:
+    """Which tests run which line: of files that `pytest --cov --cov-context=test` wrote."""
+
+    __test__ = False
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._data = [CoverageData(str(file)) for file in files]
+        for data in self._data:
+            data.read()
+        self._lines: dict[str, dict[int, set[str]]] = {}
+
+    def of(self, file: str, site: Site) -> set[str]:
+        """Tests without their parameters. Of a line that runs on import: every test of the file."""
+        lines = self._of_file(file)
+        tests = lines[site.line] | lines[site.statement]
+        return set().union(*lines.values()) if "" in tests else tests
+
+    def _of_file(self, file: str) -> dict[int, set[str]]:
+        if file not in self._lines:
+            lines = self._lines[file] = defaultdict[int, set[str]](set)
+            for data in self._data:
+                for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
+                    lines[line].update(context.partition("|")[0].partition("[")[0] for context in contexts)
+        return self._lines[file]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A mutant with the tests that run its lines, the unit tests of its package first."""
+
+    mutant: Mutant
+    unit: tuple[str, ...]
+    beyond: tuple[tuple[str, ...], ...]
+
+    def stages(self) -> Iterator[tuple[str, ...]]:
+        """Groups of tests, the cheapest first."""
+        yield from filter(None, (self.unit, *self.beyond))
+
+
+def candidates(files: Sequence[str], by_line: TestsByLine, rng: random.Random) -> Iterator[Candidate]:
+    """Of these files without an end of repetitions: by turns where only other tests than unit tests come, and where they do."""
+    only_beyond, with_unit = list[Candidate](), list[Candidate]()
+    for file, site in _drawn(files, rng):
+        tests = by_line.of(file, site) - {""}
+        if tests:
+            mutant = mutant_of(file, (ROOT / file).read_text(encoding="utf-8"), site)
+            one = _candidate(mutant, tests)
+            (with_unit if one.unit else only_beyond).append(one)
+    for pair in zip_longest(only_beyond, with_unit):
+        yield from filter(None, pair)
+
+
+def _drawn(files: Sequence[str], rng: random.Random) -> Iterator[tuple[str, Site]]:
+    """The sites, one of each operator by turns: there are a hundred constants for one `break`."""
+    by_operator = defaultdict[str, list[tuple[str, Site]]](list)
+    for file in files:
+        for site in sites((ROOT / file).read_text(encoding="utf-8")):
+            by_operator[site.operator].append((file, site))
+    groups = list(by_operator.values())
+    rng.shuffle(groups)
+    for group in groups:
+        rng.shuffle(group)
+    for turn in zip_longest(*groups):
+        yield from filter(None, turn)
+
+
+def _candidate(mutant: Mutant, tests: set[str]) -> Candidate:
+    mirrored = unit_folder(mutant.file)
+    unit = sorted(
+        (test for test in tests if test.startswith("tests/unit/")), key=lambda test: not test.startswith(mirrored)
+    )
+    words = set(PurePosixPath(mutant.file).stem.split("_")) | set(PurePosixPath(mutant.file).parent.parts)
+    beyond = []
+    for folder in BEYOND:
+        those = sorted(
+            (test for test in tests if test.startswith(folder)), key=lambda test: (-len(words & _words(test)), test)
+        )
+        if those:
+            beyond.append(tuple(those[:MOST_BEYOND]))
+    return Candidate(mutant, tuple(unit[:MOST_UNIT]), tuple(beyond))
+
+
+def _words(test: str) -> set[str]:
+    return set(test.replace("::", "_").replace("/", "_").replace(".", "_").split("_"))
+
+
+def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
+    """Mutants for each package: by size, and one at least."""
+    total = sum(sizes.values())
+    return {package: max(1, math.ceil(count * size / total - 0.5)) for package, size in sizes.items()}
+
+
+def confirmed(candidate: Candidate, copies: Copies) -> Mutant | None:
+    """The mutant with tests that fail with it and pass without it; None if there are none."""
+    with copies.trial(candidate.mutant) as trial:
+        for tests in candidate.stages():
+            failing = trial.failing(tests, GATE, most=RECORDED)
+            if failing and not _failing_without(failing, copies):
+                return replace(candidate.mutant, caught_by=failing[:RECORDED])
+    return None
+
+
+def _failing_without(tests: Sequence[str], copies: Copies) -> tuple[str, ...]:
+    with copies.trial(None) as trial:
+        return trial.failing(tests, GATE)
+
+
+def choose(
+    present: list[Mutant], by_line: TestsByLine, copies: Copies, *, seed: int, count: int, processes: int,
+    tell: Callable[[Candidate, Mutant | None], None],
+) -> None:  # fmt: skip
+    """Fills each package up to its quota; `tell` hears of each candidate what came of it."""
+    packages = _packages()
+    wanted = quotas({package: sum(map(_size, files)) for package, files in packages.items()}, count)
+    for one in present:
+        wanted[one.package] -= 1
+    known = {one.id for one in present}
+
+    def fill(package: str) -> None:
+        rng = random.Random(f"{seed} {package}")
+        missing, tries = wanted[package], wanted[package] * TRIES
+        for candidate in candidates(packages[package], by_line, rng):
+            if missing <= 0 or tries <= 0:
+                return
+            if candidate.mutant.id in known:
+                continue
+            tries -= 1
+            mutant = confirmed(candidate, copies)
+            missing -= mutant is not None
+            tell(candidate, mutant)
+
+    with ThreadPoolExecutor(processes) as pool:
+        list(pool.map(fill, packages))
+
+
+def _packages() -> dict[str, list[str]]:
+    """The product's files by folder, without those that are spared."""
+    packages = defaultdict[str, list[str]](list)
+    for top in ("kodoctl", "consumer/kodo_consumer"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            file = path.relative_to(ROOT).as_posix()
+            if file not in SPARED and _size(file):
+                packages[path.parent.relative_to(ROOT).as_posix()].append(file)
+    return packages
+
+
+def _size(file: str) -> int:
+    return len((ROOT / file).read_text(encoding="utf-8").splitlines())
