@@ -91,9 +91,10 @@ def run(mutants: list[Mutant], *, wide: bool, processes: int, report: Path | Non
     return int(share(results) < BAR or any(one.outcome is Outcome.BROKEN for one in results))
 
 
-def choose(coverage: list[Path], *, seed: int, count: int, processes: int, misses: Path | None) -> int:
+def choose(flags: argparse.Namespace) -> int:
     """Fills the set up; written after each mutant, so that an end before the last one loses nothing."""
     present = mutant_set.load()
+    missed = mutant_set.load(flags.misses) if flags.misses else []
 
     def tell(candidate: Candidate, mutant: Mutant | None) -> None:
         one = candidate.mutant
@@ -101,13 +102,22 @@ def choose(coverage: list[Path], *, seed: int, count: int, processes: int, misse
         if mutant is not None:
             present.append(mutant)
             mutant_set.save(present)
-        elif misses is not None:
-            mutant_set.save([*mutant_set.load(misses), one], misses)
+        elif flags.misses is not None:
+            missed.append(one)
+            mutant_set.save(missed, flags.misses)
 
     with tempfile.TemporaryDirectory() as folder, one_broker():
-        by_line = TestsByLine(coverage)
-        copies = Copies(Path(folder))
-        mutant_choice.choose(list(present), by_line, copies, seed=seed, count=count, processes=processes, tell=tell)
+        mutant_choice.choose(
+            tuple(present),
+            tuple(missed),
+            TestsByLine(flags.coverage),
+            Copies(Path(folder)),
+            only=flags.package,
+            seed=flags.seed,
+            count=flags.count,
+            processes=flags.processes,
+            tell=tell,
+        )
     return 0
 
 
@@ -125,6 +135,7 @@ def main() -> int:
     more.add_argument("--seed", type=int, default=1, help="of the order in which places are tried (default 1)")
     more.add_argument("--count", type=int, default=150, help="mutants of all packages together (default 150)")
     more.add_argument("--processes", type=int, default=2, help="mutants at a time (default 2)")
+    more.add_argument("--package", action="append", default=[], help="fill this folder only; can be repeated")
     more.add_argument("--misses", type=Path, help="write mutants that no test catches to this file")
     more.add_argument(
         "coverage", type=Path, nargs="+", help="files of coverage, written by pytest --cov --cov-context=test"
@@ -132,9 +143,7 @@ def main() -> int:
     flags = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     if flags.command == "choose":
-        return choose(
-            flags.coverage, seed=flags.seed, count=flags.count, processes=flags.processes, misses=flags.misses
-        )
+        return choose(flags)
     mutants = mutant_set.load()
     if flags.only:
         mutants = [one for one in mutants if one.id in flags.only]

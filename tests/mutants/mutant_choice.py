@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from coverage import CoverageData
@@ -24,9 +25,9 @@ TRIES: Final = 5
 """Candidates for each mutant of a package, at most."""
 RECORDED: Final = 3
 """Tests kept with a mutant, at most."""
-MOST_UNIT: Final = 300
-"""Unit tests that a candidate is tried with, at most."""
-MOST_BEYOND: Final = 12
+MOST_UNIT: Final = 100
+"""Unit tests that a candidate is tried with, at most: of its package, and others."""
+MOST_BEYOND: Final = 6
 """Tests of each other folder, at most: they take seconds each."""
 BEYOND: Final = ("tests/scenarios/", "tests/contract/", "tests/broker/", "tests/spark/")
 
@@ -53,21 +54,17 @@ class TestsByLine:
             lines = self._lines[file] = defaultdict[int, set[str]](set)
             for data in self._data:
                 for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
-                    lines[line].update(context.partition("|")[0].partition("[")[0] for context in contexts)
+                    lines[line].update(re.split(r"[|[ ]", context, maxsplit=1)[0] for context in contexts)
         return self._lines[file]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mutant with the tests that run its lines, the unit tests of its package first."""
+    """A mutant with the tests that run its lines, in groups, the cheapest first. `unit`: whether unit tests are among them."""
 
     mutant: Mutant
-    unit: tuple[str, ...]
-    beyond: tuple[tuple[str, ...], ...]
-
-    def stages(self) -> Iterator[tuple[str, ...]]:
-        """Groups of tests, the cheapest first."""
-        yield from filter(None, (self.unit, *self.beyond))
+    tests: tuple[tuple[str, ...], ...]
+    unit: bool
 
 
 def candidates(files: Sequence[str], by_line: TestsByLine, rng: random.Random) -> Iterator[Candidate]:
@@ -98,23 +95,20 @@ def _drawn(files: Sequence[str], rng: random.Random) -> Iterator[tuple[str, Site
 
 
 def _candidate(mutant: Mutant, tests: set[str]) -> Candidate:
+    """Beside the unit tests of its package, those whose names have words of the mutated module's."""
     mirrored = unit_folder(mutant.file)
-    unit = sorted(
-        (test for test in tests if test.startswith("tests/unit/")), key=lambda test: not test.startswith(mirrored)
-    )
-    words = set(PurePosixPath(mutant.file).stem.split("_")) | set(PurePosixPath(mutant.file).parent.parts)
-    beyond = []
-    for folder in BEYOND:
-        those = sorted(
-            (test for test in tests if test.startswith(folder)), key=lambda test: (-len(words & _words(test)), test)
-        )
-        if those:
-            beyond.append(tuple(those[:MOST_BEYOND]))
-    return Candidate(mutant, tuple(unit[:MOST_UNIT]), tuple(beyond))
+    words = _words(mutant.file)
+    likeliest = sorted(tests, key=lambda test: (-len(words & _words(test)), test))
+    groups = [[test for test in likeliest if test.startswith(mirrored)]]
+    groups += [[test for test in likeliest if test.startswith("tests/unit/") and test not in groups[0]]]
+    unit = any(groups)
+    groups = [group[:MOST_UNIT] for group in groups]
+    groups += [[test for test in likeliest if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
+    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit)
 
 
 def _words(test: str) -> set[str]:
-    return set(test.replace("::", "_").replace("/", "_").replace(".", "_").split("_"))
+    return set(re.split(r"\W+|_", test))
 
 
 def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
@@ -124,30 +118,30 @@ def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
 
 
 def confirmed(candidate: Candidate, copies: Copies) -> Mutant | None:
-    """The mutant with tests that fail with it and pass without it; None if there are none."""
-    with copies.trial(candidate.mutant) as trial:
-        for tests in candidate.stages():
-            failing = trial.failing(tests, GATE, most=RECORDED)
-            if failing and not _failing_without(failing, copies):
-                return replace(candidate.mutant, caught_by=failing[:RECORDED])
+    """The mutant with tests that fail with it; None if there are none. What needs a broker is to pass without it, on this machine
+    and now.
+    """
+    with copies.trial(candidate.mutant) as trial, copies.trial(None) as unchanged:
+        for tests in candidate.tests:
+            unit = tests[0].startswith("tests/unit/")
+            failing = trial.failing(tests, GATE, most=RECORDED if unit else 1)
+            if failing and (unit or not unchanged.failing(failing, GATE)):
+                return replace(candidate.mutant, caught_by=failing)
     return None
 
 
-def _failing_without(tests: Sequence[str], copies: Copies) -> tuple[str, ...]:
-    with copies.trial(None) as trial:
-        return trial.failing(tests, GATE)
-
-
 def choose(
-    present: list[Mutant], by_line: TestsByLine, copies: Copies, *, seed: int, count: int, processes: int,
-    tell: Callable[[Candidate, Mutant | None], None],
+    present: Sequence[Mutant], missed: Sequence[Mutant], by_line: TestsByLine, copies: Copies, *, only: Sequence[str],
+    seed: int, count: int, processes: int, tell: Callable[[Candidate, Mutant | None], None],
 ) -> None:  # fmt: skip
-    """Fills each package up to its quota; `tell` hears of each candidate what came of it."""
+    """Fills each package, or `only` these, up to its quota; `tell` hears of each candidate what came of it. Those `missed`
+    before are not tried again.
+    """
     packages = _packages()
     wanted = quotas({package: sum(map(_size, files)) for package, files in packages.items()}, count)
     for one in present:
         wanted[one.package] -= 1
-    known = {one.id for one in present}
+    known = {one.id for one in (*present, *missed)}
 
     def fill(package: str) -> None:
         rng = random.Random(f"{seed} {package}")
@@ -163,7 +157,7 @@ def choose(
             tell(candidate, mutant)
 
     with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(fill, packages))
+        list(pool.map(fill, only or packages))
 
 
 def _packages() -> dict[str, list[str]]:

@@ -101,8 +101,8 @@ class Copies:
             if (ROOT / name).is_file():
                 (self._clean / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self._clean / name)
-        for package in ("kodoctl", "consumer"):
-            compileall.compile_dir(self._clean / package, quiet=2)
+        for top in ("kodoctl", "consumer", "tests"):
+            compileall.compile_dir(self._clean / top, quiet=2)
 
     @contextmanager
     def trial(self, mutant: Mutant | None) -> Iterator[Trial]:
