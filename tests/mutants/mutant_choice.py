@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from typing import Final
 from coverage import CoverageData
 
 from tests.mutants.mutant_set import ROOT, Mutant, mutant_of
-from tests.mutants.mutated_copy import GATE, Copies, unit_folder
+from tests.mutants.mutated_copy import GATE, TEST, Copies, unit_folder
 from tests.mutants.mutation_sites import Site, sites
 
 SPARED: Final = {"kodoctl/dev/process.py", "kodoctl/dev/jars.py"}
@@ -27,8 +27,9 @@ RECORDED: Final = 3
 """Tests kept with a mutant, at most."""
 MOST_UNIT: Final = 100
 """Unit tests that a candidate is tried with, at most: of its package, and others."""
-MOST_BEYOND: Final = 6
+MOST_BEYOND: Final = 4
 """Tests of each other folder, at most: they take seconds each."""
+UNIT: Final = "tests/unit/"
 BEYOND: Final = ("tests/scenarios/", "tests/contract/", "tests/broker/", "tests/spark/")
 
 
@@ -43,19 +44,27 @@ class TestsByLine:
             data.read()
         self._lines: dict[str, dict[int, set[str]]] = {}
 
-    def of(self, file: str, site: Site) -> set[str]:
-        """Tests without their parameters. Of a line that runs on import: every test of the file."""
+    def of(self, file: str, site: Site) -> list[str]:
+        """Tests, first those that run most of the file. Of a line that runs on import: every test of the file."""
         lines = self._of_file(file)
         tests = lines[site.line] | lines[site.statement]
-        return set().union(*lines.values()) if "" in tests else tests
+        often = Counter(test for those in lines.values() for test in those)
+        return sorted(filter(None, often if "" in tests else tests), key=lambda test: (-often[test], test))
 
     def _of_file(self, file: str) -> dict[int, set[str]]:
         if file not in self._lines:
             lines = self._lines[file] = defaultdict[int, set[str]](set)
             for data in self._data:
                 for line, contexts in data.contexts_by_lineno(str(ROOT / file)).items():
-                    lines[line].update(re.split(r"[|[ ]", context, maxsplit=1)[0] for context in contexts)
+                    lines[line].update(map(_test, contexts))
         return self._lines[file]
+
+
+def _test(context: str) -> str:
+    """A unit test without its parameters, of which it may have hundreds."""
+    found = re.match(TEST, context)
+    test = found[0] if found else ""
+    return test.partition("[")[0] if test.startswith(UNIT) else test
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +80,7 @@ def candidates(files: Sequence[str], by_line: TestsByLine, rng: random.Random) -
     """Of these files without an end of repetitions: by turns where only other tests than unit tests come, and where they do."""
     only_beyond, with_unit = list[Candidate](), list[Candidate]()
     for file, site in _drawn(files, rng):
-        tests = by_line.of(file, site) - {""}
-        if tests:
+        if tests := by_line.of(file, site):
             mutant = mutant_of(file, (ROOT / file).read_text(encoding="utf-8"), site)
             one = _candidate(mutant, tests)
             (with_unit if one.unit else only_beyond).append(one)
@@ -94,21 +102,13 @@ def _drawn(files: Sequence[str], rng: random.Random) -> Iterator[tuple[str, Site
         yield from filter(None, turn)
 
 
-def _candidate(mutant: Mutant, tests: set[str]) -> Candidate:
-    """Beside the unit tests of its package, those whose names have words of the mutated module's."""
-    mirrored = unit_folder(mutant.file)
-    words = _words(mutant.file)
-    likeliest = sorted(tests, key=lambda test: (-len(words & _words(test)), test))
-    groups = [[test for test in likeliest if test.startswith(mirrored)]]
-    groups += [[test for test in likeliest if test.startswith("tests/unit/") and test not in groups[0]]]
-    unit = any(groups)
-    groups = [group[:MOST_UNIT] for group in groups]
-    groups += [[test for test in likeliest if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
-    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit)
-
-
-def _words(test: str) -> set[str]:
-    return set(re.split(r"\W+|_", test))
+def _candidate(mutant: Mutant, tests: Sequence[str]) -> Candidate:
+    mirrored = f"{unit_folder(mutant.file)}/"
+    near = [test for test in tests if test.startswith(mirrored)]
+    others = [test for test in tests if test.startswith(UNIT) and not test.startswith(mirrored)]
+    groups = [near[:MOST_UNIT], others[:MOST_UNIT]]
+    groups += [[test for test in tests if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
+    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit=bool(near or others))
 
 
 def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
@@ -123,7 +123,7 @@ def confirmed(candidate: Candidate, copies: Copies) -> Mutant | None:
     """
     with copies.trial(candidate.mutant) as trial, copies.trial(None) as unchanged:
         for tests in candidate.tests:
-            unit = tests[0].startswith("tests/unit/")
+            unit = tests[0].startswith(UNIT)
             failing = trial.failing(tests, GATE, most=RECORDED if unit else 1)
             if failing and (unit or not unchanged.failing(failing, GATE)):
                 return replace(candidate.mutant, caught_by=failing)

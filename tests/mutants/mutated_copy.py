@@ -22,7 +22,9 @@ GATE: Final = "not full"
 FULL: Final = "full"
 PATIENCE_S: Final = 3600
 """The longest run of tests. One test has less (see pytest's timeout), but a mutant may make many of them hang."""
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)
+TEST: Final = r"[^\s\[|]+(?:\[[\w./:-]+\])?"
+"""A test's id, with its parameters where they are words."""
+_FAILED: Final = re.compile(rf"^(?:FAILED|ERROR) ({TEST})", re.MULTILINE)
 _UNIT: Final = {"kodoctl": "tests/unit", "consumer/kodo_consumer": "tests/unit/consumer"}
 
 
@@ -44,9 +46,7 @@ class Trial:
         self._homes = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
 
     def failing(self, tests: Sequence[str], marker: str, *, most: int = 1) -> tuple[str, ...]:
-        """Tests that fail, without their parameters: the first `most` of them. Of tests that are gone, their file stands in, of
-        a file its folder. A run that hangs has failed, and names what was asked for.
-        """
+        """Tests that fail: the first `most` of them. Of tests that are gone, their file stands in, of a file its folder. A run that hangs has failed, and names what was asked for."""
         code, output = self._pytest(tests, marker, most)
         while code == Exit.NOT_FOUND and (nearer := self.nearest(tests)) != tests:
             tests = nearer
@@ -58,7 +58,7 @@ class Trial:
         return tuple(dict.fromkeys(_FAILED.findall(output))) or tuple(tests)
 
     def nearest(self, tests: Sequence[str]) -> list[str]:
-        """For each test itself; its file, where the function is gone; the nearest folder, where the file is."""
+        """For each test itself, with any parameters; its file, where the function is gone; the nearest folder, where the file is."""
         return list(dict.fromkeys(self._nearest(test) for test in tests))
 
     def _nearest(self, test: str) -> str:
@@ -66,8 +66,9 @@ class Trial:
         path = self.tree / file
         if not path.exists():
             return next(one.as_posix() for one in PurePosixPath(file).parents if (self.tree / one).is_dir())
-        gone = name and not re.search(rf"def {re.escape(name.rpartition('::')[2])}\(", path.read_text(encoding="utf-8"))
-        return file if gone else test
+        function = name.partition("[")[0].rpartition("::")[2]
+        gone = function and not re.search(rf"def {re.escape(function)}\(", path.read_text(encoding="utf-8"))
+        return file if gone else test.partition("[")[0]
 
     def _pytest(self, tests: Sequence[str], marker: str, most: int) -> tuple[int, str]:
         """The exit code and what was printed. What tests left running in this session is ended with it."""

@@ -79,16 +79,16 @@ def trial(tmp_path: Path) -> Trial:
     return Trial(tmp_path)
 
 
-def test_tests_that_fail_are_named_without_their_parameters(trial: Trial) -> None:
+def test_tests_that_fail_are_named(trial: Trial) -> None:
     assert trial.failing(["tests/unit/test_x.py::test_good", "tests/unit/test_x.py::test_long"], GATE) == ()
     assert trial.failing(["tests/unit"], GATE, most=9) == ("tests/unit/test_y.py",)
-    assert trial.failing(["tests/unit/test_x.py::test_gone"], GATE) == ("tests/unit/test_x.py::test_bad",)
+    assert trial.failing(["tests/unit/test_x.py::test_gone"], GATE) == ("tests/unit/test_x.py::test_bad[1]",)
 
 
 @pytest.mark.parametrize(
     ("test", "instead"),
     [
-        ("tests/unit/test_x.py::test_bad", "tests/unit/test_x.py::test_bad"),
+        ("tests/unit/test_x.py::test_bad[2]", "tests/unit/test_x.py::test_bad"),
         ("tests/unit/test_x.py::test_ba", "tests/unit/test_x.py"),
         ("tests/unit/test_z.py::test_bad", "tests/unit"),
         ("tests/unit/z/test_z.py", "tests/unit"),
