@@ -71,8 +71,8 @@ def trial(tmp_path: Path) -> Trial:
     folder.mkdir(parents=True)
     (tmp_path / "tree/pytest.ini").write_text("[pytest]\nmarkers = full\n", encoding="utf-8")
     (folder / "test_x.py").write_text(
-        "import pytest\ndef test_good(): pass\n@pytest.mark.parametrize('n', [1])\ndef test_bad(n): assert not n\n"
-        "@pytest.mark.full\ndef test_long(): assert False\n",
+        "from pytest import mark\ndef test_good(): pass\n@mark.parametrize('n', [1])\ndef test_bad(n): assert not n\n"
+        "@mark.full\ndef test_long(): assert False\n",
         encoding="utf-8",
     )
     (folder / "test_y.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
