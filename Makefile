@@ -101,6 +101,9 @@ soak-pipeline: $(READY) ## Memory, threads and files of `pipeline run --every` o
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
 
+mutants: $(READY) ## Whether a test fails for each of the kept small changes of the product; report in benchmarks/mutants
+	$(BIN)/python -m tests.mutants --processes $(WORKERS)
+
 faults: $(READY) ## Applies killed at every step; consumers under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
 	$(BIN)/pytest -q -s -m full tests/faults
 	$(BIN)/python -m tests.faults --kills $(KILLS) --brokers $$(( ($(KILLS) + 49) / 50 ))
