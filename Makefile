@@ -6,20 +6,8 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 PULSAR ?= 4.2
-# Pure code, every branch of it tested: these folders and files, but for ADAPTERS, which read, write, wait or run Spark.
-PURE := kodoctl/plan/*,kodoctl/expressions/*,kodoctl/protocol/*,kodoctl/topology/*,kodoctl/recall/*,kodoctl/pipeline/*,consumer/kodo_consumer/core/*
-PURE := $(PURE),kodoctl/formatting.py,kodoctl/status.py,kodoctl/render/report_words.py,consumer/kodo_consumer/message*.py
-PURE := $(PURE),consumer/kodo_consumer/policy_builder.py,consumer/kodo_consumer/runtime/idempotency_guard.py
-PURE := $(PURE),consumer/kodo_consumer/adapters/pulsar/send_breakers.py,consumer/kodo_consumer/adapters/metrics/stall_detector.py
-PURE := $(PURE),consumer/kodo_consumer/outbox/row_*.py,consumer/kodo_consumer/outbox/backoff.py
-ADAPTERS := consumer/kodo_consumer/core/payloads/*,kodoctl/pipeline/spark/*,kodoctl/pipeline/ingest/*,kodoctl/pipeline/*/job.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/recall/*_*.py,kodoctl/pipeline/recommend/verified_patch.py,kodoctl/pipeline/recommend/slot_query.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/audit/audit_inputs.py,kodoctl/pipeline/audit/incremental_audit.py,kodoctl/pipeline/audit/state_writer.py,kodoctl/pipeline/audit/signatures.py,kodoctl/pipeline/source/data_source.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/partition_stats.py,kodoctl/pipeline/source/predicates.py
-ADAPTERS := $(ADAPTERS),kodoctl/pipeline/source/split_reader.py,kodoctl/pipeline/source/native_batches.py,kodoctl/pipeline/source/message_columns.py,kodoctl/recall/cluster.py,kodoctl/recall/delta_ledger.py
-ADAPTERS := $(ADAPTERS),kodoctl/recall/done_store.py,kodoctl/recall/partition_lanes.py,kodoctl/recall/recall_planner.py
-ADAPTERS := $(ADAPTERS),kodoctl/recall/send_receipts.py,kodoctl/recall/sender.py,kodoctl/recall/batch_sender.py
-ADAPTERS := $(ADAPTERS),kodoctl/recall/dead_letter_partitions.py
+# Modules marked as pure on their first line, or in their package's: every branch of them is tested.
+PURE := $$($(BIN)/python -m tests.architecture.pure_modules)
 
 SEEDS ?= 20000
 KILLS ?= 1000
@@ -67,7 +55,7 @@ test: $(READY) programs check test-compiled ## The gate, on a real broker: style
 	@KODO_FAST_CORE=false nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(FULL_unit) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
 	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(filter-out $(FULL_unit),$(foreach part,$(PARTS),$(FULL_$(part)))); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
-	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
+	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)"
 
 test-full: $(READY) programs check test-compiled $(PARTS:%=test-full-%) coverage ## Every test there is but those of hours (faults, chaos, simulate), with the coverage of all: run it where you touched what is long
 
@@ -78,7 +66,7 @@ $(PARTS:%=test-full-%): test-full-%: $(READY) ## One part of it: unit, broker, s
 coverage: $(READY) ## Combine what the parts of test-full covered: nine tenths of the whole, every branch of pure code
 	$(BIN)/coverage combine -q --keep .coverage.*
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
-	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(ADAPTERS)'
+	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)"
 
 test-compiled: $(READY) ## The core's unit tests with the compiled core, where it is built of these sources (make native)
 	@if $(BIN)/python -c 'import sys; from kodo_consumer.core import COMPILED; print(COMPILED); sys.exit(not COMPILED.compiled)'; then \

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Sizes, counts, ages, durations and times as people read them. JSON has the exact figures."""
 
 from __future__ import annotations

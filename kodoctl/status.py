@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Lane status of a topology, as values: read by kodoctl.pulsar.status_reader, drawn by kodoctl.render.status_text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Message as a handler gets it: with its place and its history. Read-only; not to be kept beyond the handler."""
 
 from __future__ import annotations

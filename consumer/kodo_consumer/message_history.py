@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """History of one message: every hop that can be found of it, and the rule that caused it.
 
 Pure: it is given what was read. There are two sources: messages themselves (where one is stored, its control

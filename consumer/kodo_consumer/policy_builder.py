@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """A topology file -> what a worker goes by: the only place where the consumer knows the file's shape."""
 
 from __future__ import annotations

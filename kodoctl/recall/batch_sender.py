@@ -1,3 +1,4 @@
+# adapter: sends to the broker
 """Batches of messages of a recall: each is recorded, sent or discarded, and recorded again with its outcome.
 
 A batch is begun before the receipts of the one before it are awaited, so that the two steps of the ledger and the way

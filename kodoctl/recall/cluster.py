@@ -1,3 +1,4 @@
+# adapter: reads the broker and sends to it
 """The cluster as a recall needs it: read, hold, send. The only module of the package that reaches the binary port."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# adapter: reads the broker
 """Partitions of the dead-letter topic in an attempt at a recall: what the holder subscription still has of the plan, and
 what is acknowledged on it.
 """

@@ -1,3 +1,4 @@
+# adapter: reads and writes tables
 """The ledger as a Delta table, by the Rust `deltalake`: no Spark, no Java, readable by both."""
 
 from __future__ import annotations

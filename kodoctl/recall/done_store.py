@@ -1,3 +1,4 @@
+# adapter: reads a database
 """Client of the idempotency store of the workers: finds the messages that are done. Nothing is written to the store.
 The consumer's stores are imported when a store is opened, so that other commands start without them.
 """

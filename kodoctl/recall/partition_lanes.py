@@ -1,3 +1,4 @@
+# adapter: reads the broker
 """Target lanes of a recall, one partition each, at the start of an attempt: lanes are opened and checked, and dead
 letters in doubt are decided before anything else is sent. Raises RefusedError for a lane that cannot be used.
 """

@@ -1,3 +1,4 @@
+# adapter: reads the broker
 """Makes a recall plan: reads the dead letters without consuming them, up to what is stored at the start."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# adapter: waits for receipts
 """Receipts of the messages in flight in an attempt at a recall. Thread-safe: receipts come
 on threads of the client.
 """

@@ -1,3 +1,4 @@
+# adapter: sends to the broker
 """Sender of a recall plan: every dead letter arrives exactly once by its recall id, however often it is killed and
 restarted.
 

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """A report in words, for somebody who knows neither Spark nor the topology: one headline for each question. Pure."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """One worker: what it holds, what becomes of each message, and the threads around that.
 
 Its hot modules are compiled where kodo-fast is installed and has a build of exactly these sources, else interpreted.

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Backoff of outbox rows: the next try of a row, and rests of topics. No clock, no database and no broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Row filter of the outbox: statuses, and a choice among rows. No database import: a command line starts quickly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Identities of outbox rows: they sort by creation, which is the order in which rows of a key are sent."""
 
 from __future__ import annotations

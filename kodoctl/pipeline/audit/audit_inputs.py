@@ -1,3 +1,4 @@
+# adapter: reads the landing
 """Inputs of an audit: the tables of the landing with cursors up to the last finished run, the entries of the recall
 ledger, and the ledgers of the cluster. Raises KodoctlError if files of the landing are missing.
 """

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Incremental audit: the verdict on all that landed, for the cost of what is new and what is open. What is settled is not
 judged again but where something more is said of it.
 """

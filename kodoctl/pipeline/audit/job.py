@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their
 counts.
 """

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Signatures of producers' marks, verified where the marks are read: the platform's keys as a condition on rows of
 `events`.
 """

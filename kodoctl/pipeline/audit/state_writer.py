@@ -1,3 +1,4 @@
+# adapter: writes tables
 """Writer of the state of an audit: tables of kodoctl.pipeline.ingest.state_tables, committed beside the landing's."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# adapter: runs Spark
 """Recall of dead letters in bulk: chosen by Spark, sent by its executors."""

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Unacknowledged entries of a subscription on a partition, as ranges: entries that are stored and not acknowledged.
 Pure.
 """

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """From the counted tables to moves: the windows of every subscription, only of tenants that may matter, and who
 suffered.
 """

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Query of slot use: the audit records of the newest windows, as few rows as the judgement needs.
 
 A record says when its message was done with in a lane, for how long handlers ran, and how old it was. So it says when

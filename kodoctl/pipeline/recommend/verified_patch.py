@@ -1,3 +1,4 @@
+# adapter: reads a file
 """Patch of the topology file with recommended routes and settings: edited as text, then read again and compared with
 what was meant.
 """

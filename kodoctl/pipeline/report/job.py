@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Report job: the verdict of the audit and the counts of windows, from the tables of the landing, each made once.
 Writes nothing.
 """

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Rollup job: counts landed messages and audit records by time window, into the tables `rollup`, `latencies` and `sent`,
 and failures by day, into `failures`.
 

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Run job: ingest, rollup, audit and report of one topology, one after another in one Spark session."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# adapter: runs Spark
 """Simulation job: arrivals from the landing, replayed by the engine of the consumer under another topology file, to
 show what the same traffic would have met there.
 

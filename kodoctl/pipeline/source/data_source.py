@@ -1,3 +1,4 @@
+# adapter: runs inside Spark
 """`spark.read.format("pulsar")` and `spark.readStream.format("pulsar")`: Spark's public Python API over the source's
 core.
 

@@ -1,3 +1,4 @@
+# adapter: reads messages of the client library
 """Messages as Arrow batches of the source's columns: gathered from the client library's objects, or from the buffers of
 the native border.
 """

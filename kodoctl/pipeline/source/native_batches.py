@@ -1,3 +1,4 @@
+# adapter: reads the broker
 """Batches of a split by the native border: the optional package kodo-fast, which takes messages from the client library
 without the interpreter and lays them out as Arrow has them.
 

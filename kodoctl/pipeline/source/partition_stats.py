@@ -1,3 +1,4 @@
+# adapter: reads the admin API
 """Statistics of partitions from the admin API: `internalStats`, one call for all partitions of a topic, and the
 position at which a publish time begins.
 """

@@ -1,3 +1,4 @@
+# adapter: takes filters of Spark
 """Filters of a query, as far as they spare reading. Spark applies all of them to the rows afterwards, so this may cut
 too little.
 """

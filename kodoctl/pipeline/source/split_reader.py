@@ -1,3 +1,4 @@
+# adapter: reads the broker
 """One split, read by Pulsar's public reader into Arrow batches. Knows no Spark.
 
 The loop costs a few microseconds a message; nothing in it may be done that an entry or a batch could do instead.

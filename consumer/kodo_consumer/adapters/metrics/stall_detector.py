@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Turns that came too late, and the cause: handlers that keep the interpreter, or a machine that is busy.
 
 A thread that wakes late has waited for a core, or for the interpreter. A thread that keeps the interpreter computes

@@ -1,3 +1,4 @@
+# pure: every branch is tested
 """Circuit breakers of producers: while nothing is stored in a partition, its messages wait, and one of them tries at
 a time.
 

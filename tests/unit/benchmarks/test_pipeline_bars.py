@@ -7,7 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "pipeline"
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "pipeline"
 _spec = spec_from_file_location("pipeline_bars", FOLDER / "pipeline_bars.py")  # a program's folder, no package
 assert _spec is not None
 assert _spec.loader is not None

@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.worlds import NATIVE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _ASK = """
 from tests.native.border import follow_environment
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 PAGES = [TESTS / "spark" / "README.md", TESTS / "faults" / "README.md", TESTS.parent / "SECURITY.md"]
 _NAMED = re.compile(r"`((?P<file>[\w/]+\.py)(::(?P<of>[\w…]+))?|(?P<name>…?test_[\w…]+))`")
 

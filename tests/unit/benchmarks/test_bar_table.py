@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "benchmarks" / "consumer"
 _spec = spec_from_file_location("bar_table", FOLDER / "bar_table.py")  # a program's folder, no package
 assert _spec is not None

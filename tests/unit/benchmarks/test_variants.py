@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "consumer"
+FOLDER = Path(__file__).parents[3] / "benchmarks" / "consumer"
 _spec = spec_from_file_location("benchmark_variants", FOLDER / "variants.py")  # a program's folder, no package
 assert _spec is not None
 assert _spec.loader is not None
