@@ -20,7 +20,7 @@ MESSAGES ?= 10000000
 
 # The parts of make test-full, which the nightly workflow runs side by side: each has its folders, and a job of its own.
 PARTS := unit broker spark clusters docs
-FULL_unit := tests/unit tests/simulation
+FULL_unit := tests/unit tests/simulation tests/mutants
 FULL_broker := tests/broker tests/contract tests/scenarios
 FULL_spark := tests/spark
 FULL_clusters := tests/clusters tests/faults
