@@ -21,7 +21,7 @@ from tests.chaos.cluster import WiredCluster
 from tests.chaos.spans import Span
 from tests.faults.campaign import SLOTS, WORKERS, Campaign
 from tests.faults.ledger import Run
-from tests.faults.nursery import ROOT
+from tests.faults.nursery import PATHS
 
 Fault = Callable[["ClusterCampaign"], None]
 TOPOLOGY = """
@@ -182,7 +182,7 @@ class ClusterCampaign(Campaign):
 
     def variables(self) -> dict[str, str]:
         """Environment of commands: keys, and no configuration of the user's."""
-        own = {"PYTHONPATH": str(ROOT), "KODOCTL_CONFIG": str(self.folder / "none.toml")}
+        own = {"PYTHONPATH": PATHS, "KODOCTL_CONFIG": str(self.folder / "none.toml")}
         return {**os.environ, **self.environ, **own}
 
 

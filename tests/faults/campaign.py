@@ -25,7 +25,7 @@ from kodo_consumer.core.broker import Confirmed
 from tests.brokers.topics import backlog, create_topics
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine
-from tests.faults.nursery import ROOT, Nursery
+from tests.faults.nursery import PATHS, Nursery
 from tests.services.polling import eventually
 
 TOPOLOGY = """
@@ -137,7 +137,7 @@ class Campaign:
         handler = ["--handler", "tests.faults.victim:handle"]
         environ = {
             "KODO_CONSUMER_STORE": self.ledger.store, "VICTIM_HOME": str(self.folder), "KODO_CONSUMER_DRAIN_TIMEOUT": "10s",
-            "PYTHONPATH": str(ROOT), "VICTIM_FAILING": str(self._failing), **self.environ,
+            "PYTHONPATH": PATHS, "VICTIM_FAILING": str(self._failing), **self.environ,
         }  # fmt: skip
         self._children = Nursery(self.folder, [*arguments, *handler, *where], environ)
         self._threads = [threading.Thread(target=self._supervise) for _ in range(WORKERS)]

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PATHS = f"{ROOT}{os.pathsep}{ROOT / 'consumer'}"
+"""PYTHONPATH of a process that is to run this tree, whatever is installed."""
 
 
 class Nursery:

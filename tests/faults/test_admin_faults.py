@@ -30,6 +30,8 @@ HEALS = (
 )
 HANGS = (Fault.HANG_BEFORE, Fault.HANG_AFTER)
 READS = (Fault.BUSY_BEFORE, Fault.ERROR_BEFORE, Fault.CUT_BEFORE)
+_OF_EACH_KIND = next(line for line in BEFORE.splitlines() if line.startswith("J"))
+"""The topic that has writes of every kind: partitions, a policy, a subscription with a state of its own, a grant."""
 REFUSES = (Fault.CONFLICT_BEFORE, Fault.PRECONDITION_BEFORE, Fault.CONFLICT_AFTER)
 
 
@@ -77,7 +79,8 @@ def _settle(workspace: Workspace, proxy: Proxy) -> None:
     workspace.assert_settled()
 
 
-@pytest.mark.parametrize("turn", [0, 3])
+@pytest.mark.usefixtures("brisk")
+@pytest.mark.parametrize("turn", [0, pytest.param(3, marks=pytest.mark.full)])
 def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: Proxy, turn: int) -> None:
     workspace.topology(BEFORE, HEAD)
     proxy.choose = Once(HEALS, lambda request: request.is_write, turn)
@@ -92,8 +95,8 @@ def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: 
     assert_as_declared(workspace)
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.usefixtures("impatient", "brisk")
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
     workspace: Workspace, proxy: Proxy, turn: int
 ) -> None:
@@ -112,6 +115,7 @@ def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
     assert_as_declared(workspace)
 
 
+@pytest.mark.usefixtures("brisk")
 def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, proxy: Proxy) -> None:
     workspace.topology(BEFORE, HEAD)
     for turn in (0, 1):
@@ -122,11 +126,15 @@ def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, pro
     assert len(proxy.faults) > 10
 
 
+@pytest.mark.usefixtures("brisk")
+@pytest.mark.parametrize(
+    "topics", [_OF_EACH_KIND, pytest.param(BEFORE, marks=pytest.mark.full)], ids=["a topic", "all"]
+)
 def test_a_write_whose_answer_never_comes_is_looked_up_and_not_made_twice(
-    workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, topics: str
 ) -> None:
     monkeypatch.setattr(admin_http, "TIMEOUT", (2.0, 1.0))
-    workspace.topology(BEFORE, HEAD)
+    workspace.topology(topics, HEAD)
     proxy.choose = Once(HANGS, lambda request: request.is_write)
     assert (found := _apply(workspace)).code == 0, found.text
     assert {fault for fault, _ in proxy.faults} == set(HANGS)
