@@ -18,6 +18,8 @@ ARITHMETIC: Final = {
 }  # fmt: skip
 MAX_LINES: Final = 6
 """The most lines that a mutant replaces: it is to be read at a glance."""
+_CHECKS: Final = {"strict", "encoding"}
+"""Named arguments that only tell of a mistake earlier, or say what is so anyway: without them the program is the same."""
 _UNCHANGED: Final = {"__all__", "__slots__"}
 
 
@@ -121,7 +123,7 @@ class _Finder:
     def _arguments(self, arguments: list[ast.expr | ast.keyword]) -> Iterator[_Edit]:
         """Each named argument is left out once."""
         for before, one in pairwise([None, *arguments]):
-            if isinstance(one, ast.keyword) and one.arg:
+            if isinstance(one, ast.keyword) and one.arg and one.arg not in _CHECKS:
                 yield _Edit("argument", self._end(before) if before else self._start(one), self._end(one), "")
 
     def _start(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
