@@ -19,7 +19,7 @@ from tests.unit.recall.letters import NOW, letter
 def _bundle(here: ReceiptTracker, number: int) -> SendBatch:
     bundle = SendBatch()
     for entry in range(number):
-        one = PlannedLetter(Position(0, 1, entry), f"{entry:032x}", "d", 0, entry + 1, NOW)
+        one = PlannedLetter(Position(0, 1, entry), NOW, f"{entry:032x}", "d", 0, entry + 1)
         bundle.add(InFlightMessage(one, None, letter(b"x", entry=entry), b"x"))
         here.expect(bundle)
     return bundle
