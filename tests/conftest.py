@@ -112,8 +112,8 @@ def broker() -> Broker:
     run = Path(os.environ[RUN])
     asked = UpFlags(f"run-{run.name}", VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
     if CLUSTER:
-        nodes = {"brokers": 3, "bookies": 3, "preferred": cluster_ports()}
-        asked = UpFlags(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, **nodes)
+        ports = cluster_ports()
+        asked = UpFlags(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, brokers=3, bookies=3, preferred=ports)
     try:
         addresses = shared_broker.join(run, CACHE, os.environ, asked)
     except KodoctlError as problem:

@@ -44,7 +44,9 @@ class Recalls:
         workspace.apply("topologies")
 
     def die(self, numbers: Any, *, batch: int = 1, **changes: str) -> None:
-        """Dead letters `{"n": number}`, several in an entry when `batch` is more than 1."""
+        """Dead letters `{"n": number}`, several in an entry when `batch` is more than 1. Keyword arguments are properties
+        (`kodo_recall` for `kodo-recall`).
+        """
         with self.workspace.client() as client:
             producer = client.create_producer(
                 self.workspace.full(DLQ),
@@ -68,7 +70,7 @@ class Recalls:
                         "kodo-attempts-retrying": "12",
                         "kodo-hop": "13",
                         "kodo-origin-id": f"9:{number}:0:-1",
-                        **changes,
+                        **{name.replace("_", "-"): value for name, value in changes.items()},
                     },
                 )
             producer.flush()

@@ -107,8 +107,8 @@ def test_who_may_consume_sees_the_status_and_a_plan_of_topics_alone(guarded: Gua
         assert "a reduced plan cannot be applied [K430]" in guarded.as_("applier").run("apply", *command, code=4).err
     assert guarded.dump() == before
     guarded.as_("planner")
-    for command in ("drift", "apply --auto-approve"):
-        assert "this needs a role with more rights" in words(guarded.run(*command.split(), code=1).err)
+    for line in ("drift", "apply --auto-approve"):
+        assert "this needs a role with more rights" in words(guarded.run(*line.split(), code=1).err)
 
 
 @pytest.mark.parametrize("command", [["plan"], ["apply", "--auto-approve"], ["status"], ["drift"]], ids=lambda c: c[0])

@@ -68,10 +68,10 @@ def test_a_silent_address_ends_the_start_of_a_consumer_and_of_a_producer_after_f
     workspace.apply()
     with speaking(None) as host:
         monkeypatch.setenv("KODOCTL_BROKER_URL", f"pulsar://{host}")
-        place = {"admin_url": workspace.broker.admin_url}
-        consumer = Consumer.load(file, topic="J", subscription="s", **place)
+        admin = workspace.broker.admin_url
+        consumer = Consumer.load(file, topic="J", subscription="s", admin_url=admin)
         consumer.handler(lambda _: None)
-        for start in (consumer.start, lambda: Producer.load(file, topic="J", **place)):
+        for start in (consumer.start, lambda: Producer.load(file, topic="J", admin_url=admin)):
             began = time.monotonic()
             with pytest.raises(ClusterError, match=r"\(KODOCTL_BROKER_URL\): silent for 5 s; is this the address"):
                 start()

@@ -8,8 +8,9 @@ import math
 import subprocess
 import time
 from collections import Counter
+from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -60,12 +61,16 @@ def _kill_on_all_roads(world: World) -> list[subprocess.Popen[bytes]]:
     world.send(orders())
     workers = [_worker(world) for _ in range(WORKERS)]
     for count in KILLS:
-        eventually(lambda count=count: starts(world.home / "orders") >= count, within=60, every=0.005)
-        victim = eventually(lambda alive=workers: _busy(world, alive), within=60, every=0.005)
+        eventually(partial(_begun, world, count), within=60, every=0.005)
+        victim = eventually(partial(_busy, world, workers), within=60, every=0.005)
         world.kill(victim)
         workers = [*(worker for worker in workers if worker is not victim), _worker(world)]
     world.send(orders(late=True))
     return workers
+
+
+def _begun(world: World, count: int) -> bool:
+    return starts(world.home / "orders") >= count
 
 
 def _busy(world: World, workers: list[subprocess.Popen[bytes]]) -> subprocess.Popen[bytes] | None:
@@ -198,7 +203,7 @@ def _weights(world: World, counts: dict[Lane, int]) -> None:
     assert len(runs) == sent, "nobody was killed: each once"
     window = [run for run in sorted(runs, key=lambda run: run.started) if run.started >= began][:STARTS]
     seen = Counter(run.lane for run in window)
-    used: Counter[Lane] = Counter()
+    used: Any = Counter()  # seconds
     for run in window:
         used[run.lane] += max(START, run.ended - run.started)  # slot time is shared: what stalled counts for longer
     off = {lane: used[lane] / used.total() / share - 1 for lane, share in shares().items()}

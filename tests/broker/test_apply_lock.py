@@ -7,11 +7,12 @@ import time
 import pytest
 
 from kodoctl.cli import command_target
+from kodoctl.errors import LockedError
 from kodoctl.plan import ledger
 from kodoctl.plan.ledger import OwnershipKind
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.lease import Lease, LockedError, hold
+from kodoctl.pulsar.lease import Lease, hold
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.topology.names import NamespaceName

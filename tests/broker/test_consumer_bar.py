@@ -89,7 +89,7 @@ def test_nothing_is_lost_and_subscriptions_do_not_meet(broker: Broker, tenant: s
     file = tmp_path / "bar.yaml"
     file.write_text(TOPOLOGY.format(tenant=tenant).replace("&same", ""), encoding="utf-8")
     create_topics(broker, str(file))
-    place = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+    place = broker.client_options
     with Producer.load(file, topic="orders", **place) as producer:
         for number in range(MESSAGES):
             producer.post(b"%d" % number, properties={"uid": f"u{number % TENANTS}"}, id=str(number))

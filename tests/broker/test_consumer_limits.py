@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message
@@ -45,7 +46,8 @@ def _worker(consumer: Consumer) -> Worker:
 
 
 def _consumers(worker: Worker) -> int:
-    return len(worker.reader(0)._parts)  # type: ignore[attr-defined]
+    reader: Any = worker.reader(0)
+    return len(reader._parts)
 
 
 def test_a_quiet_message_behind_five_times_the_limit_is_handled_at_its_turn(setting: Setting) -> None:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Pending, Producer, Retry
@@ -48,11 +47,7 @@ class Setting:
     """A file with its topics on the broker, workers that note where each message was handled, and `kodo-consumer`."""
 
     def __init__(self, place: Workspace, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.options: dict[str, Any] = {
-            "admin_url": place.broker.admin_url,
-            "broker_url": place.broker.broker_url,
-            "environ": {},
-        }
+        self.options = place.broker.client_options
         self.handled: dict[str, list[str]] = {}
         self.gate = threading.Event()
         self.file = ""

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_across_hand_overs_a_key_overlaps_for_one_run_at_most_and_its_order_stay
     assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
 
 
+def _read_to_the_end(setting: Setting, topic: str) -> bool:
+    return not backlog(setting.broker, topic, "s")
+
+
+def _handled(book: Book, least: int) -> bool:
+    return book.handled() >= least
+
+
 @pytest.mark.parametrize("kind", ["key_shared", "failover"])
 def test_workers_of_different_lanes_keep_the_order_of_each_lane(setting: Setting, kind: str) -> None:
     """Two workers read L1, one L2, one only what waits: it is never the active consumer of a ready lane."""
@@ -112,7 +121,7 @@ def test_workers_of_different_lanes_keep_the_order_of_each_lane(setting: Setting
             consumer.start()
             stack.callback(consumer.stop)
         for topic in (setting.topic(), setting.topic("-L2")):
-            eventually(lambda topic=topic: not backlog(setting.broker, topic, "s"), within=90)
+            eventually(partial(_read_to_the_end, setting, topic), within=90)
     print(f"{book.handled() - 2 * count} repeats, {book.overlaps} overlapping runs")  # noqa: T201
     assert book.overlaps == 0 or kind == "key_shared", "those of a hand-over"
     assert book.twice_in_one == 0
@@ -136,8 +145,8 @@ def test_failover_workers_that_come_and_go_never_handle_a_key_together(setting: 
                 workers[name].enter_context(setting.worker(book.handler(name, 0.02)))
             else:
                 workers[leaves].close()
-            before = book.handled()
-            eventually(lambda before=before: book.handled() >= min(count, before + 200))
+            least = min(count, book.handled() + 200)
+            eventually(partial(_handled, book, least))
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
     print(f"{book.handled() - count} repeats")  # noqa: T201
     assert book.overlaps == 0
@@ -158,7 +167,7 @@ def test_a_failover_worker_that_could_not_ask_who_is_active_handles_nothing_that
         for number in range(count):
             producer.post(b"%d" % number, key=f"k{number % keys}", properties={"uid": "u"})
     with closing(proxy):
-        direct = dict(setting.place)
+        direct = setting.place.copy()
         setting.place["admin_url"] = proxy.url
         with setting.worker(book.handler("a", 0.02)) as first:
             setting.place = direct

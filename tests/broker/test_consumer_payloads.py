@@ -39,7 +39,7 @@ class Setting:
     def __init__(self, broker: Broker, namespace: str, folder: Path) -> None:
         self.broker, self.namespace, self.folder = broker, namespace, folder
         self.file = folder / "t.yaml"
-        self.place: Any = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+        self.place = broker.client_options
         self.client = pulsar.Client(
             broker.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, str(folder / "log"))
         )

@@ -85,7 +85,7 @@ class Supervised(Setting):
         self.ends: list[int] = []
 
     def post(self, *names: str) -> None:
-        place = {"admin_url": self.broker.admin_url, "broker_url": self.broker.broker_url, "environ": {}}
+        place = self.broker.client_options
         with Producer.load(self.file, topic="jobs", **place) as producer:
             for name in names:
                 producer.post(name.encode())

@@ -63,7 +63,7 @@ class Setting:
         self.topic = f"persistent://{tenant}/ns/jobs"
 
     def send(self, count: int) -> None:
-        place = {"admin_url": self.broker.admin_url, "broker_url": self.broker.broker_url, "environ": {}}
+        place = self.broker.client_options
         with Producer.load(self.file, topic="jobs", **place) as producer:
             for number in range(count):
                 producer.post(b"%d" % number, properties={"uid": f"u{number % 3}"})

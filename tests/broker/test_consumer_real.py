@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer, Retry
@@ -27,7 +26,7 @@ class Setting:
         self.broker, self.tenant, self.folder = broker, tenant, folder
         assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
         self.file = folder / "t.yaml"
-        self.place: dict[str, Any] = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+        self.place = broker.client_options
 
     def declare(self, subscription: str, ground: str = "fair_by: uid", comment: str = "") -> None:
         text = f"version: 1\nname: r\ntenant: {self.tenant}\nnamespace: ns\ntopics:\n  J:\n    {ground}\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kodo_consumer import Blocking, Consumer, Message, MoveTo, Pending, Producer, Retry
@@ -46,7 +45,7 @@ def test_messages_reach_the_level_of_their_route_at_every_moment(broker: Broker,
     file = tmp_path / "t.yaml"
     file.write_text(FILE.format(tenant=tenant), encoding="utf-8")
     create_topics(broker, str(file))
-    place: dict[str, Any] = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+    place = broker.client_options
     done: dict[str, list[str]] = {}
     hops: dict[str, int] = {}
     lock = threading.Lock()

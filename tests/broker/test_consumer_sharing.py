@@ -65,7 +65,7 @@ class Sharing(Setting):
         self.file.write_text(TOPOLOGY.format(tenant=tenant, workers=WORKERS, limit=limit), encoding="utf-8")
         (self.folder / "app.py").write_text(APP, encoding="utf-8")
         create_topics(self.broker, str(self.file))
-        place = {"admin_url": self.broker.admin_url, "broker_url": self.broker.broker_url, "environ": {}}
+        place = self.broker.client_options
         with Producer.load(self.file, topic="jobs", **place) as producer:
             for number in range(messages):
                 producer.post(b"x")

@@ -60,7 +60,7 @@ def test_workers_follow_orders_and_plan_and_status_tell_of_them(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
-    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     handled: Counter[str] = Counter()
 
@@ -125,7 +125,7 @@ def test_slots_of_some_lanes_change_while_workers_run(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.supervisor.LOOK_EVERY", 0.2)
-    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     running, most, lock, done = 0, 0, threading.Lock(), Counter[str]()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
@@ -30,7 +29,7 @@ def test_from_the_producer_over_a_failure_to_done_is_one_trace(broker: Broker, n
     file = tmp_path / "t.yaml"
     file.write_text(TOPOLOGY.format(tenant=tenant, namespace=name), encoding="utf-8")
     create_topics(broker, str(file))
-    place: dict[str, Any] = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+    place = broker.client_options
 
     with exported() as spans:
         consumer = Consumer.load(file, topic="J", subscription="s", **place)

@@ -30,7 +30,7 @@ def test_every_hop_of_one_message_is_shown_by_any_of_its_names(
     console = Console(workspace, monkeypatch, capsys)
     console.file = str(workspace.topology(TOPICS))
     workspace.apply(console.file)
-    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
 
     @consumer.handler
@@ -76,7 +76,7 @@ def test_entries_that_cannot_be_read_are_told_with_every_answer(
     console = Console(workspace, monkeypatch, capsys)
     console.file = str(workspace.topology("orders: {partitions: 1, subscriptions: {billing: {states: []}}}"))
     workspace.apply(console.file)
-    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    place = workspace.broker.client_options
     with Producer.load(console.file, topic="orders", **place) as producer:
         producer.post(b"good", id="order-1")
     part = f"{workspace.full('orders')}-partition-0"

@@ -47,7 +47,7 @@ def test_what_an_error_said_is_with_the_letter_in_every_view_and_its_cause_can_b
     console = Console(workspace, monkeypatch, capsys)
     recalls = Recalls(workspace, TOPICS)
     console.file = str(workspace.folder / "topologies/trade.yaml")
-    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    place = workspace.broker.client_options
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
 
     @consumer.handler

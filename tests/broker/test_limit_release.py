@@ -44,8 +44,7 @@ class Shop:
     def __init__(self, waits: Waits) -> None:
         self.waits, self.workspace = waits, waits.workspace
         self.file = str(self.workspace.folder / "topologies/trade.yaml")
-        place = self.workspace.broker
-        self.place = {"admin_url": place.admin_url, "broker_url": place.broker_url, "environ": {}}
+        self.place = self.workspace.broker.client_options
         self.handled: Counter[tuple[str, int]] = Counter()
 
     def worker(self) -> Consumer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from kodo_consumer.core.broker import Confirmed, LaneRequest
@@ -55,7 +55,7 @@ def test_a_bundle_ends_with_the_message_that_reaches_the_limit_of_bytes(world: P
             super().__init__(room=0)
             self.sizes: list[int] = []
 
-        def deliver(self, deliveries: list[Delivery]) -> None:  # type: ignore[override]
+        def deliver(self, deliveries: Sequence[Delivery]) -> None:
             self.sizes.append(sum(len(one.payload or b"") for one in deliveries))
             super().deliver(deliveries)
 
@@ -77,7 +77,7 @@ class _Traffic(Sink):
         super().__init__()
         self.count, self.tokens = 0, list[object]()
 
-    def deliver(self, deliveries: list[Delivery]) -> None:  # type: ignore[override]
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self.lock:
             self.tokens += [one.token for one in deliveries]
             self.count += len(deliveries)

@@ -39,10 +39,6 @@ def file(broker: Broker, tenant: str, tmp_path: Path) -> Path:
     return path
 
 
-def place(broker: Broker) -> dict[str, object]:
-    return {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
-
-
 def test_numbers_name_the_partition_they_are_on_and_count_it_without_holes(
     broker: Broker, tenant: str, file: Path
 ) -> None:
@@ -51,7 +47,7 @@ def test_numbers_name_the_partition_they_are_on_and_count_it_without_holes(
         reader = client.subscribe(
             f"persistent://{tenant}/ns/jobs", "look", initial_position=pulsar.InitialPosition.Earliest
         )
-        with Producer.load(file, topic="jobs", **place(broker)) as producer:  # type: ignore[arg-type]
+        with Producer.load(file, topic="jobs", **broker.client_options) as producer:
             for key in KEYS:
                 producer.post(b"keyed", key=key)
             for _ in range(1_000):
@@ -85,7 +81,7 @@ def test_a_sole_reader_finds_what_never_came(
         "kodo_consumer.core.sequences.gap_detector._SKEW", -3_600_000
     )  # it need not read for a minute before the producer begins
     monkeypatch.setattr("kodo_consumer.core.sequences.gap_detector.GRACE", 1.0)
-    consumer = Consumer.load(file, topic="jobs", subscription="alone", **place(broker))  # type: ignore[arg-type]
+    consumer = Consumer.load(file, topic="jobs", subscription="alone", **broker.client_options)
     done: list[bytes] = []
     lock = threading.Lock()
 
@@ -96,7 +92,7 @@ def test_a_sole_reader_finds_what_never_came(
 
     consumer.start()
     try:
-        with Producer.load(file, topic="jobs", **place(broker)) as producer:  # type: ignore[arg-type]
+        with Producer.load(file, topic="jobs", **broker.client_options) as producer:
             for number in range(500):
                 if number in (100, 101, 499):
                     assert producer._sender._out._numbering is not None

@@ -136,7 +136,7 @@ def test_a_copy_or_an_old_letter_that_is_not_the_planned_one_stays(recalls: Reca
 def test_a_letter_that_came_back_is_booked_before_it_is_let_go(recalls: Recalls) -> None:
     recalls.die([1])
     sent = recalls.plan()["letters"][0]["recall_id"]
-    recalls.die([1], **{"kodo-recall": sent})  # its recall, booked elsewhere, died
+    recalls.die([1], kodo_recall=sent)  # its recall, booked elsewhere, died
     (settled,) = recalls.plan(file="q.json")["settle"]
     assert recalls.apply(file="q.json")["acknowledged"] == 1
     assert recalls.booked() == {settled["position"]: ""}
@@ -144,7 +144,7 @@ def test_a_letter_that_came_back_is_booked_before_it_is_let_go(recalls: Recalls)
 
 def test_what_died_again_after_a_recall_is_not_recalled_in_circles(recalls: Recalls) -> None:
     recalls.die(range(3))
-    recalls.die([7], **{"kodo-recall": "f" * 32})
+    recalls.die([7], kodo_recall="f" * 32)
     assert recalls.plan()["summary"]["left_out"] == {"recalled": 1}
     recalls.plan("true", "--again")
     assert recalls.apply()["sent"] == 4
@@ -273,7 +273,7 @@ def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> No
 def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
     from kodoctl.protocol.signing import Signer
 
-    recalls.die([1, 3], **{"kodo-signature": "1.forged"})
+    recalls.die([1, 3], kodo_signature="1.forged")
     recalls.plan()
     assert "KODO_CONSUMER_SIGNING_KEYS" in recalls.recall("apply", "p.json", code=4).err
     assert recalls.arrived() == Counter()

@@ -121,11 +121,12 @@ def test_every_kind_of_message(kept: Any, tmp_path: Path, monkeypatch: pytest.Mo
     kept.make_topic("kinds", 1)
     part = f"{kept.full('kinds')}-partition-0"
     with kept.client() as client:
-        for options in (
+        batches: list[dict[str, Any]] = [
             {"batching_enabled": False},
             {"batching_enabled": True, "compression_type": pulsar.CompressionType.ZLib},
-        ):
-            producer = client.create_producer(part, batching_max_publish_delay_ms=50, **options)
+        ]
+        for batching in batches:
+            producer = client.create_producer(part, batching_max_publish_delay_ms=50, **batching)
             for number in range(40):
                 producer.send_async(
                     bytes(number), None, properties={"a\x00b": f"c\x00{number}", "ü": "\U0001f600", "": ""} if number % 3 else {},
@@ -225,7 +226,8 @@ def test_a_reader_that_is_closed_while_it_reads(kept: Any) -> None:
     assert border is not None, status
     with kept.client() as client:
         reader = client.create_reader(f"{kept.full('closed')}-partition-0", pulsar.MessageId.earliest)
-        batches = border.reader(reader._reader, print, (1 << 60, 0), True, 1, 5_000, 1 << 25, 1, 60_000)
+        unused: Any = print
+        batches = border.reader(reader._reader, unused, (1 << 60, 0), True, 1, 5_000, 1 << 25, 1, 60_000)
         found: list[Any] = []
         waiting = threading.Thread(target=lambda: found.append(batches.read()))
         waiting.start()

@@ -28,7 +28,7 @@ def test_what_waits_is_listed_by_lane_cause_tenant_and_due_time_and_nothing_is_c
     waits.put("L1/retrying", range(12))
     waits.put("L2/pending", range(12, 16), delay=2_000)
     waits.put("B1/ready", range(20, 23), delay=0)
-    waits.put("B1/ready", range(30, 33), **{"kodo-for": "shipping"})
+    waits.put("B1/ready", range(30, 33), kodo_for="shipping")
     found = waits.listed()
     counted = {(one["subscription"], one["lane"]): one["messages"] for one in found["lanes"]}
     assert {lane: count for lane, count in counted.items() if count} == {
@@ -99,7 +99,7 @@ def test_discarded_messages_are_gone_and_need_the_hash(waits: Waits) -> None:
 
 def test_backup_messages_of_another_subscription_are_left_alone(waits: Waits) -> None:
     waits.put("B1/ready", range(4))
-    waits.put("B1/ready", range(10, 14), **{"kodo-for": "shipping"})
+    waits.put("B1/ready", range(10, 14), kodo_for="shipping")
     assert waits.plan("B1/ready")["summary"]["read"] == 4
     waits.apply()
     assert waits.left("B1/ready") == Counter([*range(4), *range(10, 14)])

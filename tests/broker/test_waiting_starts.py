@@ -36,7 +36,7 @@ def test_a_worker_starts_while_a_lane_is_held_and_reads_it_once_it_is_free(
 ) -> None:
     waits, place = Waits(workspace), workspace.broker
     file = str(workspace.folder / "topologies/trade.yaml")
-    connection = {"admin_url": place.admin_url, "broker_url": place.broker_url, "environ": {}}
+    connection = place.client_options
     waits.put("L1/retrying", range(5), delay=0)
     handled: Counter[int] = Counter()
     caplog.set_level(logging.WARNING, "kodo.consumer")

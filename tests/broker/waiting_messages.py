@@ -49,7 +49,9 @@ class Waits:
         workspace.apply("topologies")
 
     def put(self, lane: str, numbers: Any, *, delay: int = HOUR, **changes: str) -> None:
-        """Messages `{"n": number}` that wait in a lane for `delay` ms, 0: they are due."""
+        """Messages `{"n": number}` that wait in a lane for `delay` ms, 0: they are due. Keyword arguments are properties
+        (`kodo_for` for `kodo-for`).
+        """
         now = int(time.time() * 1000)
         with self.workspace.client() as client:
             producer = client.create_producer(self.workspace.full(TOPIC_OF[lane]), block_if_queue_full=True)
@@ -64,7 +66,7 @@ class Waits:
                     "kodo-hop": "4",
                     "kodo-origin-id": f"9:{number}:0:-1",
                     "kodo-for": "billing",
-                    **changes,
+                    **{name.replace("_", "-"): value for name, value in changes.items()},
                 }
                 producer.send_async(
                     json.dumps({"n": number}).encode(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 import platformdirs
 import requests
@@ -21,6 +22,14 @@ CLUSTER_NAME = "three-node"
 """As long as `standalone`, so that lines fold where they were recorded."""
 
 
+class ClientOptions(TypedDict):
+    """Where a consumer or a producer of this process finds its broker; nothing of the environment is read."""
+
+    admin_url: str
+    broker_url: str
+    environ: dict[str, str]
+
+
 @dataclass
 class Broker:
     """Addresses of a running broker without authentication. Of a cluster: of the broker that this test enters through; the next
@@ -30,6 +39,11 @@ class Broker:
     admin_url: str
     broker_url: str
     cluster: str = field(default=STANDALONE, kw_only=True)
+
+    @property
+    def client_options(self) -> ClientOptions:
+        """To be spread into `load` of consumers and producers."""
+        return {"admin_url": self.admin_url, "broker_url": self.broker_url, "environ": {}}
 
     def tenant(self, name: str, *admins: str) -> None:
         """Makes a Pulsar tenant."""

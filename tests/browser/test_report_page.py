@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.browser.conftest import Opened
 from tests.samples.reports import audited, busy, made, quiet
 from tests.unit.render.test_report_page import evil
 
+Scheme = Literal["light", "dark"]
 LEAST = 4.5  # contrast of text with what is behind it, as WCAG's level AA has it
 CONTRAST = """() => {
   const light = (text) => {
@@ -83,7 +85,7 @@ def test_the_verdict_is_seen_first_and_leads_to_what_to_do(opened: Opened, pages
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everything_can_be_read_in_any_light(opened: Opened, pages: dict[str, Path], scheme: str) -> None:
+def test_everything_can_be_read_in_any_light(opened: Opened, pages: dict[str, Path], scheme: Scheme) -> None:
     opened.page.emulate_media(color_scheme=scheme)
     for path in pages.values():
         opened.open(path)
@@ -97,7 +99,8 @@ def test_pictures_fit_screen_and_light(opened: Opened, pages: dict[str, Path]) -
         return str(opened.page.evaluate("document.querySelector('picture img').currentSrc"))
 
     seen = set()
-    for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
+    schemes: list[tuple[Scheme, int]] = [("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)]
+    for scheme, width in schemes:
         opened.page.set_viewport_size({"width": width, "height": 700})
         opened.page.emulate_media(color_scheme=scheme)
         opened.open(pages["bad"])

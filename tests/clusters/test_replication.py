@@ -104,7 +104,7 @@ def test_what_fails_in_one_cluster_is_tried_again_there_and_nowhere_else(sites: 
 
     with ExitStack() as stack:
         for name, workspace in sites.by_name.items():
-            place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+            place = workspace.broker.client_options
             file = workspace.folder / "topologies" / "trade.yaml"
             consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
             consumer.handler(handler(name))

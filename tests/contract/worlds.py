@@ -117,6 +117,8 @@ class World:
 
 
 class MemoryWorld(World):
+    clock: ManualClock
+
     def __init__(self) -> None:
         super().__init__()
         self.clock = ManualClock()

@@ -24,7 +24,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, Any, pytest.TestReport]:
     """Adds the phase to the item, for later phases, and to this report, which has a copy."""
     report: pytest.TestReport = yield
-    costs = [(report.when or "", f"{call.duration:.3f}")]
+    costs: list[tuple[str, str]] = [(report.when or "", f"{call.duration:.3f}")]
     if report.when == "setup":
         worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
         costs += [("file", item.nodeid.split("::")[0]), ("begin", f"{call.start:.3f}"), ("worker", worker)]

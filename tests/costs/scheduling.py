@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
-    cost: Counter[str] = Counter()
+    cost: defaultdict[str, float] = defaultdict(float)
     for file in dict.fromkeys(item.nodeid.split("::", 1)[0] for item in items):
         cost[_scope(file)] += table.seconds(file)
     timed = {_scope(item.nodeid) for item in items if item.get_closest_marker("timed")}

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kodoctl.console import end_process
 
@@ -66,7 +67,10 @@ class Command:
         """The command of a client; None when it left."""
         size, streams, _, _ = socket.recv_fds(client, _SIZE, 3)
         text = client.recv(int.from_bytes(size, sys.byteorder), socket.MSG_WAITALL)
-        return cls(*marshal.loads(text), streams) if text else None  # from a process of the same test
+        if not text:
+            return None
+        words, folder, environ, umask, ignored = marshal.loads(text)  # from a process of the same test
+        return cls(words, folder, environ, umask, ignored, streams)
 
     def close(self) -> None:
         """Closes this process's copies of the streams."""
@@ -95,7 +99,8 @@ class Command:
             code = end.code
         if isinstance(code, str):
             sys.exit(code)
-        threading._shutdown()  # as an interpreter's end begins; its rest would copy all memory of the server
+        ending: Any = threading
+        ending._shutdown()  # as an interpreter's end begins; its rest would copy all memory of the server
         end_process(code if isinstance(code, int) else 0, at_once=True)
 
 
@@ -116,7 +121,8 @@ class Server:
     def serve(self) -> Command | None:
         """Returns in a child, with its command; in the server at the end of its standard input."""
         while True:
-            ready, _, _ = select.select([0, self._ended, self._listener, *self._children], [], [])
+            watched: list[Any] = [0, self._ended, self._listener, *self._children]
+            ready, _, _ = select.select(watched, [], [])
             if 0 in ready:
                 return self._end()
             for descriptor in self._children.keys() & set(ready):

@@ -59,6 +59,7 @@ def test_a_signal_ends_the_client_and_its_child(number, commands, tmp_path):
     (tmp_path / "wait.py").write_text(WAIT)
 
     with subprocess.Popen([commands / "python", "wait.py"], cwd=tmp_path, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
         child = int(client.stdout.readline())
         assert child != client.pid
         client.send_signal(number)
@@ -73,6 +74,7 @@ def test_a_child_that_answers_a_signal_decides_how_it_ends(commands, tmp_path):
     )
 
     with subprocess.Popen([commands / "python", "end.py"], cwd=tmp_path, stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
         client.stdout.readline()
         client.terminate()
 

@@ -118,7 +118,8 @@ def _around_entries(steps: _Steps) -> None:
         if entry.stored:
             steps.at(f"{named(producer, entry)}: {DONE}")
 
-    ExclusiveProducer._send, ExclusiveProducer._heard = send, hear  # type: ignore[method-assign]
+    patched: Any = ExclusiveProducer
+    patched._send, patched._heard = send, hear
 
 
 def _around(owner: Any, name: str, named: Callable[[tuple[Any, ...]], str], steps: _Steps) -> None:

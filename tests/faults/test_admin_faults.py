@@ -192,7 +192,9 @@ def test_a_delete_that_the_broker_did_not_do_says_what_is_left(
 def test_a_namespace_that_cannot_be_read_is_never_taken_for_an_empty_one(
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(WaitMonitor.__init__.__kwdefaults__, "limit", 5.0)  # no broker fails over here
+    defaults = WaitMonitor.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "limit", 5.0)  # no broker fails over here
     workspace.topology(BEFORE, HEAD)
     workspace.apply()
     path = f"/namespaces/{workspace.namespace}"

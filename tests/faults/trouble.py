@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import pulsar
 
@@ -37,7 +38,7 @@ def kills(count: int) -> Iterator[Trouble]:
         if number % 2:
             yield "kill -9 of a consumer, at any moment", Campaign.kill, HELD
         else:
-            yield f"kill -9 of a consumer: {step}", lambda campaign, step=step: campaign.die_at(step), 2 * HELD
+            yield f"kill -9 of a consumer: {step}", partial(Campaign.die_at, step=step), 2 * HELD
 
 
 def wires(seconds: float) -> Iterator[Trouble]:
@@ -112,7 +113,7 @@ def clocks(*seconds: float) -> Iterator[Trouble]:
     """
     for jump in seconds:
         name = f"the consumers' clock jumps by {jump:+.0f} s"
-        yield name, lambda campaign, jump=jump: campaign.jump(round(jump * 1000)), 0
+        yield name, partial(Campaign.jump, milliseconds=round(jump * 1000)), 0
 
 
 def hostile() -> Iterator[Trouble]:

@@ -205,7 +205,8 @@ class StandIn:
         rows = [row for row in self.activities if row["ref"] in query["ref"]]
         begin = int(query.get("after", ["0"])[0])
         more = f'<https://elsewhere.test/activity?after={begin + _PAGE}>; rel="next"'
-        return answer_json(rows[begin : begin + _PAGE], **({"Link": more} if begin + _PAGE < len(rows) else {}))
+        link: dict[str, Any] = {"Link": more} if begin + _PAGE < len(rows) else {}
+        return answer_json(rows[begin : begin + _PAGE], **link)
 
     def _stored(self, request: Request) -> Answer:
         """The storage of artifacts, another host: it must never see the forge's token."""

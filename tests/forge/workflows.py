@@ -125,7 +125,7 @@ class JobRun:
         return next(step for step in self.steps or () if step.name == name)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.steps or ["skipped"]))
+        return "\n".join(map(str, self.steps)) if self.steps else "skipped"
 
 
 @dataclass

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def _act(message: Message, what: str) -> None:
             raise AssertionError(what)
 
 
-_SIGNALS = {
+_SIGNALS: dict[str, Callable[[], BaseException]] = {
     "discard": lambda: Discard("not wanted"),
     "repeat": Repeat,
     "dead": lambda: Dead("of no use"),

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pulsar
 from kodo_consumer import Producer
@@ -96,16 +96,11 @@ class World:
         workspace.apply()
         self.killed: dict[int, float] = {}  # pid -> when it was gone
 
-    @property
-    def _place(self) -> dict[str, Any]:
-        broker = self.workspace.broker
-        return {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
-
     # ---- what is sent
 
     def producer(self, topic: str) -> Producer:
         """The product's own, for the ready lane of L1."""
-        return Producer.load(self.file, topic=topic, **self._place)
+        return Producer.load(self.file, topic=topic, **self.workspace.broker.client_options)
 
     def send(self, orders: Iterable[Order]) -> None:
         """Returns with a receipt for each of them."""

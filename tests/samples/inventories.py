@@ -124,20 +124,20 @@ def with_ledger(side: Live, namespace: NamespaceName, *entries: Ledger) -> Live:
     return replace(side, ledgers={**side.ledgers, namespace: there})
 
 
+def _allowances(allowed: dict[str, Any]) -> Allowances:
+    for key, one in allowed.items():
+        allowed[key] = one if isinstance(one, bool) else frozenset(one)
+    return Allowances(**allowed)
+
+
 def difference(side: Desired, other: Live, **allowed: Any) -> Difference:
     """The comparison with allowances by keyword."""
-    return diff(
-        side,
-        other,
-        Allowances(**{key: value if isinstance(value, bool) else frozenset(value) for key, value in allowed.items()}),
-    )
+    return diff(side, other, _allowances(allowed))
 
 
 def planned(side: Desired, other: Live, **allowed: Any) -> Plan:
     """The whole plan, without evidence."""
-    allowances = Allowances(
-        **{key: value if isinstance(value, bool) else frozenset(value) for key, value in allowed.items()}
-    )
+    allowances = _allowances(allowed)
     return make_plan(side, other, diff(side, other, allowances), evidence={}, allowances=allowances, now=NOW)
 
 

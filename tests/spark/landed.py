@@ -13,7 +13,7 @@ from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 Row = dict[str, Any]
 
 
-def event(place: str, state: str, at: datetime, tenant: str = "u1", **columns: Any) -> Row:
+def event(place: str, state: str, at: datetime, tenant: str | None = "u1", **columns: Any) -> Row:
     """A message on a topic of `orders`, `place` such as `orders` or `orders-billing-RETRYING`."""
     subscription = None if state == "ready" else "billing"
     return {
@@ -22,7 +22,7 @@ def event(place: str, state: str, at: datetime, tenant: str = "u1", **columns: A
     } | columns  # fmt: skip
 
 
-def record(place: str, what: str, at: datetime, tenant: str = "u1", age: int = 100, **columns: Any) -> Row:
+def record(place: str, what: str, at: datetime, tenant: str | None = "u1", age: int = 100, **columns: Any) -> Row:
     """An audit record of `billing`; `what`: done, or the rule a message was moved by."""
     happened = what if what in ("done", "dead", "discarded", "repeated") else "moved"
     return {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kodoctl.pipeline.audit.audit_inputs import landed_inputs
@@ -31,13 +33,14 @@ class SpokenOf(History):
 
     def mischief(self):
         asked = self.kinds.pop(0)
-        choice, done = self.random.choice, self.done
-        self.random.choice = lambda known: asked if "late" in known else choice(known)
+        rng: Any = self.random
+        choice, done = rng.choice, self.done
+        rng.choice = lambda known: asked if "late" in known else choice(known)
         self.done = done[: self.judged]
         try:
             super().mischief()
         finally:
-            self.random.choice, self.done = choice, done
+            rng.choice, self.done = choice, done
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-_numbers = st.deferred(
+_numbers: st.SearchStrategy[str] = st.deferred(
     lambda: st.one_of(
         st.sampled_from(NUMERIC),
         st.sampled_from(["0", "1", "-1", "1.5", "0.1", "100", "1e300", "1e-300", "3", "1000000"]),
@@ -176,7 +176,7 @@ _numbers = st.deferred(
         st.tuples(_numbers, st.sampled_from("+-*/%"), _numbers).map(lambda one: f"({' '.join(one)})"),
     )
 )
-_times = st.deferred(
+_times: st.SearchStrategy[str] = st.deferred(
     lambda: st.one_of(
         st.sampled_from([*TIMES, "now()"]),
         st.sampled_from(LOOSE).map(lambda one: f"CAST({one} AS TIMESTAMP)"),
@@ -185,7 +185,7 @@ _times = st.deferred(
         ),
     )
 )
-_texts = st.deferred(
+_texts: st.SearchStrategy[str] = st.deferred(
     lambda: st.one_of(
         st.sampled_from(TEXT),
         VALUES.map(_quoted),
@@ -268,8 +268,8 @@ def plain(spark: SparkSession) -> Iterator[SparkSession]:
     for name, value in names.items():
         spark.conf.set(name, value)
     yield spark
-    for name, value in before.items():
-        spark.conf.set(name, value or "")
+    for name, former in before.items():
+        spark.conf.set(name, former or "")
 
 
 def _property(examples: int) -> Any:

@@ -68,7 +68,8 @@ def test_the_verdict_is_the_same_after_maintenance_and_an_erasure(spark: SparkSe
 
     def judged() -> Any:
         found = landing.snapshot(*TABLES)
-        return audit(spark, LandedTables(*(landing.read(spark, one, snapshot=found) for one in TABLES)), expansion)
+        frames: list[Any] = [landing.read(spark, one, snapshot=found) for one in TABLES]
+        return audit(spark, LandedTables(*frames), expansion)
 
     before = judged()
     assert before["verdict"] != "no loss"

@@ -58,12 +58,12 @@ def test_holes_are_those_of_a_set(spark):
     seen = {row.run: row.seen for row in ranges.groupBy("run").agg({"rows": "sum"}).toDF("run", "seen").collect()}
     assert seen == {name: sum(number >= 1 for number in numbers) for name, numbers in cases.items()}
     both = counted(told, ["run", "of"], "number").drop("of").unionByName(ranges)
-    found, rows = {name: [] for name in cases}, Counter()
+    found, count = {name: [] for name in cases}, Counter()
     for row in merged(both, ["run"]).collect():
         found[row.run].append((row["first"], row["last"]))
-        rows[row.run] += row["rows"]  # those of 64 numbers stand at the first of them
+        count[row.run] += row["rows"]  # those of 64 numbers stand at the first of them
     assert {name: sorted(one) for name, one in found.items()} == {name: islands(one) for name, one in cases.items()}
-    assert rows == {name: 2 * seen[name] for name in cases}
+    assert count == {name: 2 * seen[name] for name in cases}
 
 
 def test_a_range_that_only_says_how_far_it_went(spark):

@@ -73,7 +73,7 @@ def _send(client: pulsar.Client, topic: str, payload: bytes, **properties: str) 
 
 
 def _record(number: int, **more: Any) -> audit_records.Record:
-    usual = {"run": "w-1", "subscription": "billing", "at": 1_700_000_000_000 + number, "topic": "persistent://a/b/orders",
+    usual: dict[str, Any] = {"run": "w-1", "subscription": "billing", "at": 1_700_000_000_000 + number, "topic": "persistent://a/b/orders",
              "id": f"7:{number}:0:-1", "identity": f"order-{number}", "hop": 0, "event": audit_records.Event.DONE, "rule": "done",
              "tenant": "u1", "age": 15}  # fmt: skip
     return audit_records.Record(number=number, **(usual | more))

@@ -52,7 +52,7 @@ def _odd(recalls: Recalls) -> None:
 def test_the_plan_is_the_one_made_without_spark(spark: SparkSession, workspace: Workspace) -> None:
     recalls = Recalls(workspace)
     recalls.die([*range(60), *range(20, 25)], batch=7)
-    recalls.die([61, 62], **{"kodo-recall": "f" * 32})
+    recalls.die([61, 62], kodo_recall="f" * 32)
     _odd(recalls)
     recalls.plan("payload.n < 10", file="first.json")
     assert recalls.apply(file="first.json")["sent"] == 12

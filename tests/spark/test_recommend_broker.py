@@ -56,7 +56,7 @@ class Bank:
 
     def outage(self, workspace: Workspace, file: Path, *, hang: int) -> None:
         """Slow tenants come first and `hang`, then a steady one sends for a while; the most retries at once are counted."""
-        place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+        place = workspace.broker.client_options
         consumer = Consumer.load(file, topic="orders", subscription="billing", **place)
         consumer.handler(self.handle)
         with Producer.load(file, topic="orders", **place) as producer:

@@ -238,7 +238,9 @@ def count_as_before(spark, landing: Landing, expansion, monkeypatch, run: str = 
         )
         count(spark, landing, expansion, run)
     for table in (SENT, FAILURES):
-        shutil.rmtree((landing.root / table.name).local)
+        folder = (landing.root / table.name).local
+        assert folder is not None
+        shutil.rmtree(folder)
 
 
 def test_what_an_older_kodoctl_counted_can_be_read_and_is_counted_anew(spark, landing, expansion, file, monkeypatch):

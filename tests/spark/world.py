@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
+from typing import Any, cast
 
 from kodoctl.pipeline.audit.reading_clock import ReadingClock
 from kodoctl.pipeline.audit.verdict import PartitionCoverage, SequenceGap, SubscriptionTotals
@@ -170,7 +171,7 @@ class World:
                     yield row | {"subscription": name, "family": family, "lane": 3 * family}
 
     def tally(self, fates, missing, contradictions):
-        return SubscriptionTotals(self.name, "billing", self.mode, fates, missing, contradictions)
+        return SubscriptionTotals(self.name, "billing", cast("Any", self.mode), fates, missing, contradictions)
 
     def gap(self, partition, run, missing, told, claimed):
         return SequenceGap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)

@@ -191,7 +191,7 @@ def test_no_name_gets_out_of_its_quotes(graphviz: str, text: str) -> None:
     graph: nx.MultiDiGraph[GraphNode] = nx.MultiDiGraph()
     graph.add_edge(one, other, move=GraphEdge(MoveReason.ROUTE, "s", text))
     picture = draw(dot(graph), "svg")
-    groups = [group.get("class") for group in ET.fromstring(picture).iter(f"{SVG}g")]
+    groups = [group.get("class") or "" for group in ET.fromstring(picture).iter(f"{SVG}g")]
     assert sorted(groups) == ["cluster"] * 4 + ["edge", "graph", "node", "node"]
     shown, arrow = printable(text), printable(" ".join(text.split()))
     assert sorted(svg_texts(picture)) == sorted([f"a{shown}", f"b{shown}", "L1", "L1", shown, shown, arrow])

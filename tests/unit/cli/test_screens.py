@@ -76,18 +76,20 @@ def test_a_pipe_gets_no_colour(arguments: tuple[str, ...], monkeypatch: pytest.M
 def test_a_terminal_gets_colour_and_folds_to_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     show_lines([PROSE])
-    shown = sys.stdout.getvalue()  # type: ignore[attr-defined]
+    shown = terminal.getvalue()
     assert ANSI.search(shown)
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= 60 for line in shown.splitlines())
 
 
 def test_no_color_is_honoured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setattr(sys, "stdout", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
     show_lines([PROSE])
-    assert not ANSI.search(sys.stdout.getvalue())  # type: ignore[attr-defined]
+    assert not ANSI.search(terminal.getvalue())
 
 
 def test_no_color_is_honoured_by_the_process_too(files: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from kodoctl.cli import recall_apply, waiting_apply
 from kodoctl.console import say
 from kodoctl.errors import ClusterError, ExitCode, LockedError, error
-from kodoctl.pulsar import override_store
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import RecallEntry, RecallEvent
 from kodoctl.recall.recall_plan import RecallAction
@@ -29,7 +28,7 @@ class Attempts:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.cluster = Cluster()
-        patch.setattr(override_store.time, "sleep", lambda _: None)
+        patch.setattr("kodoctl.pulsar.override_store.time.sleep", lambda _: None)
         patch.setattr(waiting_apply, "apply_plan", self._apply)
         self.does: Callable[[], SendReport] = SendReport
 

@@ -112,7 +112,7 @@ def test_the_report_of_a_lane_is_shown_where_the_next_one_is_refused(
 
     monkeypatch.setattr(waiting_release._LaneRelease, "run", run)
     monkeypatch.setattr(waiting_release, "_lanes", lambda *_: (None, ["L1/pending", "L1/blocking"]))
-    monkeypatch.setattr(waiting_release.command_target, "shown_target", lambda _: "")
+    monkeypatch.setattr("kodoctl.cli.command_target.shown_target", lambda _: "")
     words = ["waiting", "release", "shop.yaml", "--topic", "orders", "--subscription", "s", "--where", "true"]
     words += ["--lane", "L1/pending", "--lane", "L1/blocking", "--admin-url", "http://127.0.0.1:1", "--format", output]
     ended = CliRunner().invoke(app, words)

@@ -96,6 +96,11 @@ class Bench:
             taken.append(message)
         return taken
 
+    def take_one(self) -> Message:
+        """The only message that may start now."""
+        [message] = self.take_all()
+        return message
+
     def later(self, seconds: float) -> None:
         """Time passes in one leap."""
         self.clock.advance(seconds)

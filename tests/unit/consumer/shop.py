@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from kodo_consumer.core.engine import Engine
 from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
@@ -50,7 +52,7 @@ class Shop:
         self._next_tick = 0.0
         self._empty_at = -1  # the engine's version when nothing was left to take
 
-    def comes(self, at: float, tenant: str, lane: int = 0, **properties: object) -> None:
+    def comes(self, at: float, tenant: str, lane: int = 0, **properties: Any) -> None:
         """A message of a tenant arrives."""
         self._count += 1
         self._push(at, delivery(self._count, b"x", u=tenant, **properties), lane)
@@ -107,7 +109,9 @@ class Shop:
         now, tenant = self.clock.now(), message.tenant
         self.busy[tenant] += 1
         self.most[tenant] = max(self.most[tenant], self.busy[tenant])
-        number = message._in_flight.delivery.token  # type: ignore[union-attr]
+        in_flight = message._in_flight
+        assert isinstance(in_flight, InFlight)
+        number = in_flight.delivery.token
         self.started.append(Started(now, tenant, now - self._came[number]))
         self._push(now + self.seconds(message), message, 0)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import kodo_consumer
 import pytest
@@ -179,7 +180,7 @@ def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) 
         async def __call__(self, message: kodo_consumer.Message) -> None:
             pass
 
-    def runner_of(handler: object) -> HandlerExecutor:
+    def runner_of(handler: Any) -> HandlerExecutor:
         loaded.handler(handler)
         return loaded.handling.runner(loaded.policy, None, Hooks())
 

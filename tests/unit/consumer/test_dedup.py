@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def effects(engine: Engine) -> int:
         return connection.scalar(select(func.count()).select_from(EFFECTS)) or 0
 
 
-def in_session(engine: Engine, handler: Callable[[Any], None]) -> None:
+def in_session(engine: Engine, handler: Callable[[Any], object]) -> None:
     with Session(engine) as session, session.begin():
         handler(session)
 
@@ -160,7 +161,7 @@ def test_what_a_worker_forgets_is_not_what_a_handler_wrote(engine: Engine) -> No
 
 def test_old_ones_are_forgotten_where_the_owner_says_so(engine: Engine) -> None:
     for name in ("o1", "o2"):
-        in_session(engine, lambda session, name=name: once(session, "p/n/t:s", name))
+        in_session(engine, partial(once, subscription="p/n/t:s", identity=name))
     with engine.begin() as connection:
         connection.execute(update(DONE).where(DONE.c.identity == "o1").values(at=DONE.c.at - 3_600_000))
     forgotten: list[int] = []
@@ -174,7 +175,7 @@ def test_old_ones_are_forgotten_where_the_owner_says_so(engine: Engine) -> None:
 
 def test_each_subscription_has_its_own_effects(engine: Engine) -> None:
     for subscription in ("p/n/t:billing", "p/n/t:audit"):
-        in_session(engine, lambda session, to=subscription: once(session, to, "o1"))
+        in_session(engine, partial(once, subscription=subscription, identity="o1"))
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(DONE)) == 2
 

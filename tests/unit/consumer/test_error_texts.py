@@ -87,7 +87,7 @@ def test_text_and_stack_of_the_last_run_are_with_the_letter_and_replace_those_of
 
 def finish(bench: Bench, outcome: Any) -> Outgoing:
     """The message at work ends so; what is published of it, and its receipt."""
-    bench.engine.finish(*bench.take_all(), outcome)
+    bench.engine.finish(bench.take_one(), outcome)
     ((ticket, message),) = bench.published()
     bench.engine.receipt(ticket, Confirmed("(9,9,0,-1)"))
     return message
@@ -98,7 +98,7 @@ def errors(message: Outgoing) -> tuple[str | None, str | None]:
 
 
 KEPT = ErrorTextPolicy(500, 500)
-OLD = {"kodo_hop": 1, "kodo_error": "old", "kodo_error_stack": "old.f:1"}
+OLD: dict[str, Any] = {"kodo_hop": 1, "kodo_error": "old", "kodo_error_stack": "old.f:1"}
 BANK = Failed("ValueError", ErrorDetails("bank 7", "m.f:1"))
 
 
@@ -118,7 +118,7 @@ def test_a_failure_without_a_text_takes_the_old_one_away_and_a_move_that_is_no_f
 def test_a_wait_in_memory_keeps_the_text_until_the_message_leaves() -> None:
     bench = Bench(policy(in_place=(2_000,), error_text=KEPT))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), BANK)
+    bench.engine.finish(bench.take_one(), BANK)
     bench.later(3)
     assert errors(finish(bench, MoveAsked(Level.L2))) == ("bank 7", "m.f:1")
 
@@ -137,7 +137,7 @@ def test_a_target_that_refuses_the_message_gets_it_without_the_text_signed_anew(
     signer = Signer(["a-key-of-16-or-more"])
     bench = Bench(policy(in_place=(), error_text=KEPT, signer=signer))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), BANK)
+    bench.engine.finish(bench.take_one(), BANK)
     ((ticket, message),) = bench.published()
     assert signer.genuine(message.topic, message.payload, message.properties)
     forged = {**message.properties, "kodo-error": "bank 8"}
@@ -173,7 +173,7 @@ def test_records_with_long_texts_are_many_messages() -> None:
     assert bench.engine.flow.recorder is not None
     for number in range(60):
         bench.give(delivery(number))
-        bench.engine.finish(*bench.take_all(), Failed("E", ErrorDetails("x" * 2_000, "")))
+        bench.engine.finish(bench.take_one(), Failed("E", ErrorDetails("x" * 2_000, "")))
         sent = bench.published()
         bench.engine.receipt(sent[0][0], Confirmed("x"))
         assert bench.engine.context.effects.publish == [] or len(decode(bench.published()[0][1].payload or b"")) == 50

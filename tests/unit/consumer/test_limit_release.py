@@ -115,7 +115,7 @@ def test_the_command_gets_the_connection_and_its_end_is_the_end(
         children.append(Child(words, code))
         return children[-1]
 
-    monkeypatch.setattr(limit_release.subprocess, "Popen", popen)
+    monkeypatch.setattr("kodo_consumer.cli.limit_release.subprocess.Popen", popen)
     made = policy(limits=(quota(),))
     given = order(limit="quota", by="uid", value="u1", to="9/h", why="they paid")
     ends = pytest.raises(typer.Exit) if answer is not None else contextlib.nullcontext()

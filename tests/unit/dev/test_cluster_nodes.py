@@ -25,6 +25,7 @@ def folder(tmp_path):
     found.path.mkdir()
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     started = process.start_detached(command, folder=tmp_path, output=tmp_path / "out", environ={"PATH": "/usr/bin"})
+    assert started is not None
     cluster_nodes.write_process(found, started)
     yield found
     process.stop(started, patience=5)
@@ -64,6 +65,7 @@ def test_killed_is_told_from_died(folder):
 
 def test_died(folder):
     known = cluster_nodes.process_of(folder)
+    assert known is not None
     process.send(known, signal.SIGKILL)
     process.wait_gone(known, 10)
     assert cluster_nodes.state(folder) is NodeState.DIED

@@ -251,7 +251,9 @@ def test_a_stop_without_a_daemon_is_not_taken_for_stopped(daemon, homes, asked):
     assert daemon.has("volume")
     assert daemon.has("container")
     found = service.status(homes, daemon.environ)
-    assert [(one.state, "no Docker daemon answers" in one.problem) for one in found] == [(InstanceState.UNKNOWN, True)]
+    assert [(one.state, "no Docker daemon answers" in (one.problem or "")) for one in found] == [
+        (InstanceState.UNKNOWN, True)
+    ]
 
 
 def test_a_start_that_fails_tells_the_log_and_leaves_nothing_running(daemon, homes, asked):

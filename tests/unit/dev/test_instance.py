@@ -127,7 +127,7 @@ def test_a_holder_that_is_killed_lets_go(homes):
         "with lock(Homes(Path(sys.argv[1]), Path('/x')), 'dev', print): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, homes.data], check=False)
-    with lock(homes, "dev", pytest.fail):
+    with lock(homes, "dev", lambda step: pytest.fail(str(step))):
         pass
 
 

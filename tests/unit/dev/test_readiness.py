@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -20,9 +21,19 @@ RUNTIME, HEALTH, NAMESPACE = "brokers/configuration/runtime", "brokers/health", 
 GOOD = {RUNTIME: (200, json.dumps({"narExtractionDirectory": "/mine"})), HEALTH: (200, "ok"), NAMESPACE: (200, "{}")}
 
 
+class Served(ThreadingHTTPServer):
+    """A broker's admin port: what it answers, and the tokens that came."""
+
+    answers: dict[str, Any]
+    tokens: list[str | None]
+    target: ReadinessTarget
+
+
 @pytest.fixture
 def server():
     class Handler(BaseHTTPRequestHandler):
+        server: Served
+
         def do_GET(self):
             self.server.tokens.append(self.headers.get("Authorization"))
             code, body = self.server.answers[self.path.removeprefix("/admin/v2/")]
@@ -33,7 +44,7 @@ def server():
         def log_message(self, *args):
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+    with Served(("127.0.0.1", 0), Handler) as found:
         found.answers, found.tokens = dict(GOOD), []
         found.target = ReadinessTarget(f"http://127.0.0.1:{found.server_port}", None, "/mine")
         thread = threading.Thread(target=found.serve_forever)
@@ -61,7 +72,7 @@ def test_ready_when_all_three_agree(server):
 )
 def test_what_is_missing_is_told(server, path, answer, told):
     server.answers[path] = answer
-    assert told in readiness.not_ready([server.target])
+    assert told in (readiness.not_ready([server.target]) or "")
 
 
 def test_the_token_is_presented(server):
@@ -77,7 +88,8 @@ def test_a_proxy_of_the_environment_is_not_asked(server):
 
 
 def test_nobody_there():
-    assert "connection refused" in readiness.not_ready([ReadinessTarget("http://127.0.0.1:9", None, "/mine")])
+    problem = readiness.not_ready([ReadinessTarget("http://127.0.0.1:9", None, "/mine")])
+    assert "connection refused" in (problem or "")
 
 
 class Clock:
@@ -111,7 +123,7 @@ def test_gives_up_at_the_deadline_with_the_last_thing_missing_and_never_asks_lon
         return f"missing since {clock.now:.0f}"
 
     found = readiness.wait(ask, alive=lambda: True, limit=12, tell=quiet, clock=clock, sleep=clock.sleep)
-    assert found.startswith("missing since 11")
+    assert (found or "").startswith("missing since 11")
     assert clock.now - 100 <= 12.2
     assert asked[0] == 5
     assert asked[-1] < 5

@@ -123,6 +123,7 @@ def test_a_cluster_has_ports_of_its_own_for_each_node():
 @pytest.mark.parametrize(("brokers", "bookies", "expected"), [(2, None, (2, 3)), (None, 1, (3, 1))])
 def test_what_is_not_said_of_a_cluster_is_three(brokers, bookies, expected):
     cluster = settle(UpFlags(brokers=brokers, bookies=bookies), None, around()).cluster
+    assert cluster is not None
     assert (len(cluster.brokers), len(cluster.bookies)) == expected
 
 

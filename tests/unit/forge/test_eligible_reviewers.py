@@ -67,7 +67,8 @@ def test_a_push_counts_also_where_others_came_after_it_and_where_they_rewrote_it
 
 @pytest.mark.parametrize("role", ["author", "committer"])
 def test_whoever_wrote_or_committed_what_another_pushed_approves_nothing(job: Job, role: str) -> None:
-    job.forge.push(1, HEAD, "anna", **{role: {"login": "mallory"}})
+    other: dict[str, Any] = {role: {"login": "mallory"}}
+    job.forge.push(1, HEAD, "anna", **other)
     _merged(job, "mallory")
     assert "mallory approved, but contributed to it" in job.refused("--require-review")
 

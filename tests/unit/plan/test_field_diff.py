@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.plan.changes import Update
+from kodoctl.plan.changes import PolicyChange, Update
 from kodoctl.plan.inventory import LiveObject
 from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
@@ -62,6 +62,7 @@ def test_an_effective_value_is_told_with_the_level_it_comes_from() -> None:
     [update] = difference(wanted(topology("{J: {}}", "namespace_policies: {ttl: 3h}\n")), before).changes[1:]
     assert isinstance(update, Update)
     [field] = update.fields
+    assert isinstance(field, PolicyChange)
     assert (field.effective_before, field.effective_after) is not None
     assert field.effective_after is not None
     assert (str(field.effective_after.value), field.effective_after.source) == ("3h", "namespace")
@@ -189,6 +190,7 @@ def test_brokers_defaults_are_shown_where_nothing_else_says_anything() -> None:
     for side, source in ((there, "broker default"), (known, "broker")):
         [update] = difference(wanted(topology("{J: {}}")), side).changes
         assert isinstance(update, Update)
+        assert isinstance(update.fields[0], PolicyChange)
         assert update.fields[0].effective_after is not None
         assert update.fields[0].effective_after.source == source
 

@@ -15,7 +15,13 @@ from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
 from tests.samples.inventories import HERE, NOW, applied, changed, topology, wanted
 
 J = TopicName(HERE, "J")
@@ -167,5 +173,6 @@ def test_what_is_healed_is_no_edit() -> None:
     body = "{J: {partitions: 2, subscriptions: {s: {states: [], dead_letter: false}}}}"
     there = applied(wanted(topology(body)))
     found = there.objects[f"subscription.{J}/s"]
-    half = changed(there, replace(found, resource=replace(found.resource, missing_on=(1,))))  # type: ignore[call-arg]
+    assert isinstance(found.resource, SubscriptionResource)
+    half = changed(there, replace(found, resource=replace(found.resource, missing_on=(1,))))
     assert _origins(_plan(body, body, half)) == {"update subscription.J/s": (DRIFT, ("missing_on",))}

@@ -30,7 +30,7 @@ def _applies(entries: Any) -> tuple[Applied, ...]:
     return found.applies
 
 
-def _begin(name: str = "aa11", at: int = 5, **more: Any) -> dict[str, Any]:
+def _begin(name: str = "aa11", at: object = 5, **more: Any) -> dict[str, Any]:
     head = {"v": 1, "kind": "begin", "apply": name, "at": at, "verb": "apply", "who": "anna", "commit": None}
     return {**head, "plan": "d", "changes": 2, "ledgers": {}, "packed": None, **more}
 
@@ -145,7 +145,7 @@ def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None
     assert parse(data) == found
 
 
-ODD = [
+ODD: list[dict[str, Any]] = [
     {"owner": {}},
     {"after": {**resource_to_json(J), "partitions": "x"}},
     {"after": {"kind": "grant", "target": "acme/ns", "role": "anna", "actions": [1, "produce"]}},

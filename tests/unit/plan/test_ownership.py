@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kodoctl.errors import Remedy
 from kodoctl.plan.changes import Adopt, Forget, Update
@@ -32,7 +33,7 @@ from tests.samples.inventories import (
 PLAIN = topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}")
 J = TopicName(HERE, "J")
 X = TopicName(HERE, "x")
-TTL = {"ttl": Duration(60_000)}
+TTL: dict[str, Any] = {"ttl": Duration(60_000)}
 
 
 def _topic(name: TopicName = J, marker: str | None = None, **policies: object) -> LiveObject:

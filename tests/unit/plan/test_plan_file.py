@@ -114,7 +114,7 @@ def _fields(draw: st.DrawFn) -> FieldUpdate:
         case "missing_on" | "missing_partitions":
             return FieldChange(kind, (1, 2), ())
         case _:
-            return FieldChange(kind, "a", None)
+            return FieldChange("definition" if kind == "definition" else "delayed_delivery", "a", None)
 
 
 _CHANGES: st.SearchStrategy[Change] = st.one_of(

@@ -43,9 +43,8 @@ def test_a_plan_file_with_one_character_changed_is_refused(data: st.DataObject) 
 
 def _edited(**parts: Any) -> str:
     """A plan file that somebody edited and sealed again."""
-    document = to_json(_plan())
+    document = {**to_json(_plan()), **parts}
     del document["seal"]
-    document |= parts
     return json.dumps({**document, "seal": serialization.digest(document)})
 
 
@@ -78,7 +77,7 @@ def test_what_is_no_plan_file_is_called_so(text: str) -> None:
     assert caught.value.diagnostics[0].where == Where("some.json")
 
 
-CREATE = serialization.change_to_json(Create(TopicResource(J, 1, {}), ChangeContext("trade")))
+CREATE: Any = serialization.change_to_json(Create(TopicResource(J, 1, {}), ChangeContext("trade")))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
+from kodoctl.plan.changes import PolicyChange, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Live, LiveObject
 from kodoctl.plan.ledger import Ledger, OwnershipKind
@@ -134,7 +135,10 @@ def test_effective_values_are_those_without_a_namespace_that_is_left_out() -> No
     before = topology("{J: {policies: {ttl: 5h}}}", "namespace_policies: {ttl: 9h}\n")
     after = topology("{J: {}}", "namespace_policies: {ttl: 1h}\n")
     [update] = planned_part(wanted(after), applied(wanted(before)), J).changes
-    [field] = update.fields  # type: ignore[union-attr]
+    assert isinstance(update, Update)
+    [field] = update.fields
+    assert isinstance(field, PolicyChange)
+    assert field.effective_after is not None
     assert str(field.effective_after.value) == "9h"
 
 

@@ -47,6 +47,10 @@ def _after(failures: int, bad: Answer, good: Answer) -> Callable[[Request], Answ
     return lambda request: bad if request.number <= failures else good
 
 
+def _always(answer: Answer) -> Callable[[Request], Answer]:
+    return lambda _: answer
+
+
 FINE = answer_json({"fine": True})
 
 
@@ -188,7 +192,7 @@ def test_only_pulsar_itself_says_that_something_is_absent(read: Callable[[HttpAd
         assert read(admin) is None
     for page in (answer_html("<html>404</html>", 404), Answer(404, b"default backend - 404")):
         refused = pytest.raises(ClusterError, match="answered 404")
-        with serving(lambda _, page=page: page) as server, _admin(server.url) as (admin, _), refused:
+        with serving(_always(page)) as server, _admin(server.url) as (admin, _), refused:
             read(admin)
 
 

@@ -33,7 +33,7 @@ def border(*answer: Any) -> Any:
 
 def test_a_bundle_has_what_only_the_binding_reads_in_its_place() -> None:
     bounded = BoundedReader(reader(), PATIENCE, "a topic", 0, border([FOUND, None], [(1, "raw")], 0))
-    first, second = bounded.take(0.25) or ()
+    first, second = bounded.take(0.25) or []
     assert first is FOUND
     assert (type(second), second._message) == (pulsar.Message, "raw")
 
@@ -58,7 +58,8 @@ def test_without_the_border_or_where_it_does_not_know_the_reader_the_binding_rea
     def refused(*_: Any) -> Any:
         raise TypeError("no reader")
 
-    for given in (None, SimpleNamespace(reader=refused)):
+    unknown: Any = SimpleNamespace(reader=refused)
+    for given in (None, unknown):
         left = ["a", "b"]
         plain = SimpleNamespace(
             has_message_available=lambda left=left: left, read_next=lambda _, left=left: left.pop(0)

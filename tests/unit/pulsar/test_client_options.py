@@ -18,7 +18,7 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from kodoctl.pulsar.credentials import Tls
-from kodoctl.pulsar.peer import PortError
+from kodoctl.pulsar.peer import WITHIN_S, PortError
 from tests.brokers.authentication import make_certificates
 from tests.services.servers import speaking
 
@@ -127,7 +127,7 @@ def test_a_certificate_that_is_not_trusted_is_told_at_once(
 def test_an_address_where_nobody_answers_is_named_after_five_seconds_of_silence_and_asked_once(
     monkeypatch: pytest.MonkeyPatch, certificates: Path
 ) -> None:
-    assert client_options.WITHIN_S == 5
+    assert WITHIN_S == 5
     monkeypatch.setattr(client_options, "WITHIN_S", 0.2)
     with speaking(None) as host:
         client = BrokerClient(_connection(f"pulsar://{host}", certificates))

@@ -47,7 +47,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"KODOCTL_CONFIG": str(file)}
 
 
-def _connect(environ: dict[str, str], folder: Path | None = None, **flags: str) -> Connection:
+def _connect(environ: dict[str, str], folder: Path | None = None, **flags: str | None) -> Connection:
     return connect(Flags(**flags), environ, folder or Path(environ["KODOCTL_CONFIG"]).parents[1] / "work")
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.overrides import Override, OverrideKind, with_override
-from kodoctl.pulsar import override_store
 from kodoctl.pulsar.admin import Admin, Reply
 from kodoctl.pulsar.override_store import OverrideStore
 
@@ -36,7 +35,7 @@ class Properties:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(override_store.time, "sleep", lambda _: None)
+    monkeypatch.setattr("kodoctl.pulsar.override_store.time.sleep", lambda _: None)
 
 
 def store(admin: Properties, who: str = "ann@desk") -> OverrideStore:

@@ -37,7 +37,7 @@ class Stored:
 
 def consumer(
     entries: int, monkeypatch: pytest.MonkeyPatch, silent: float = 0, stop: threading.Event | None = None
-) -> DeadLetterConsumer:
+) -> Any:
     """Holds so many entries, of which the first comes after so many seconds."""
     left, now = [Stored(entry) for entry in range(entries)], [0.0]
 

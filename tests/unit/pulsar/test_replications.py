@@ -44,4 +44,5 @@ def test_a_key_that_names_no_partition_is_none():
 
     with serving(answer) as server:
         found = read_stats(HttpAdmin(Connection(server.url)), topic)
+    assert found is not None
     assert found["partitions"] == {f"{topic}-partition-0": {"storageSize": 5}}

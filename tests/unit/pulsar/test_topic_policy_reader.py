@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,7 +49,7 @@ def read(
     pauses: list[float] = []
     with ThreadPoolExecutor(4) as pool:
         client = BrokerClient(Connection("http://127.0.0.1:1", url))
-        reader = PolicyReader(broker, client, pool, version, pause=pauses.append)
+        reader = PolicyReader(cast("Any", broker), client, pool, version, pause=pauses.append)
         return reader.read(HERE, [J], validates=False), pauses
 
 

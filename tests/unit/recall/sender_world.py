@@ -249,7 +249,7 @@ def make_attempt(world: World, plan: RecallPlan, fatal: int = -1) -> SendReport:
     world.steps, world.fatal = 0, fatal
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None, at_once=3)
     source = Landed(world) if plan.action is RecallAction.RESEND else None
-    return RecallSender(plan, world, world, None, options, source=source).run()
+    return RecallSender(plan, cast("Any", world), world, None, options, source=source).run()
 
 
 def with_table(plan: RecallPlan, folder: Path, monkeypatch: pytest.MonkeyPatch) -> RecallPlan:

@@ -12,7 +12,6 @@ import pytest
 
 from kodoctl.errors import ClusterError, LockedError, RefusedError, error
 from kodoctl.protocol.overrides import MAX_SPAN, Override, OverrideKind, parse, printed
-from kodoctl.pulsar import override_store
 from kodoctl.pulsar.admin import Reply
 from kodoctl.pulsar.override_store import OverrideStore
 from kodoctl.recall.lane_pause import LASTS_MS, LanePause, PauseClock
@@ -64,7 +63,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(override_store.time, "sleep", lambda _: None)
+    monkeypatch.setattr("kodoctl.pulsar.override_store.time.sleep", lambda _: None)
 
 
 def pause(cluster: Any) -> LanePause:

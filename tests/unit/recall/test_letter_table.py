@@ -6,7 +6,7 @@ import errno
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import pytest
@@ -17,7 +17,7 @@ from kodoctl.recall.candidate_store import CandidateStore
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.letter_table import LetterTableWriter, PlanRow, check_table, segments
 from kodoctl.recall.recall_ledger import LetterStatus, RecallEvent
-from kodoctl.recall.recall_plan import LetterRef, LetterTable, RecallAction, RecallPlan, UnsentCopy, recall_id
+from kodoctl.recall.recall_plan import SEGMENT, LetterRef, LetterTable, RecallAction, RecallPlan, UnsentCopy, recall_id
 from kodoctl.recall.selection import LetterSelection, SelectionRequest
 from kodoctl.recall.stored_message import Position
 from kodoctl.render.recall import recall_plan_lines
@@ -125,7 +125,7 @@ def with_table(tmp_path: Path) -> tuple[RecallPlan, Path]:
             one = replace(PLAN.letters[0], position=Position(0, 1, number), number=number + 1, repeats=())
             writer.add(PlanRow(LetterRef(one.position, one.published), one))
         table = writer.close()
-    made = replace(PLAN, letters=(), settle=(), table=table, summary={**SUMMARY, "chosen": 3})
+    made = replace(PLAN, letters=(), settle=(), table=table, summary=cast("Any", SUMMARY | {"chosen": 3}))
     file.write_text(recall_plan_file.dumps(made), encoding="utf-8")
     return made, file
 
@@ -181,7 +181,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
         LetterTableWriter(tmp_path / "nowhere" / "t")
 
 
-@pytest.mark.parametrize("rows", [1, letter_table.SEGMENT])
+@pytest.mark.parametrize("rows", [1, SEGMENT])
 def test_a_disk_that_takes_no_more_is_told(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a plan, and with its last rows."""
 

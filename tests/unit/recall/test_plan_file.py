@@ -25,7 +25,7 @@ from tests.unit.recall.letters import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
 LANE = PlannedPartition("persistent://kodo/trade/orders-billing-RETRYING", 0, ready=False, partitions=1)
-SUMMARY = {
+SUMMARY: Any = {
     "read": 1,
     "matched": 1,
     "chosen": 1,
@@ -67,11 +67,16 @@ def test_the_published_schema_is_the_one_of_the_code() -> None:
     assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == recall_plan_file.SCHEMA
 
 
+def as_dict(plan: RecallPlan) -> dict[str, Any]:
+    return {**recall_plan_file.to_json(plan)}
+
+
 def sealed(**changes: Any) -> str:
-    form = {**recall_plan_file.to_json(PLAN), **changes}
+    form = as_dict(PLAN) | changes
     return json.dumps({**form, "seal": recall_plan_file.seal_of(form)})
 
 
+LETTER = as_dict(PLAN)["letters"][0]
 BAD = [
     ("no json", "K558", "kodoctl recall plan --out FILE"),
     ("[]", "K558", "kodoctl recall plan --out FILE"),
@@ -84,8 +89,8 @@ BAD = [
     (sealed(action="steal"), "K558", "$.action: 'steal'"),
     (sealed(extra=1), "K558", "'extra' was unexpected"),
     (sealed(letters=7), "K558", "$.letters: 7"),
-    (sealed(letters=[{**recall_plan_file.to_json(PLAN)["letters"][0], "lane": 5}]), "K558", "ValueError"),
-    (sealed(letters=[recall_plan_file.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558", "KeyError"),
+    (sealed(letters=[{**LETTER, "lane": 5}]), "K558", "ValueError"),
+    (sealed(letters=[LETTER] * 100 + [{"position": "x"}]), "K558", "KeyError"),
 ]
 
 

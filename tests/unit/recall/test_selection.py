@@ -28,7 +28,7 @@ DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: 
 
 def select(tmp_path: Path, letters: list[Any], **changes: Any) -> Any:
     found = family(tmp_path, ground=DOUBLE)
-    values = {
+    values: dict[str, Any] = {
         "action": RecallAction.SEND,
         "where": "true",
         "run": "r1",
@@ -342,7 +342,9 @@ def test_ten_thousand_letters_of_twelve_causes_are_twelve_lines_and_each_can_be_
             {"n": n},
             entry=n,
             reason="ConnectionError",
-            **{"kodo-error": f"bank {words[n % 12]}'s line {n} answered {500 + n % 7} for 3f2504e0-4f89-{n:04}"},
+            properties={
+                "kodo-error": f"bank {words[n % 12]}'s line {n} answered {500 + n % 7} for 3f2504e0-4f89-{n:04}"
+            },
         )
         for n in range(10_000)
     ]

@@ -141,7 +141,7 @@ def test_lost_messages_that_were_erased_since_the_plan_are_named_and_the_others_
     world = World()
     options = SendOptions(RateLimit(100_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
     source = Landed(world, erased={3})
-    report = RecallSender(plan_of(RecallAction.RESEND), world, world, None, options, source=source).run()
+    report = RecallSender(plan_of(RecallAction.RESEND), cast("Any", world), world, None, options, source=source).run()
     assert (report.sent, report.gone, report.complete) == (ENTRIES - 1, 0, False)
     assert report.elsewhere == ["1:3:0:-1: it was erased"]
 

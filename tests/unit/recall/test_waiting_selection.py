@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,12 +42,12 @@ def select(
     return selection.finish()
 
 
-def waits(entry: int, partition: int = 0, **properties: Any) -> Any:
-    return letter(entry, entry=entry, partition=partition, properties={control.DUE: str(NOW + 1_000), **properties})
+def waits(entry: int, properties: Mapping[str, str] | None = None) -> Any:
+    return letter(entry, entry=entry, properties={control.DUE: str(NOW + 1_000), **(properties or {})})
 
 
 def test_a_release_stays_in_its_partition_and_leaves_out_what_is_due(tmp_path: Path) -> None:
-    due, forged = waits(3, **{control.DUE: str(NOW)}), waits(4, **{control.DUE: "soon"})
+    due, forged = waits(3, {control.DUE: str(NOW)}), waits(4, {control.DUE: "soon"})
     lanes, letters, settle, summary = select(tmp_path, [waits(1), waits(2), due, forged])
     assert [(lane.part, lane.ready) for lane in lanes] == [
         ("persistent://kodo/trade/orders-billing-RETRYING-partition-0", False)
@@ -56,20 +57,20 @@ def test_a_release_stays_in_its_partition_and_leaves_out_what_is_due(tmp_path: P
 
 
 def test_what_is_due_can_be_moved_and_discarded(tmp_path: Path) -> None:
-    due = waits(3, **{control.DUE: str(NOW)})
+    due = waits(3, {control.DUE: str(NOW)})
     assert len(select(tmp_path, [due], RecallAction.MOVE, "L2")[1]) == 1
     assert len(select(tmp_path, [due], RecallAction.DISCARD)[1]) == 1
 
 
 def test_recalled_messages_may_be_released_and_those_released_before_again(tmp_path: Path) -> None:
-    back = waits(1, **{control.RECALL: "r" * 32, control.RELEASE: "e" * 32})
+    back = waits(1, {control.RECALL: "r" * 32, control.RELEASE: "e" * 32})
     assert len(select(tmp_path, [back])[1]) == 1
 
 
 def test_a_message_whose_copy_stands_in_the_lane_is_only_acknowledged(tmp_path: Path) -> None:
     topic = one(tmp_path, "L1/retrying").dead_topic
     sent = recall_id(topic, Position(0, 1, 1), NOW - 1000)
-    _, letters, settle, summary = select(tmp_path, [waits(1), waits(5, **{control.RELEASE: sent})])
+    _, letters, settle, summary = select(tmp_path, [waits(1), waits(5, {control.RELEASE: sent})])
     assert [one.position.entry for one in letters] == [5]
     assert [one.position.entry for one in settle] == [1]
     assert summary["left_out"] == {"already": 1}

@@ -16,7 +16,7 @@ from kodoctl.topology.resources import TopicResource
 from tests.unit.render.test_plan_views import ABOUT, TARGET, J, plan_of
 
 
-def _text(document: dict[str, Any], target: str) -> str:
+def _text(document: Any, target: str) -> str:
     return "\n".join(line.text for line in plan_lines(document, target))
 
 

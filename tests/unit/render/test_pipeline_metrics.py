@@ -44,8 +44,10 @@ def test_a_run_gives_its_verdict_counts_stages_and_lag() -> None:
     exported.now += 60_000
     verdicts = {one: exported.value("verdict", verdict=one) for one in ("no loss", "inconclusive", "loss")}
     assert verdicts == {"no loss": 0, "inconclusive": 0, "loss": 1}
-    of = {"topic": "orders", "subscription": "billing"}
-    counts = {one: exported.value("messages", status=one, **of) for one in ("done", "lost", "unproved")}
+    counts = {
+        one: exported.value("messages", status=one, topic="orders", subscription="billing")
+        for one in ("done", "lost", "unproved")
+    }
     assert counts == {"done": 7, "lost": 2, "unproved": 0}
     assert exported.value("hole_entries") == 3
     assert exported.value("lag_seconds") == 65

@@ -29,6 +29,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
+    Resource,
     SchemaResource,
     SubscriptionResource,
     TenantResource,
@@ -69,7 +70,7 @@ def test_the_head_says_which_cluster_and_environment() -> None:
 
 
 def test_every_kind_of_object_is_described_where_it_is_made() -> None:
-    created = [
+    created: list[Resource] = [
         TenantResource("acme", frozenset({"standalone"}), frozenset()),
         NamespaceResource(HERE, {"ttl": Duration(60_000)}),
         TopicResource(J, 4, {"ttl": Duration(60_000), "max_producers": 5}),

@@ -12,6 +12,7 @@ from kodoctl.render import report_charts as pictures
 from kodoctl.render.report_html import report_html
 from kodoctl.render.report_words import headlines
 from tests.samples.reports import EVIL, audited, busy, failure, made, quiet, tenant
+from tests.unit.render.drawings import drawing
 
 NOON = 1_767_268_500_000  # ms since the epoch, 11:55
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -32,7 +33,7 @@ def test_nothing_hostile_gets_into_the_page_or_a_picture():
     for piece in ("<img src=x", "<script>alert", "\x1b", "\u202e"):
         assert piece not in text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
-    drawn = charts.svg(pictures.tenants, evil(), charts.LIGHT)
+    drawn = drawing(pictures.tenants, evil(), charts.LIGHT)
     assert "<img" not in drawn
     assert "&lt;img src=x" in drawn
 
@@ -80,7 +81,7 @@ def test_without_traffic_there_are_words_and_no_empty_pictures():
 
 
 def test_pictures_are_the_same_for_the_same_document_and_differ_in_colours():
-    first, again = (charts.svg(pictures.waiting, made(), charts.LIGHT) for _ in range(2))
+    first, again = (drawing(pictures.waiting, made(), charts.LIGHT) for _ in range(2))
     assert first == again
     dark = charts.dark(first)
     assert "Verdana" in first
@@ -90,7 +91,7 @@ def test_pictures_are_the_same_for_the_same_document_and_differ_in_colours():
 
 def test_tenants_without_latencies_are_drawn_by_what_they_sent():
     counted = {**busy().counted, "tenants": [tenant("anna", 5, 0, None)]}
-    assert "anna" in charts.svg(pictures.tenants, made(busy(counted=counted)), charts.NARROW)
+    assert "anna" in drawing(pictures.tenants, made(busy(counted=counted)), charts.NARROW)
 
 
 @pytest.mark.parametrize("minutes", [2, 4, 10, 75, 91, 100, 119, 120, 150, 1440, 2880, 20_000])
@@ -101,7 +102,7 @@ def test_a_clock_of_any_span_is_drawn_without_a_warning(minutes, style):
         for step in range(3)
     ]
     over_time = {"points": points, "width_ms": minutes * 30_000}
-    assert charts.svg(pictures.traffic, {"over_time": over_time}, style)
+    assert drawing(pictures.traffic, {"over_time": over_time}, style)
 
 
 @pytest.mark.parametrize("style", [charts.LIGHT, charts.NARROW])
@@ -110,14 +111,14 @@ def test_a_time_beyond_all_calendars_takes_no_picture_away(at, style):
     """Whoever produces may choose one; a landing has the last day there is for it."""
     last = 253_402_214_400_000
     points = [{"at": one, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0} for one in (at, at + 60_000, last)]
-    assert charts.svg(pictures.traffic, {"over_time": {"points": points, "width_ms": 60_000}}, style)
+    assert drawing(pictures.traffic, {"over_time": {"points": points, "width_ms": 60_000}}, style)
 
 
 def test_dates_on_an_axis_are_in_the_order_of_iso():
     points = [
         {"at": NOON + day * 86_400_000, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0} for day in range(5)
     ]
-    drawn = charts.svg(pictures.traffic, {"over_time": {"points": points, "width_ms": 86_400_000}}, charts.LIGHT)
+    drawn = drawing(pictures.traffic, {"over_time": {"points": points, "width_ms": 86_400_000}}, charts.LIGHT)
     assert ">01-02<" in drawn
     assert ">2026-01<" in drawn
     assert "Jan" not in drawn
@@ -141,11 +142,11 @@ def test_what_has_a_time_that_cannot_be_is_told_and_not_drawn(undrawn, text):
     future = {"arrivals": 1_200, "done": 3, "failed": 2, "over_limit": 1}
     found = made(busy(points=points, width=1_000, past=past, future=future, impossible_ages=1))
     page = report_html(found)
-    past, future = (
+    past_line, future_line = (
         "1 message with a time before anything can have been stored",
         "1,200 messages and 6 actions of workers",
     )
-    assert f"Not drawn: {past}; {future} with a time in the future." in page
+    assert f"Not drawn: {past_line}; {future_line} with a time in the future." in page
     assert re.search(r"in the future</th>\s*<td class=.n.>1,200</td><td class=.n.>3</td>", page)
     assert "Not in these times: 1 message done" in page
     assert list(headlines(found))[-1].startswith("Not drawn: 1 message with a time before")

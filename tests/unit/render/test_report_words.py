@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kodoctl.render import report_words as words
 from tests.samples.reports import AT, EVIL, audited, busy, failure, lane, late, made, quiet, tenant, wait
@@ -39,7 +40,7 @@ def test_who_is_slow():
         "95 of 100 messages in L1 ready were done within 260 ms; the slowest lane is L1 pending, 4.4 min"
     )
     assert words.slow(made(quiet())) == "95 of 100 messages in L1 ready were done within 260 ms"
-    counted = {**quiet().counted, "lanes": [lane("L1", "ready", 0, late(0, 0, 0))]}
+    counted: Any = {**quiet().counted, "lanes": [lane("L1", "ready", 0, late(0, 0, 0))]}
     assert words.slow(made(replace(quiet(), counted=counted))) == "No record says how long anything took"
 
 
@@ -88,23 +89,31 @@ def test_no_tenant_that_fails_is_called_one_that_does_not_stand_out():
 
 
 def test_lanes_are_named_as_short_as_they_can_be():
-    row = wait("L1", "ready", 1, 1, 1)
+    row: Any = wait("L1", "ready", 1, 1, 1)
     assert words.lane(made(), row) == "L1 ready"
     assert words.lane(made(), wait(None, "dead", 1, 1, 1)) == "dead letters"
-    assert words.lane(made(), {**row, "level": None, "state": None}) == "not in the file", "unknown is not dead"
-    assert words.lane(made(), {**row, "level": None}) == "ready"
+    assert words.lane(made(), row | {"level": None, "state": None}) == "not in the file", "unknown is not dead"
+    assert words.lane(made(), row | {"level": None}) == "ready"
     several = made(busy(waiting=[row, {**row, "subscription": "stock"}]))
     assert words.lane(several, row) == "orders / billing: L1 ready"
-    assert words.lane(several, {**row, "subscription": None}) == "orders / (all): L1 ready"
+    assert words.lane(several, row | {"subscription": None}) == "orders / (all): L1 ready"
 
 
 def test_the_head_of_the_page():
-    assert dict(map(reversed, words.figures(made()))) == {
+    assert {text: number for number, text in words.figures(made())} == {
         "messages judged": "3,363", "done": "2,790", "waiting": "558", "dead letters": "12", "lost": "3",
     }  # fmt: skip
-    fates = {"not_for_me": 7, "discarded": 2, "moving": 1, "unproved": 4, "unknown": 1, "duplicated": 5, "overdue": 3}
+    fates: dict[str, Any] = {
+        "not_for_me": 7,
+        "discarded": 2,
+        "moving": 1,
+        "unproved": 4,
+        "unknown": 1,
+        "duplicated": 5,
+        "overdue": 3,
+    }
     figures = words.figures(made(busy(audit=audited(**fates))))
-    assert dict(map(reversed, figures)) == {
+    assert {text: number for number, text in figures} == {
         "messages judged": "2,806", "done": "2,795", "discarded": "2", "waiting": "3", "on their way": "1",
         "dead letters": "0", "not proved": "5", "lost": "0",
     }  # fmt: skip
@@ -113,7 +122,7 @@ def test_the_head_of_the_page():
     brief = made(busy(width=5_000))
     assert words.span(brief) == "2026-01-02 02:24:00 UTC to 2026-01-02 03:04:00 UTC"
     assert words.span(made()) == "2026-01-02 02:24 UTC to 2026-01-02 03:04 UTC"
-    assert words.span({"since": 0, "until": AT}) == ""
+    assert words.span(made() | {"since": 0, "until": AT}) == ""
 
 
 def test_all_of_it_is_a_few_lines():

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from kodoctl.render.charts import LIGHT, svg
+from kodoctl.render.charts import LIGHT
 from kodoctl.render.simulation_charts import for_chat, waits
 from tests.samples.reports import EVIL, tried
+from tests.unit.render.drawings import drawing
 
 
 def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
@@ -14,7 +15,7 @@ def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
     assert name == "lab-orders-billing.png"
     assert data.startswith(b"\x89PNG")
     (trial,) = tried()["trials"]
-    drawn = svg(partial(waits, title="x"), trial, LIGHT)
+    drawn = drawing(partial(waits, title="x"), trial, LIGHT)
     for text in ("acme", "1,200 messages", "22 s", "120 ms", "(12 others)", "today", "with the candidate", "95 of 100"):
         assert text in drawn
     for colour in LIGHT.marks[:2]:
@@ -25,7 +26,7 @@ def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
 def test_without_a_candidate_a_tenant_has_one_line():
     (trial,) = tried()["trials"]
     trial["candidate"] = None
-    drawn = svg(waits, trial, LIGHT)
+    drawn = drawing(waits, trial, LIGHT)
     assert "today" in drawn
     assert "with the candidate" not in drawn
     assert "29.9 s" in drawn or "30 s" in drawn
@@ -37,11 +38,11 @@ def test_what_never_started_is_told_and_names_are_harmless():
         trial[side]["tenants"][0]["tenant"] = EVIL
         trial[side]["tenants"][1]["messages"] = 1
     trial["candidate"]["tenants"][1]["wait_ms"] = None
-    drawn = svg(waits, trial, LIGHT)
+    drawn = drawing(waits, trial, LIGHT)
     assert "<img" not in drawn
     assert "1 message<" in drawn
     assert "with the candidate: none" in drawn
     for side in ("today", "candidate"):
         for one in trial[side]["tenants"]:
             one["wait_ms"] = None
-    assert list(for_chat({"trials": [trial]})) == []
+    assert list(for_chat(tried() | {"trials": [trial]})) == []

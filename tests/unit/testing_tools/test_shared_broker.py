@@ -48,7 +48,9 @@ def test_runs_that_go_on_are_left_alone(tmp_path):
     assert first != second
     assert first.exists()
     owner = json.loads((first / "owner.json").read_text())
-    assert owner == asdict(process.identify(os.getpid()))
+    this = process.identify(os.getpid())
+    assert this is not None
+    assert owner == asdict(this)
 
 
 def test_a_folder_nobody_owns_is_cleared_away(tmp_path):

@@ -32,7 +32,7 @@ def document(environment: str | None = None, *, explain: bool = False) -> dict[s
 
 
 def resource(address: str, environment: str | None = None, *, explain: bool = False) -> dict[str, Any]:
-    return document(environment, explain=explain)["resources"][address]  # type: ignore[no-any-return]
+    return document(environment, explain=explain)["resources"][address]
 
 
 def test_the_document_is_json_with_a_version_and_the_environment() -> None:

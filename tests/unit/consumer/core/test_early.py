@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import Delivery, Level, State
@@ -21,7 +22,7 @@ TWO = Quota("u", 2, 3_600_000, shared=False)
 LONGEST = 3_600 + JITTER / 1000 + 60  # seconds of any wait, with jitter and clocks that differ
 
 
-def forged(number: int, published: int, payload: bytes = b"x", **more: object) -> Delivery:
+def forged(number: int, published: int, payload: bytes = b"x", **more: Any) -> Delivery:
     """A message of a tenant who wants the others to wait."""
     message = delivery(number, payload, u="mallory", kodo_due=FAR, **more)
     return message._replace(publish_time=published)
@@ -48,7 +49,7 @@ def waiting_early(bench: Bench) -> int:
 @pytest.mark.parametrize("hop", [{}, {"kodo_hop": 1}], ids=["due alone", "due and hop"])
 @pytest.mark.parametrize("published", [None, FAR - 1], ids=["honest publish time", "forged publish time"])
 def test_no_forged_message_a_minute_pauses_a_lane_or_lets_another_tenant_wait(
-    hop: dict[str, int], published: int | None
+    hop: dict[str, Any], published: int | None
 ) -> None:
     bench = Bench(POLICY)
     seconds_paused = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from kodo_consumer.core.broker import Confirmed
 from kodo_consumer.core.envelope import State
@@ -42,7 +44,7 @@ def test_a_copy_of_a_held_message_is_dropped_and_the_newest_token_acknowledged()
 def test_a_message_just_finished_with_is_acknowledged_again_and_not_handled_again() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), DONE)
+    bench.engine.finish(bench.take_one(), DONE)
     bench.give(delivery(1))
     assert bench.take_all() == []
     assert bench.acknowledged() == [1, 1]
@@ -51,7 +53,7 @@ def test_a_message_just_finished_with_is_acknowledged_again_and_not_handled_agai
 def test_after_a_minute_a_rewound_subscription_is_handled_again() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), DONE)
+    bench.engine.finish(bench.take_one(), DONE)
     bench.later(61)
     bench.give(delivery(1))
     assert len(bench.take_all()) == 1
@@ -61,7 +63,7 @@ def test_finished_ids_are_remembered_up_to_a_bound() -> None:
     bench = Bench(policy(lookahead_messages=100_000))
     for number in range(20_020):
         bench.give(delivery(number))
-        bench.engine.finish(*bench.take_all(), DONE)
+        bench.engine.finish(bench.take_one(), DONE)
     lane = bench.engine.lanes[4]
     assert (len(lane.older_entries), len(lane.recent_entries)) == (10_001, 18)
     bench.give(delivery(10_500), delivery(20_019), delivery(5))
@@ -108,9 +110,11 @@ def test_a_route_takes_a_message_whose_wait_is_over_and_keeps_its_counters(state
     late = RouteRule(lambda facts: sum(facts.attempts) >= 2, L2, frozenset({RouteMoment(state.value)}), name="route 1")
     bench = Bench(policy(routes=(late,)))
     counter = f"kodo_attempts_{state.value}"
+    one: dict[str, Any] = {counter: 1}
+    two: dict[str, Any] = {counter: 2}
     bench.give(
-        delivery(1, kodo_hop=2, kodo_due=START_WALL + 3_000, kodo_reserved=START_WALL, **{counter: 2}),
-        delivery(2, kodo_hop=1, **{counter: 1}),
+        delivery(1, kodo_hop=2, kodo_due=START_WALL + 3_000, kodo_reserved=START_WALL, **two),
+        delivery(2, kodo_hop=1, **one),
         state=state,
     )
     assert [message.id[2] for message in bench.take_all()] == ["2"], "one waits, for one no route holds"
@@ -351,7 +355,7 @@ def test_the_next_tick_is_when_something_is_due() -> None:
 def test_a_timer_outlived_by_its_message_wakes_nobody() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), FAILED)
+    bench.engine.finish(bench.take_one(), FAILED)
     bench.engine.disconnected(4)
     bench.later(10)
     assert bench.take_all() == []

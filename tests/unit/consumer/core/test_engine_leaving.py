@@ -27,11 +27,11 @@ def test_failures_wait_in_place_then_leave() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
     for wait in (2, 3, 5):
-        bench.engine.finish(*bench.take_all(), FAILED)
+        bench.engine.finish(bench.take_one(), FAILED)
         bench.later(wait - 0.01)
         assert bench.take_all() == []
         bench.later(0.02)
-    bench.engine.finish(*bench.take_all(), FAILED)
+    bench.engine.finish(bench.take_one(), FAILED)
     assert store_all(bench) == ["persistent://p/n/t-L1-retrying"]
     assert bench.acknowledged() == [1]
 
@@ -40,7 +40,7 @@ def test_at_most_a_fifth_of_the_lookahead_waits_in_place() -> None:
     bench = Bench(policy(lookahead_messages=20))
     for number in range(6):
         bench.give(delivery(number))
-        bench.engine.finish(*bench.take_all(), FAILED)
+        bench.engine.finish(bench.take_one(), FAILED)
     assert len(bench.published()) == 2
     bench.later(2.1)
     assert len(bench.take_all()) == 4
@@ -50,9 +50,9 @@ def test_waits_beyond_5_s_are_spread_and_shorter_ones_are_not() -> None:
     bench = Bench(policy(in_place=()))
     for number in range(20):
         bench.give(delivery(number))
-        bench.engine.finish(*bench.take_all(), FAILED)
+        bench.engine.finish(bench.take_one(), FAILED)
         bench.give(delivery(100 + number))
-        bench.engine.finish(*bench.take_all(), RetryAsked(4_000, "soon"))
+        bench.engine.finish(bench.take_one(), RetryAsked(4_000, "soon"))
     due = [message.deliver_at - START_WALL for _, message in bench.published()]
     assert all(10_000 <= wait < 13_000 for wait in due[::2])
     assert len(set(due[::2])) > 10
@@ -63,7 +63,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
     for longest in (1.3, 2.6, 5.2):
-        bench.engine.finish(*bench.take_all(), DependencyUnavailable("psp"))
+        bench.engine.finish(bench.take_one(), DependencyUnavailable("psp"))
         assert bench.take_all() == []
         bench.later(longest)
     (message,) = bench.take_all()
@@ -74,7 +74,7 @@ def test_a_missing_dependency_backs_off_and_counts_nothing() -> None:
 def test_with_nowhere_to_go_a_message_stays_and_alarms() -> None:
     bench = Bench(policy(levels=(L1,), states=(), dead=False))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), DeadLettered("bad"))
+    bench.engine.finish(bench.take_one(), DeadLettered("bad"))
     assert bench.alarms() == ["stuck"]
     bench.later(5.1)
     assert len(bench.take_all()) == 1
@@ -97,7 +97,7 @@ def test_a_handler_that_takes_too_long_has_failed_and_its_late_word_counts_nothi
 def test_without_a_receipt_a_message_is_kept_and_published_again_with_backoff() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), FAILED)
+    bench.engine.finish(bench.take_one(), FAILED)
     for _ in range(5):
         ((ticket, message),) = bench.published()
         bench.engine.receipt(ticket, Unconfirmed("Timeout"))
@@ -116,7 +116,7 @@ def test_without_a_receipt_a_message_is_kept_and_published_again_with_backoff() 
 def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), FAILED)
+    bench.engine.finish(bench.take_one(), FAILED)
     ((old, _),) = bench.published()
     bench.later(HANGS - 1)
     assert not bench.engine.context.effects.renew_publishing
@@ -171,7 +171,7 @@ def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent
 def test_a_message_its_target_will_never_take_dies_with_the_reason() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), FAILED)
+    bench.engine.finish(bench.take_one(), FAILED)
     ((ticket, _),) = bench.published()
     bench.engine.receipt(ticket, Rejected("too big"))
     ((ticket, dead),) = bench.published()
@@ -276,13 +276,13 @@ def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
 def test_what_a_handler_asks_for_is_done(outcome: object, topic: str) -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), outcome)  # type: ignore[arg-type]
+    bench.engine.finish(bench.take_one(), outcome)  # type: ignore[arg-type]
     assert store_all(bench) == [f"persistent://p/n/t-{topic}"]
 
 
 def test_a_discarded_message_is_acknowledged() -> None:
     bench = Bench(policy())
     bench.give(delivery(1))
-    bench.engine.finish(*bench.take_all(), Discarded("old"))
+    bench.engine.finish(bench.take_one(), Discarded("old"))
     assert bench.acknowledged() == [1]
     assert bench.engine.counts.finished["discarded"] == 1

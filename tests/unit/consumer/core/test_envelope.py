@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,7 +143,7 @@ def test_a_transferred_message_is_new_but_for_its_parent() -> None:
 
 
 def test_the_identity_of_what_is_transferred_is_the_same_each_time_and_no_other_transfers() -> None:
-    def made(number: int = 3, origin: str = "p/n/t:s", to: str = "to", **properties: object) -> str:
+    def made(number: int = 3, origin: str = "p/n/t:s", to: str = "to", **properties: Any) -> str:
         return transfer_message(delivery(number, **properties), FRESH, origin, to, b"", {}, None).properties[names.ID]
 
     assert made() == made()

@@ -113,7 +113,7 @@ def test_the_receipt_of_what_was_put_back_ends_it_here() -> None:
 def test_at_the_limit_of_hops_a_full_lane_is_no_death(beyond: int) -> None:
     bench = Bench(POLICY)
     bench.give(*(aside(number) for number in range(EARLY)), level=B1)
-    properties = aside(EARLY).properties | {names.HOP: str(POLICY.max_hops + beyond)}
+    properties = {**aside(EARLY).properties, names.HOP: str(POLICY.max_hops + beyond)}
     bench.give(aside(EARLY)._replace(properties=properties), level=B1)
     ((_, message),) = bench.published()
     assert message.topic == POLICY.targets[B1, READY].topic

@@ -117,21 +117,23 @@ def test_what_a_verdict_says_travels_as_text_whatever_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("kind", "values", "told"),
     [
-        (lambda: Retry(code=["busy"]), "code is a word"),
-        (lambda: MoveTo(2), "level is a name"),
-        (lambda: Transfer(["x"]), "topic and key are text"),
-        (lambda: Transfer("x", key=5), "topic and key are text"),
-        (lambda: Transfer("x", "text"), "payload is bytes, not str: encode it"),
-        (lambda: Transfer("x", {"a": 1}), "payload is bytes, not dict"),
-        (lambda: Transfer("x", properties={"a": 1}), "1 is not"),
-        (lambda: Transfer("x", properties={1: "a"}), "1 is not"),
+        (Retry, {"code": ["busy"]}, "code is a word"),
+        (MoveTo, {"level": 2}, "level is a name"),
+        (Transfer, {"topic": ["x"]}, "topic and key are text"),
+        (Transfer, {"topic": "x", "key": 5}, "topic and key are text"),
+        (Transfer, {"topic": "x", "payload": "text"}, "payload is bytes, not str: encode it"),
+        (Transfer, {"topic": "x", "payload": {"a": 1}}, "payload is bytes, not dict"),
+        (Transfer, {"topic": "x", "properties": {"a": 1}}, "1 is not"),
+        (Transfer, {"topic": "x", "properties": {1: "a"}}, "1 is not"),
     ],
 )
-def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(make: Any, told: str) -> None:
+def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(
+    kind: Any, values: dict[str, Any], told: str
+) -> None:
     with pytest.raises(TypeError, match=told):
-        make()
+        kind(**values)
 
 
 def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_failed_run() -> None:
@@ -140,7 +142,7 @@ def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_fail
         def outcome(self) -> Outcome:
             return "later"  # type: ignore[return-value]
 
-    told: list[BaseException] = []
+    told: list[BaseException | None] = []
     assert ExceptionReporter(say=lambda text, problem: told.append(problem)).outcome(Odd()) == Failed("TypeError")
     assert "Odd.outcome is no outcome, but 'later'" in str(told[0])
 

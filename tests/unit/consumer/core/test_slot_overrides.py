@@ -9,7 +9,8 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.lane_set import Bulkhead, LaneSet
 from kodo_consumer.core.override_state import steered, why_not_followed
 from kodo_consumer.core.slot_overrides import bulkheads_with
-from kodo_consumer.runtime.handler_spec import Batching, HandlerSpec
+from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 
 from kodoctl.protocol.overrides import Override, OverrideKind

@@ -397,7 +397,7 @@ def test_what_a_limit_refuses_waits_only_where_the_limit_holds_as_well() -> None
             of = policy(limits=(replace(limit, within=within),))
             decision = decide(READY, outcome, of, NOW)
             assert (_place(decision)[1] if place else _wait(decision).delay) == (place or 60_000)
-    within = (replace(quota, within=LaneSet((State.READY, State.BLOCKING))),)
-    assert _wait(decide(READY, OverQuota(NOW + 60_000), policy(limits=within), NOW)).delay == 60_000, "pending is next"
-    without = policy(states=(State.RETRYING, State.BLOCKING), limits=within)
+    later = (replace(quota, within=LaneSet((State.READY, State.BLOCKING))),)
+    assert _wait(decide(READY, OverQuota(NOW + 60_000), policy(limits=later), NOW)).delay == 60_000, "pending is next"
+    without = policy(states=(State.RETRYING, State.BLOCKING), limits=later)
     assert _place(decide(READY, OverQuota(NOW + 60_000), without, NOW)) == (Level.L1, State.BLOCKING)

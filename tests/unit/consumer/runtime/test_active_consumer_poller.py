@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 from kodo_consumer.adapters.pulsar.active_consumers import active_consumers
@@ -28,13 +29,13 @@ class Said:
         self.broken = False
         self.heard: list[tuple[str, Mapping[str, str] | None, float]] = []
         self.over = threading.Event()
-        self.asking = ActiveConsumers(FAILOVER.ground_lane, "s", self, self.clock, self.hear)
+        self.asking = ActiveConsumers(FAILOVER.ground_lane, "s", cast("Any", self), self.clock, self.hear)
 
     def partitions(self, topic: str) -> int | None:
         raise NotImplementedError
 
-    subscriptions = stats = partitions  # type: ignore[assignment]
-    unacked_limits = delays = largest = schema = partitions  # type: ignore[assignment]
+    subscriptions = stats = partitions
+    unacked_limits = delays = largest = schema = partitions
 
     def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
         self.clock.advance(self.takes)

@@ -130,7 +130,7 @@ def test_a_message_another_worker_has_in_hand_waits_for_that_workers_word() -> N
         bench.later(1)
     assert handler.seen == ["m2"]
     del shelf.marks["m1"]
-    shelf.done["m1"] = None
+    shelf.done["m1"] = shelf.clock()
     bench.later(2)
     assert (handler.seen, bench.left()) == (["m2"], [])
 

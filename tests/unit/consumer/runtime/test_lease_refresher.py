@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +19,7 @@ from kodo_consumer.core.limit_policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.store import StoreDownError
+from kodo_consumer.message import Message
 from kodo_consumer.runtime.idempotency_guard import IdempotencyGuard
 from kodo_consumer.runtime.idempotent_executor import IdempotentExecutor
 from kodo_consumer.runtime.lease_refresher import LeaseRefresher, lease_refresher_of
@@ -56,13 +58,16 @@ class Shop:
         self.stores = [Fragile(f"w{number}", shelf) for number in range(workers)]
         self.runners, self.workers, self.lessees = [], [], []
         for store in self.stores:
-            runner = InlineExecutor(lambda _, run=store.run: self.handled.update([run]))
+            runner = InlineExecutor(partial(self._handle, store.run))
             worker = Worker(of, self.broker, runner, self.clock, Random(1))
             self.lessees.append(LeaseRefresher(worker, store))
             worker.open(store.run)
             self.runners.append(runner)
             self.workers.append(worker)
         self.topic = of.lanes[lane_of(of, Level.L1, State.READY)].topic
+
+    def _handle(self, run: str, _: Message) -> None:
+        self.handled[run] += 1
 
     def send(self, messages: int, **properties: str) -> None:
         for number in range(messages):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any, cast
 
 import pytest
 from kodo_consumer.adapters.pulsar.cluster_admin import lane_stats
@@ -21,13 +22,13 @@ class Said:
         self.asked: list[str] = []
         self.broken: set[str] = set()
         self.heard: list[tuple[Lane, LaneStats | None]] = []
-        self.reader = StatsReader(of, self, [lambda lane, stats: self.heard.append((lane, stats))], set())
+        self.reader = StatsReader(of, cast("Any", self), [lambda lane, stats: self.heard.append((lane, stats))], set())
 
     def partitions(self, topic: str) -> int | None:
         raise NotImplementedError
 
-    subscriptions = partitions  # type: ignore[assignment]
-    unacked_limits = delays = largest = partitions  # type: ignore[assignment]
+    subscriptions = partitions
+    unacked_limits = delays = largest = partitions
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         self.asked.append(topic)
@@ -78,9 +79,13 @@ def test_a_lane_that_cannot_be_read_is_told_as_unknown_and_not_remembered() -> N
     assert said.heard == [(of.lanes[0], LaneStats(backlog=1)), (of.lanes[0], None)]
 
 
+def _fail(*_: object) -> None:
+    raise ZeroDivisionError
+
+
 def test_one_who_fails_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
     said = Said(policy(levels=(L1,), states=()))
-    said.reader.listeners.insert(0, lambda _lane, _stats: 1 / 0)
+    said.reader.listeners.insert(0, _fail)
     said.reader.look()
     assert len(said.heard) == 1
     assert "ZeroDivisionError" in caplog.text

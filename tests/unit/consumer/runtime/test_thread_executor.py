@@ -100,6 +100,16 @@ def _started(make: Make, handler: Callable[[Message], None], slots: int = 4) -> 
     return runner, desk
 
 
+def _behind(gate: threading.Event, *names: str) -> Callable[[Message], None]:
+    """A handler whose messages wait, those of these names or all."""
+
+    def handle(message: Message) -> None:
+        if not names or message.id in names:
+            gate.wait()
+
+    return handle
+
+
 @both
 def test_everything_is_handled_and_handed_back(make: Make) -> None:
     runner, desk = _started(make, lambda message: None)
@@ -118,7 +128,7 @@ def test_everything_is_handled_and_handed_back(make: Make) -> None:
 
 def test_all_slots_are_used_and_no_more_threads() -> None:
     gate = threading.Event()
-    runner, desk = _started(_threads, lambda message: gate.wait() and None)
+    runner, desk = _started(_threads, _behind(gate))
     desk.put(10)
     runner.wake()
     eventually(lambda: desk.out == 4)
@@ -229,9 +239,7 @@ def test_what_a_handler_raises_is_its_outcome(make: Make, caplog: pytest.LogCapt
 
 def test_a_hanging_thread_is_replaced_and_ends_when_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
     gate = threading.Event()
-    runner, desk = _started(
-        _threads, lambda message: gate.wait() and None if message.id == "7:0:0:-1" else None, slots=1
-    )
+    runner, desk = _started(_threads, _behind(gate, "7:0:0:-1"), slots=1)
     hanging, *_ = desk.put(1)
     runner.wake()
     eventually(lambda: desk.out == 1)
@@ -369,7 +377,7 @@ def test_a_slot_that_was_told_that_there_may_be_more_comes_back_by_itself(make: 
 def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kodo_consumer.runtime.thread_executor._MOST_HANGING", 2)
     gate = threading.Event()
-    runner, desk = _started(_threads, lambda message: gate.wait() and None, slots=1)
+    runner, desk = _started(_threads, _behind(gate), slots=1)
     assert isinstance(runner, ThreadExecutor)
     for number in range(1, 4):
         (hanging,) = desk.put(1)

@@ -85,7 +85,7 @@ def test_a_worker_does_not_leave_before_what_is_over_is_acknowledged(monkeypatch
     place = Place(policy(concurrency=1))
     place.service.start()
     about_to, go_on = threading.Event(), threading.Event()
-    lane = type(place.worker.reader(0))
+    lane: Any = type(place.worker.reader(0))
     acknowledge = lane.acknowledge
 
     def slowly(reader: Any, tokens: Any) -> None:
@@ -123,7 +123,7 @@ def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_
     place = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=3))
     shared: list[int] = []
     monkeypatch.setattr(place.worker, "share_limits", shared.append)
-    monkeypatch.setattr(place.cluster, "stats", lambda *_: {}["no such answer"])
+    monkeypatch.setattr(place.cluster, "stats", lambda *_: dict[str, Any]()["no such answer"])
     place.service.start()
     eventually(lambda: shared == [3])
     place.service.stop()

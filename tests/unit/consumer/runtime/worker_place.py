@@ -57,6 +57,9 @@ class MemoryCluster:
     def largest(self, name: str) -> int | None:
         return None if self.sizes is None else self.sizes.get(name, 0)
 
+    def schema(self, name: str, version: int) -> None:
+        """None."""
+
     def close(self) -> None:
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_ends_are_those_of_what_was_read() -> None:
 
 
 def test_a_cursor_of_dead_letters_that_moves_is_another() -> None:
-    cursor = {
+    cursor: dict[str, Any] = {
         "state": "dead",
         "mark_ledger": 7,
         "mark_entry": 3,
@@ -98,8 +99,12 @@ def test_a_cursor_of_dead_letters_that_moves_is_another() -> None:
     known = dead_cursors(ground(**cursor))
     assert list(known) == [("t", 0)]
     assert dead_cursors(ground(**cursor, last_entry=99)) == known, "another letter is there, and none is released"
-    moved = [{"mark_entry": 4}, {"mark_ledger": None, "mark_entry": None, "acknowledged": None}, {"acknowledged": []}]
-    found = [dead_cursors(ground(**(cursor | one)))["t", 0] for one in ({}, *moved)]
+    moved: list[dict[str, Any]] = [
+        {"mark_entry": 4},
+        {"mark_ledger": None, "mark_entry": None, "acknowledged": None},
+        {"acknowledged": []},
+    ]
+    found = [dead_cursors(ground(**(cursor | one)))["t", 0] for one in [{}, *moved]]
     assert len(set(found)) == len(found)
     assert dead_cursors(ground(**(cursor | {"state": "ready"}))) == {}, "of others records tell"
 

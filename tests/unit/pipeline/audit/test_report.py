@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kodoctl.pipeline.audit.report import EXIT_CODES, SampledFinding, document, sql
 from kodoctl.pipeline.audit.verdict import (
     AuditEvidence,
@@ -16,7 +18,7 @@ from kodoctl.render.audit_text import lines
 TOPIC = "persistent://t/n/orders"
 
 
-def told(*findings, **fates):
+def told(*findings, **fates) -> Any:
     counts = {MessageStatus[name.upper()]: count for name, count in fates.items()}
     tallies = (
         SubscriptionTotals("orders", "billing", "wait", {MessageStatus.DONE: 1_200, **counts}),
@@ -69,17 +71,17 @@ def test_exit_codes_tell_the_verdicts_apart():
 
 
 def test_the_run_is_told_last():
-    text = list(lines({**told(), "read_at": 1_767_322_980_000, "run": "20260102-030405-9f86d081"}))
+    text = list(lines(told() | {"read_at": 1_767_322_980_000, "run": "20260102-030405-9f86d081"}))
     assert text[-2:] == ["read at 2026-01-02 03:03 UTC: what came later is not judged", "run: 20260102-030405-9f86d081"]
 
 
 def test_what_was_judged_is_told():
     all_rows = {"all_rows": True, "why": "few rows have landed", "settled_before": 0, "reopened": 0, "unsaved": ""}
-    assert "judged: all, as few rows have landed" in lines({**told(), "judged": all_rows})
+    assert "judged: all, as few rows have landed" in lines(told() | {"judged": all_rows})
     new = {"all_rows": False, "why": "", "settled_before": 1_200, "reopened": 0, "unsaved": "no space"}
-    assert list(lines({**told(), "judged": new}))[-2:] == [
+    assert list(lines(told() | {"judged": new}))[-2:] == [
         "judged: what is new or open; 1,200 messages had been settled",
         "the next audit cannot begin with this one: no space",
     ]
     again = "judged: what is new or open, 3 more once again; 1,200 messages had been settled"
-    assert again in lines({**told(), "judged": new | {"reopened": 3}})
+    assert again in lines(told() | {"judged": new | {"reopened": 3}})

@@ -15,6 +15,7 @@ from deltalake.transaction import AddAction
 
 from kodoctl.errors import KodoctlError, LockedError
 from kodoctl.pipeline.ingest import delta_tables
+from kodoctl.pipeline.ingest.delta_format import missing_columns
 from kodoctl.pipeline.ingest.delta_tables import ConcurrentCommitError, LandingTable
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_store import Landing
@@ -155,7 +156,7 @@ def test_a_column_that_another_adds_at_the_same_time_is_added_once(
     landing.commit(batch(landing, 0))
     without(landing, "events", "payload_state")
     late, early = LandingTable(landing.root, EVENTS), LandingTable(landing.root, EVENTS)
-    missing, turns = delta_tables.missing_columns, list[int]()
+    missing, turns = missing_columns, list[int]()
 
     def second(found: DeltaTable, table: Table) -> list[str]:
         names = missing(found, table)

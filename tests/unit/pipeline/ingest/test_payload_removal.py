@@ -12,6 +12,7 @@ import pytest
 
 from kodoctl.errors import KodoctlError, LockedError
 from kodoctl.pipeline.ingest import payload_removal
+from kodoctl.pipeline.ingest.data_rewrite import stored_rows
 from kodoctl.pipeline.ingest.delta_tables import LandingTable
 from kodoctl.pipeline.ingest.landing_commits import LandingCommit
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain, noted
@@ -194,7 +195,7 @@ def test_what_has_expired_is_not_looked_at_again(landing: Landing, monkeypatch: 
     policies = {"orders": PayloadPolicy(keep)}
     maintain(MaintenanceRequest(landing, "m1", policies=policies))
     seen: list[str] = []
-    rows = payload_removal.stored_rows
+    rows = stored_rows
     monkeypatch.setattr(payload_removal, "stored_rows", lambda *given: (seen.append(given[1].path), rows(*given))[1])
     maintain(MaintenanceRequest(landing, "m2", policies=policies))
     assert seen == []

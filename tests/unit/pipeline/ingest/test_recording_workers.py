@@ -50,7 +50,7 @@ def found(expansion, monkeypatch):
             return {"partitions": {f"{topic.full}-partition-0": {"subscriptions": of}}} if of else consumers.get("none")
 
         monkeypatch.setattr(recording_workers, "read_stats", stats)
-        return unrecorded_subscriptions(SimpleNamespace(), expansion)  # type: ignore[arg-type]
+        return unrecorded_subscriptions(SimpleNamespace(), expansion)
 
     return SimpleNamespace(among=among, asked=asked)
 

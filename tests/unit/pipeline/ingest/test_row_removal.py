@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kodoctl.pipeline.audit.audit_state import AuditState, fresh_files
-from kodoctl.pipeline.ingest import row_removal
 from kodoctl.pipeline.ingest.landing_commits import ROLLUP_RUN, LandingCommit
 from kodoctl.pipeline.ingest.landing_maintenance import MaintenanceRequest, maintain
 from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.ingest.removal_record import RemovalRecord, RemovedTotals
 from kodoctl.pipeline.ingest.row_removal import removal_time
+from kodoctl.pipeline.ingest.settled_rows import SettledRows
 from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS, OPEN_RECORDS, REMOVALS
 from kodoctl.pipeline.ingest.tables import EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol.sequence_numbers import NOBODY
@@ -121,7 +121,7 @@ def test_an_entry_goes_as_a_whole_or_not_at_all(story: Story) -> None:
     story.open[0] |= {"entry": one["entry"], "batch_index": 1}
     story.land()
     story.audit()
-    assert story.remove().rows == row_removal.SettledRows(left=2, files={"events": (0, 0), "transitions": (0, 0)})
+    assert story.remove().rows == SettledRows(left=2, files={"events": (0, 0), "transitions": (0, 0)})
     assert story.left() == ([0, 0], [0])
 
 

@@ -36,10 +36,11 @@ def test_without_a_state_that_says_what_is_settled_all_stays(
     story.lost(0)
     story.land()
     if case != "none":
-        story.audit(**{
+        faults: dict[str, dict[str, Any]] = {
             "basis": {"basis": "another"}, "forged": {"totals": SettledTotals(contradictions={0: 1})},
             "rows lost": {"kept": {OPEN_EVENTS.name: 7}}, "mixed": {"rows": {"events": 7, "transitions": 1}},
-        }.get(case, {}))  # fmt: skip
+        }  # fmt: skip
+        story.audit(**faults.get(case, {}))
     if case == "lost":
         for path in Path(f"{story.landing.root.uri}/{OPEN_EVENTS.name}").rglob("*.parquet"):
             path.unlink()

@@ -148,7 +148,7 @@ def test_only_who_was_loud_while_others_waited_is_ever_moved_down(given_case):
         if move.action == "upgrade":
             assert all(
                 one.tenants[move.tenant].volume < CALM * one.volume
-                for one in map(at.get, move.windows)
+                for one in map(at.__getitem__, move.windows)
                 if move.tenant in one.tenants
             )
         else:

@@ -43,6 +43,7 @@ def test_a_tenant_that_took_the_slots_is_limited_to_what_others_leave():
     case = slots(*(window(at, acme=use(7.0), other=use(0.9, 1.0)) for at in range(3)), window(3, 0, other=use(1)))
     assert limit(case) == ("acme", ("limits",), None, 6)
     change = recommend_limit(case, "uid", None, -1)
+    assert change is not None
     assert (change.by, change.busy, change.needed, change.late, change.late_else) == ("uid", 7.0, 2, 0.5, 0.0)
     assert limit(case, DeclaredLimit(1, 7)) == ("acme", ("limits", 1, "limit"), 7, 6)
     assert limit(case, DeclaredLimit(1, 6)) is None  # it is not in effect yet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ def slots(*windows, total=TOTAL):
 
 def found(case, declared=(), groups=GROUPS):
     one = recommend_bulkhead(case, groups, declared, bulkheads_exceeded(case, declared))
-    return one and (".".join(one.path), one.before, one.after)
+    return one and (".".join(map(str, one.path)), one.before, one.after)
 
 
 def hangs(at, taken=15.0, late=50, workers=1):
@@ -52,6 +53,7 @@ def hangs(at, taken=15.0, late=50, workers=1):
 def test_a_state_that_took_the_slots_gets_as_many_as_others_leave():
     case = slots(*(hangs(at) for at in range(3)), *(hangs(at, 0.1, 0) for at in range(3, 6)))
     change = recommend_bulkhead(case, GROUPS, (), -1)
+    assert change is not None
     assert (change.path, change.before, change.after) == (("concurrency", "states", "retrying", "max"), None, 14)
     assert (change.who, change.busy, change.total, change.needed) == ("retrying", 15.0, TOTAL, slots_for(1.0))
     assert (change.windows, change.late, change.late_else) == ((0, WIDTH, 2 * WIDTH), 0.5, 0.0)
@@ -96,6 +98,7 @@ def test_a_level_that_needs_little_keeps_it_where_no_one_took_half():
     case = slots(*(window(at, lanes) for at in range(4)))
     assert found(case) == ("concurrency.levels.L2.min", None, 2)
     change = recommend_bulkhead(case, GROUPS, (), -1)
+    assert change is not None
     assert (change.who, change.busy, change.late) == ("all but L2", 15.5, 0.6)
     assert found(case, [DeclaredBulkhead(LaneGroup("levels", "L2"), min=2)]) is None
     assert found(case, [DeclaredBulkhead(LaneGroup("levels", "L2"), max=1)]) is None  # it may not have so many
@@ -130,8 +133,9 @@ def test_a_bulkhead_that_was_taken_is_neither_repeated_nor_followed_by_another_o
     change = recommend_bulkhead(case, GROUPS, (), -1)
     if change is None:
         return
-    kind, name, bound = change.path[1:]
-    taken = [replace(DeclaredBulkhead(LaneGroup(kind, name)), **{bound: change.after})]
+    kind, name, bound = map(str, change.path[1:])
+    bounds: dict[str, Any] = {bound: change.after}
+    taken = [replace(DeclaredBulkhead(LaneGroup(kind, name)), **bounds)]
     assert found(case, taken) is None or len(case.slices) > change.windows[-1] // WIDTH + ENTER
     assert 1 <= change.after < TOTAL
     assert len(change.windows) >= ENTER

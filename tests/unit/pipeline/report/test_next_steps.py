@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import typer.main
@@ -78,7 +79,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_doubt_has_advice_with_commands_that_can_be_typed(kind):
-    audit = {**audited(short=True), "reasons": [{"kind": kind, "proves": "inconclusive", "text": ""}]}
+    audit: Any = {**audited(short=True), "reasons": [{"kind": kind, "proves": "inconclusive", "text": ""}]}
     (found,) = made(replace(quiet(), audit=audit))["advice"]
     assert found["why"].endswith(".")
     for command in found["commands"]:
@@ -107,7 +108,7 @@ def test_advice_names_options_that_exist():
 
     from kodoctl.cli.main import app
 
-    roots = {"kodoctl": typer.main.get_command(app), "kodo-consumer": typer.main.get_command(consumer)}
+    roots: dict[str, Any] = {"kodoctl": typer.main.get_command(app), "kodo-consumer": typer.main.get_command(consumer)}
     every = {line for _, _, lines in module._DOUBTS.values() for line in lines}
     every |= {line for one in made()["advice"] for line in one["commands"]}
     for line in every:

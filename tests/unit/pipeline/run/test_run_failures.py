@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import KodoctlError, StoppedError, error
+from kodoctl.pipeline.ingest import job as ingest_job
 from kodoctl.pipeline.run import job as run_job
 from kodoctl.pipeline.run.job import RunRequest, RunResult, run_topology
 from kodoctl.pipeline.spark.spark_session import SparkSettings
@@ -44,8 +45,8 @@ def _judged(*_: Any) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages that find nothing at once."""
-    monkeypatch.setattr(run_job.ingest_job, "present", lambda _: ([], []))
-    monkeypatch.setattr(run_job.ingest_job, "ingest", lambda *_: [])
+    monkeypatch.setattr(ingest_job, "present", lambda _: ([], []))
+    monkeypatch.setattr(ingest_job, "ingest", lambda *_: [])
     monkeypatch.setattr(run_job, "load_inputs", lambda *_: ANYTHING)
     monkeypatch.setattr(run_job, "judged_landing", _judged)
     monkeypatch.setattr(run_job, "gather_facts", lambda *_: "facts")

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from kodoctl.pipeline.source.split_reader import Columns, queue_size, runs
+from kodoctl.pipeline.source.message_columns import Columns
+from kodoctl.pipeline.source.split_reader import queue_size, runs
 from kodoctl.pipeline.source.splits import LedgerRange, Split
 from kodoctl.topology.units import LATEST
 

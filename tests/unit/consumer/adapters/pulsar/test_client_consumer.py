@@ -9,6 +9,7 @@ import pulsar
 import pytest
 from kodo_consumer.adapters.pulsar import client_consumer
 from kodo_consumer.adapters.pulsar.client_consumer import ClientConsumer, NativeConsumer, Subscriber
+from kodo_consumer.adapters.pulsar.delivery_decoding import ReadResult
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
@@ -75,7 +76,7 @@ def test_a_poll_takes_one_message_and_does_not_wait() -> None:
 def test_what_only_the_binding_reads_is_decoded_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_consumer, "_message", lambda raw: raw)
     consumer, _ = _consumer(Reader(([_delivery(1), None, _delivery(3)], [(1, "odd")], 0)))
-    decoded = client_consumer.ReadResult([_delivery(2)], 7)
+    decoded = ReadResult([_delivery(2)], 7)
     monkeypatch.setattr(consumer._decoder, "decode", lambda messages: decoded if messages == ["odd"] else None)
     assert consumer.read(None, at_once=False) == ([_delivery(1), _delivery(2), _delivery(3)], 7)
 

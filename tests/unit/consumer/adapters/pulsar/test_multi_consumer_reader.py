@@ -8,13 +8,12 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.adapters.pulsar import multi_consumer_reader
 from kodo_consumer.adapters.pulsar.multi_consumer_reader import MultiConsumerReader, may_need_several
 from kodo_consumer.core.broker import LaneRequest
 from kodo_consumer.core.envelope import Delivery
 
 from tests.services.polling import eventually
-from tests.unit.consumer.adapters.pulsar.test_pulsar_broker import Silent
+from tests.unit.consumer.client_library import Silent
 
 
 class Held(Silent):
@@ -241,7 +240,7 @@ def test_one_that_cannot_be_had_is_tried_again_later(stand: Stand, monkeypatch: 
     stand.client.full = False
     stand.lane.add_consumers()
     assert len(stand.client.consumers) == 1
-    monkeypatch.setattr(multi_consumer_reader.time, "monotonic", lambda: float("inf"))
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.multi_consumer_reader.time.monotonic", lambda: float("inf"))
     stand.lane.add_consumers()
     monkeypatch.undo()
     assert len(stand.client.consumers) == 2

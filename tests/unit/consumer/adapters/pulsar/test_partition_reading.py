@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pulsar
 import pytest
@@ -66,14 +66,14 @@ def test_where_order_is_kept_a_message_that_was_found_waits_for_a_call_that_is_o
 
 def test_what_a_consumer_that_is_closed_meanwhile_raises_at_a_look_harms_nobody(stand: Stand) -> None:
     stand.open()
-    consumer = stand.client.of(0)
+    consumer: Any = stand.client.of(0)
     looks = list[int]()
 
     def receive(milliseconds: int) -> Message:
         looks.append(milliseconds)
         raise pulsar.AlreadyClosed("closed")
 
-    consumer.receive = receive  # type: ignore[method-assign]
+    consumer.receive = receive
     eventually(lambda: len(looks) > 1)
     stand.client.of(1).come(7)
     eventually(lambda: stand.sink.numbers(1) == [7])

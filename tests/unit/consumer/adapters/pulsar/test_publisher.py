@@ -107,8 +107,8 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
             for callback in self.callbacks:
                 callback(pulsar.Result.AlreadyClosed, None)
 
-    client = Client()
-    client.create_producer = lambda *_, **__: Stuck()  # type: ignore[method-assign]
+    client: Any = Client()
+    client.create_producer = lambda *_, **__: Stuck()
     lost: list[int] = []
     publisher = PulsarPublisher(lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts))
     publisher.publish([(1, Outgoing("t", b"", {})), (2, Outgoing("t", b"", {}))])

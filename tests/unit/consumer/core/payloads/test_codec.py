@@ -158,7 +158,7 @@ def test_no_avro_does_more_than_make_its_message_die(data: bytes, schema: Any) -
 
 
 def test_avro_is_read_with_the_schema_it_was_written_with() -> None:
-    older = {**AVRO, "fields": [*reversed(AVRO["fields"]), {"name": "gone", "type": "string"}]}  # type: ignore[misc]
+    older = {**AVRO, "fields": [*reversed(AVRO["fields"]), {"name": "gone", "type": "string"}]}
     asked: list[str] = []
 
     def schema_of(version: str) -> dict[str, Any] | None:
@@ -191,7 +191,7 @@ def test_the_model_is_found_in_the_annotation() -> None:
     def several(messages: list[Message[Order]]) -> None: ...
     def none(message: Message) -> None: ...
     def anything(message: Message[Any]) -> None: ...
-    def bare(message): ...  # type: ignore[no-untyped-def]
+    def bare(message): ...
     def hidden(message: NoSuchThing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     class Callable_:  # noqa: N801

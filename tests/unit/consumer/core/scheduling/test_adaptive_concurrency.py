@@ -52,7 +52,7 @@ def test_it_finds_what_a_dependency_can_take() -> None:
 
 
 def test_it_gives_way_when_it_gets_slow_and_comes_back() -> None:
-    shop = _shop(lambda _: 1.0 if 5 < shop.clock.now() < 10 else 0.05)
+    shop: Shop = _shop(lambda _: 1.0 if 5 < shop.clock.now() < 10 else 0.05)
     shop.run(5)
     before = _limit(shop)
     shop.run(11)

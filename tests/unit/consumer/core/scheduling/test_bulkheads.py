@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import State
+from kodo_consumer.core.in_flight import InFlight
 from kodo_consumer.core.lane_set import ALL_LANES, Bulkhead, LaneSet, in_proportion
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Policy
@@ -224,6 +225,12 @@ class Judge(Shop):
             assert self.reserves or not (state.ring and idle > kept), "a message waits, and slots are free"
 
 
+def lane_index(message: Message) -> int:
+    in_flight = message._in_flight
+    assert isinstance(in_flight, InFlight)
+    return in_flight.lane.lane.index
+
+
 def judged(seed: int, *, reserves: bool = False) -> Judge:
     """One run of random arrivals, durations and failures under random bulkheads. `reserves`: quick messages have slots kept
     for them as well, by the law of slot_reservation, which no minimum waits for.
@@ -233,12 +240,12 @@ def judged(seed: int, *, reserves: bool = False) -> Judge:
     fails = rng.choice([0.0, 0.2])
 
     def seconds(message: Message) -> float:
-        shop.running[message._in_flight.lane.lane.index] += 1  # type: ignore[union-attr]
+        shop.running[lane_index(message)] += 1
         shop.check_bounds()
         return rng.choice([0.001, 0.05, 1.0, 8.0])
 
     def outcome(message: Message, _now: float) -> Outcome:
-        shop.running[message._in_flight.lane.lane.index] -= 1  # type: ignore[union-attr]
+        shop.running[lane_index(message)] -= 1
         return Failed("ValueError") if rng.random() < fails else DONE
 
     of = replace(SHAPE, concurrency=total, bulkheads=bulkheads, in_place=(2_000,), fair_by=None)

@@ -61,7 +61,9 @@ def test_it_opens_within_2_s_probes_and_drains_fairly_afterwards(trouble: Outcom
 
 
 def test_one_bad_tenant_never_stops_a_lane_however_noisy_it_is() -> None:
-    shop = _shop(lambda message, _: (PSP if len(shop.started) % 2 else FAILED) if message.tenant == "bad" else DONE)
+    shop: Shop = _shop(
+        lambda message, _: (PSP if len(shop.started) % 2 else FAILED) if message.tenant == "bad" else DONE
+    )
     for _ in range(2_000):
         shop.comes(0.0, "bad")
     shop.trickle(TWELVE[:2], each=0.5, until=20)

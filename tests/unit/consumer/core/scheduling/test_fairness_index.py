@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -124,7 +125,7 @@ def test_a_flood_is_sampled_and_scaled_up_to_all_of_it() -> None:
 
 def test_a_delayed_messages_wait_begins_when_it_was_due() -> None:
     bench, meter = _metered()
-    properties = {"kodo_due": START_WALL + 1_000, "kodo_hop": 1, "kodo_retrying": 1}
+    properties: dict[str, Any] = {"kodo_due": START_WALL + 1_000, "kodo_hop": 1, "kodo_retrying": 1}
     bench.give(delivery(1, **properties), level=L1, state=State.RETRYING)
     assert bench.take_all() == []
     bench.later(1.0)

@@ -39,7 +39,7 @@ def _lane(shop: Shop, index: int = RETRYING) -> LaneBreaker:
 
 
 def test_slow_tenants_are_noticed_said_once_a_minute_and_when_it_is_over() -> None:
-    shop = _shop(lambda message: 0.01 if not _ill(message) or shop.clock.now() > 100 else 30.0)
+    shop: Shop = _shop(lambda message: 0.01 if not _ill(message) or shop.clock.now() > 100 else 30.0)
     shop.trickle(["quick"], each=0.05, until=160)
     for number in range(300):
         shop.comes(5.0, f"ill{number % 40}", RETRYING)
@@ -100,7 +100,7 @@ def test_without_fair_by_the_lane_is_named() -> None:
 def test_with_a_bulkhead_of_few_slots_they_are_noticed_as_well() -> None:
     shop = _shop(
         lambda message: 30.0 if _ill(message) else 0.01,
-        bulkheads=(Bulkhead(LaneSet(states=("retrying",)), most=2),),
+        bulkheads=(Bulkhead(LaneSet(states=(State.RETRYING,)), most=2),),
     )
     shop.trickle(["quick"], each=0.05, until=30)
     for number in range(300):
@@ -130,7 +130,7 @@ def test_one_more_lane_is_said_at_once() -> None:
 def test_retries_that_time_out_open_the_breaker_of_their_lane_and_delay_nobody_else(
     healthy: int, trouble: Outcome
 ) -> None:
-    shop = _shop(
+    shop: Shop = _shop(
         lambda message: 8.0 if _ill(message) and shop.clock.now() < 120 else 0.01,
         lambda message, now: trouble if _ill(message) and now < 120 else DONE,
     )
@@ -160,7 +160,7 @@ def test_retries_that_time_out_open_the_breaker_of_their_lane_and_delay_nobody_e
 
 
 def test_what_is_slow_and_fails_in_one_lane_stops_no_slow_tenant_of_another() -> None:
-    shop = _shop(
+    shop: Shop = _shop(
         lambda message: 8.0 if _ill(message) else 1.0,
         lambda message, _now: TOOK_TOO_LONG if _ill(message) else DONE,
     )
@@ -226,7 +226,7 @@ def test_tenants_that_are_seen_once_and_end_quickly_are_no_outage() -> None:
 
 def test_tenants_that_hang_in_every_slot_at_once_are_said_before_one_of_them_ends() -> None:
     """All of them were quick until then, and while every slot is taken nobody asks for the next message."""
-    shop = _shop(lambda _: 0.01 if shop.clock.now() < 5 else 100.0)
+    shop: Shop = _shop(lambda _: 0.01 if shop.clock.now() < 5 else 100.0)
     shop.trickle([f"one{number}" for number in range(40)], each=1.0, until=30)
     shop.run(35)
     [(text, over)] = _alarms(shop)

@@ -176,7 +176,7 @@ def test_what_processes_say_of_errors_is_redacted_in_the_worker_and_is_in_no_log
         try:
             desk.give("fail:secret")
             runner.wake()
-            eventually(lambda desk=desk: desk.outcomes())
+            eventually(desk.outcomes)
         finally:
             runner.stop()
         error = error_of(next(iter(desk.outcomes().values())))

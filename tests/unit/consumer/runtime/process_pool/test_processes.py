@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kodo_consumer.core.envelope import FRESH, Headers, Level, State
@@ -47,6 +48,8 @@ MODULE = "tests.unit.consumer.pool_handlers"
 
 class Desk(TestDesk):
     """Messages by what their handler shall do."""
+
+    given: list[Message]
 
     def give(self, *words: str, headers: Headers = FRESH, **properties: str) -> list[Message]:
         of = policy()
@@ -260,7 +263,7 @@ def test_what_cannot_run_in_a_process_is_refused_with_everything_that_is_wrong()
     class Thing:
         def __call__(self, message: Message) -> None: ...
 
-    wrong = [
+    wrong: list[tuple[Any, str]] = [
         (lambda message: None, "lambda"),
         (inner, "function within a function"),
         (Thing(), "imports? a function by its name"),
