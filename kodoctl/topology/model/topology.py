@@ -186,7 +186,9 @@ class Subscription(FileModel):
         default_factory=Isolate.model_construct, examples=[{"share": "25%", "min": 1000}]
     )
     """How a tenant that fills the look-ahead is moved aside, or off."""
-    lookahead: Lookahead = Field(default_factory=Lookahead.model_construct, examples=[{"messages": 50_000, "size": "128MiB"}])
+    lookahead: Lookahead = Field(
+        default_factory=Lookahead.model_construct, examples=[{"messages": 50_000, "size": "128MiB"}]
+    )
     """What a worker may hold unacknowledged to be fair."""
     audit: WordOrMap[StrictBool | Literal["best_effort"], Audit] = Field(default=False, examples=[True])
     """Whether workers record every transition on an audit topic."""
@@ -197,7 +199,8 @@ class Subscription(FileModel):
     tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
     """Shares of single tenants within a lane; others have 1."""
     weights: StateWeights = Field(
-        default_factory=StateWeights.model_construct, examples=[{"ready": 50, "retrying": 30, "pending": 15, "blocking": 5}]
+        default_factory=StateWeights.model_construct,
+        examples=[{"ready": 50, "retrying": 30, "pending": 15, "blocking": 5}],
     )
     """Shares of the states within a level."""
     level_weights: dict[Level, Weight] = Field(default_factory=dict, examples=[{"L2": 20, "L1": 10, "B1": 5}])
@@ -214,7 +217,9 @@ class Subscription(FileModel):
     """Waits over a rate."""
     blocking: Waits = Field(default_factory=Waits.model_construct, examples=[{"delays": ["1h"], "attempts": 24}])
     """Waits over a quota."""
-    backup: Waits = Field(default_factory=Waits.model_construct, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}])
+    backup: Waits = Field(
+        default_factory=Waits.model_construct, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}]
+    )
     """Waits after failures in backup levels."""
     compat: Literal["soften"] | None = optional_like("soften")
     """Whose headers workers read on messages that carry no control properties: to take over what the Go library left."""
@@ -258,7 +263,9 @@ class GroundTopic(FileModel):
         default_factory=TopicPolicies.model_construct, examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
     )
     """Policies of the whole family."""
-    state_policies: TopicPolicies = Field(default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}])
+    state_policies: TopicPolicies = Field(
+        default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}]
+    )
     """Policies of the state topics, over `policies`."""
     replication: ClusterList | None = optional_like(["east", "west"])
     """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
@@ -287,7 +294,9 @@ class Defaults(FileModel):
         default_factory=TopicPolicies.model_construct, examples=[{"retention": {"time": "3d", "size": "10GiB"}}]
     )
     """Policies of every topic."""
-    state_policies: TopicPolicies = Field(default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}])
+    state_policies: TopicPolicies = Field(
+        default_factory=TopicPolicies.model_construct, examples=[{"ttl": "unlimited"}]
+    )
     """Policies of every state topic."""
 
 
