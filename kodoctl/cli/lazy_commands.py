@@ -41,8 +41,14 @@ class LazyGroup(TyperGroup):
         super().__init__(commands=commands or {command.name: command for command in self.table}, **attributes)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The group's own options; see `_unconverted`."""
-        return _unconverted(super().get_params(ctx), ctx)
+        """The group's own options. Flags of typer's that are not given would be None, which typer imports pydantic to
+        convert; False it takes as it is.
+        """
+        options = super().get_params(ctx)
+        for option in options:
+            if option.default is None and getattr(option, "is_flag", False):
+                option.default = False
+        return options
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name: here it is loaded, to run or to complete its options."""
@@ -55,21 +61,22 @@ class LazyGroup(TyperGroup):
 
 
 class _Command(TyperCommand):
-    """A command as it runs."""
+    """A command as it runs, and as a shell completes its options."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The command's parameters; see `_unconverted`."""
-        return _unconverted(super().get_params(ctx), ctx)
-
-
-def _unconverted(parameters: list[Any], ctx: Any) -> list[Any]:
-    """The parameters; while a shell completes a line, they take its values as typed: converting them imports pydantic, and
-    completion reads none of them.
-    """
-    if ctx.resilient_parsing:
-        for parameter in parameters:
-            parameter.process_value = lambda _, value: value
-    return parameters
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
+        them, and completion reads none.
+        """
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        rest: list[str]
+        given, rest, _ = self.make_parser(ctx).parse_args(args=args)
+        for parameter in self.get_params(ctx):
+            value, source = parameter.consume_value(ctx, given)
+            ctx.set_parameter_source(parameter.name, source)
+            ctx.params[parameter.name] = value
+        ctx.args = rest
+        return rest
 
 
 def _loaded(command: Any) -> Any:
