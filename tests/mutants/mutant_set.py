@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from tests.mutants.mutation_sites import Site
 
@@ -63,10 +63,13 @@ def load(path: Path = SET) -> list[Mutant]:
     """The set, by file."""
     if not path.exists():
         return []
-    return [
-        Mutant(**{name: tuple(value) if isinstance(value, list) else value for name, value in one.items()})
-        for one in json.loads(path.read_text(encoding="utf-8"))
-    ]
+    rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return [_mutant(row) for row in rows]
+
+
+def _mutant(row: dict[str, Any]) -> Mutant:
+    lists = {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+    return Mutant(**{**row, **lists})
 
 
 def save(mutants: list[Mutant], path: Path = SET) -> None:
