@@ -53,7 +53,7 @@ test: $(READY) programs check test-compiled ## The gate, on a real broker: style
 	@mkdir -p $(COSTS); rm -f .coverage .coverage.* $(COSTS)/*.xml
 	@echo "Unit tests run beside those that wait for a broker; what they print comes at the end"
 	@KODO_FAST_CORE=false nice $(PYTEST) --timeout 1200 -n $(WORKERS) --cov --cov-report= --junitxml=$(COSTS)/unit.xml $(FULL_unit) >$(COSTS)/unit.log 2>&1 & unit=$$!; \
-	$(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(filter-out $(FULL_unit),$(foreach part,$(PARTS),$(FULL_$(part)))); services=$$?; \
+	KODO_FAST_CORE=false $(PYTEST) -n $(WORKERS) --junitxml=$(COSTS)/services.xml $(filter-out $(FULL_unit),$(foreach part,$(PARTS),$(FULL_$(part)))); services=$$?; \
 	wait $$unit; unit=$$?; cat $(COSTS)/unit.log; exit $$((services | unit))
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include="$(PURE)"
 
