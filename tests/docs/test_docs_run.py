@@ -43,7 +43,7 @@ PAGES = [
     for page in sorted([ROOT / "README.md", ROOT / "docs" / "tutorial.md", *(ROOT / "docs" / "how-to").glob("*.md")])
     if steps(page)
 ]
-INSTALLED = "tutorial"
+INSTALLED = "monitoring"
 """The page whose commands are processes of their own, started by the installed scripts."""
 
 
