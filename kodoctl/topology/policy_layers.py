@@ -82,9 +82,9 @@ DERIVED_DEAD_LETTER: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,
-        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+        "backlog_quota": BacklogQuota.model_construct(size=UNLIMITED, time=UNLIMITED),
         "subscription_expiry": UNLIMITED,
-        "inactive_topic": InactiveTopic(delete="never"),
+        "inactive_topic": InactiveTopic.model_construct(delete="never"),
         "schema_validation": False,
     },
     {
@@ -100,9 +100,9 @@ DERIVED_AUDIT: Final = Layer(
     DERIVED,
     {
         "ttl": UNLIMITED,
-        "retention": Retention(time=_WEEK, size=UNLIMITED),
-        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
-        "inactive_topic": InactiveTopic(delete="never"),
+        "retention": Retention.model_construct(time=_WEEK, size=UNLIMITED),
+        "backlog_quota": BacklogQuota.model_construct(size=UNLIMITED, time=UNLIMITED),
+        "inactive_topic": InactiveTopic.model_construct(delete="never"),
     },
     {
         "ttl": "records go by retention alone",

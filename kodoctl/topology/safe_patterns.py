@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import cache
 from importlib import import_module
 from itertools import combinations
 from typing import Any, Final
 
 MAX_PATTERN: Final = 500  # characters
 MAX_ATTEMPTS: Final = 16
-_ALL: Final = "".join(map(chr, range(0x10000)))
 _PARSER: Final[Any] = import_module("re._parser")
 _COMPILER: Final[Any] = import_module("re._compiler")
 _CHARACTERS: Final = frozenset({"LITERAL", "NOT_LITERAL", "IN", "ANY"})
@@ -124,8 +124,13 @@ class _Walk:
         name = f"{operator} {argument}"
         if name not in self._sets:
             single = _PARSER.SubPattern(_PARSER.State(), [(getattr(_PARSER, operator), argument)])
-            self._sets[name] = frozenset(_COMPILER.compile(single, self._flags).findall(_ALL))
+            self._sets[name] = frozenset(_COMPILER.compile(single, self._flags).findall(_all_characters()))
         return self._sets[name]
+
+
+@cache
+def _all_characters() -> str:
+    return "".join(map(chr, range(0x10000)))
 
 
 def _can_be_empty(body: Any) -> bool:

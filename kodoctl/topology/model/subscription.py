@@ -155,7 +155,7 @@ class HandlerSlots(FileModel):
 
     total: WordOrNumber[Literal["adaptive"]] = Field(default=32, examples=[32])
     """Handlers at once in all, or adaptive."""
-    states: StateSlots = Field(default_factory=StateSlots, examples=[{"retrying": {"max": 8}}])
+    states: StateSlots = Field(default_factory=StateSlots.model_construct, examples=[{"retrying": {"max": 8}}])
     """Bulkheads of states."""
     levels: dict[Level, SlotRange] = Field(default_factory=dict, examples=[{"L2": {"min": 4}}])
     """Bulkheads of levels, all states of a level together."""
