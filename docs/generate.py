@@ -18,6 +18,7 @@ from kodo_consumer.adapters.metrics.metric import BASE
 from kodo_consumer.adapters.metrics.outbox_metrics import METRICS
 from kodo_consumer.cli.main import app as consumer_app
 
+from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
 from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
@@ -154,7 +155,7 @@ def _command_texts(application: click.Command, called: str) -> Iterator[str]:
 
 def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     yield name, command
-    for sub, found in sorted(getattr(command, "commands", {}).items()):
+    for sub, found in sorted(command.load_all().items() if isinstance(command, LazyGroup) else ()):
         yield from _commands(found, f"{name} {sub}")
 
 

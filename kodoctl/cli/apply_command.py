@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("apply")(apply)
-
-
 Approved = Annotated[
     str | None,
     typer.Option(

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.names import NamespaceName
 
-contexts = typer.Typer(help="Named clusters of kodoctl.toml.", no_args_is_help=True, rich_markup_mode=None)
-
-
 _SHUT_OUT = ("K511", "K526")
 FormatOption = Annotated[Format, typer.Option("--format", help="text or json.")]
 Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one", metavar="NAME")]
@@ -50,16 +47,6 @@ _KEPT: Final[Mapping[str, Any]] = {
     ],
 }
 """What a context keeps besides its address."""
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    contexts.command("add")(add)
-    contexts.command("list")(list_)
-    contexts.command("use")(use)
-    contexts.command("show")(show)
-    contexts.command("test")(try_)
-    app.add_typer(contexts, name="context")
 
 
 def _read() -> Contexts:

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("destroy")(destroy)
-
-
 @command
 @connects
 @bundles("approval", approval_of)

@@ -21,13 +21,6 @@ from kodoctl.errors import ExitCode, RefusedError, error
 FORMAT_VERSION = 1
 HOME_VARIABLE = "KODOCTL_DEV_HOME"
 
-app = typer.Typer(
-    name="dev",
-    help="A real Pulsar on this machine: one process (Docker when a daemon answers, else Java and Maven), or a cluster.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 Name = Annotated[str, typer.Option("--name", help="Which instance; several can run side by side.")]
 NodeName = Annotated[str, typer.Argument(help="A node, as `kodoctl dev status` names it: broker-1, for example.")]
 AnyName = Annotated[str | None, typer.Option("--name", help="One instance only.", show_default="all")]
@@ -49,11 +42,6 @@ class AskedEngine(StrEnum):
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    parent.add_typer(app)
-
-
 def homes() -> Homes:
     """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them."""
     named = os.environ.get(HOME_VARIABLE)
@@ -61,7 +49,6 @@ def homes() -> Homes:
     return Homes(data, platformdirs.user_cache_path("kodoctl"))
 
 
-@app.command("up")
 @command
 def up(
     name: Name = "dev",
@@ -138,7 +125,6 @@ def _usable_config(places: Homes, name: str) -> Path:
     return config
 
 
-@app.command("down")
 @command
 def down(
     name: Name = "dev",
@@ -160,7 +146,6 @@ def down(
         say(f"`{one}` is stopped; data is kept." if ran else f"`{one}` was not running.")
 
 
-@app.command("status")
 @reading
 def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
     """Show instances. Exit code 0 when all that are shown run, 1 when not."""
@@ -189,7 +174,6 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
         finish(ExitCode.ERROR)
 
 
-@app.command("logs")
 @reading
 def logs(
     node: Annotated[str | None, typer.Argument(help="Of a cluster: zookeeper, bookie-1, broker-1 and so on.")] = None,
@@ -219,14 +203,12 @@ def logs(
             say(line)
 
 
-@app.command("kill")
 @command
 def kill(node: NodeName, name: Name = "dev") -> None:
     """End a node of a cluster at once, as a crash does (SIGKILL)."""
     _do(name, node, "kill")
 
 
-@app.command("pause")
 @command
 def pause(node: NodeName, name: Name = "dev") -> None:
     """Stop a node as it is (SIGSTOP).
@@ -236,14 +218,12 @@ def pause(node: NodeName, name: Name = "dev") -> None:
     _do(name, node, "pause")
 
 
-@app.command("resume")
 @command
 def resume(node: NodeName, name: Name = "dev") -> None:
     """Let a node that was paused go on (SIGCONT)."""
     _do(name, node, "resume")
 
 
-@app.command("stop")
 @command
 def stop(node: NodeName, name: Name = "dev") -> None:
     """End a node in order.
@@ -253,7 +233,6 @@ def stop(node: NodeName, name: Name = "dev") -> None:
     _do(name, node, "stop")
 
 
-@app.command("start")
 @command
 def start_node(node: NodeName, name: Name = "dev") -> None:
     """Start a node again on its data, and wait until it is ready."""
@@ -269,7 +248,6 @@ def _do(name: str, node: str, action: str) -> None:
     say(f"{node} of `{name}` is {state}.")
 
 
-@app.command("token")
 @reading
 def token(
     role: Annotated[str, typer.Argument(help="Any role, for example planner or consumer.")], name: Name = "dev"
@@ -284,7 +262,6 @@ def token(
         say(tokens.token(folder, service.known(places, name), role).reveal())
 
 
-@app.command("reset")
 @command
 def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Stop a broker and remove it with all its data."""

@@ -15,11 +15,6 @@ from kodoctl.console import Environment, Paths, finish, judging, say
 from kodoctl.errors import ExitCode
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("drift")(drift)
-
-
 @judging
 @reaches
 def drift(

@@ -38,12 +38,6 @@ class GraphFormat(StrEnum):
 _SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": GraphFormat.SVG, ".png": GraphFormat.PNG}
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command("expand")(expand)
-    app.command("graph")(graph)
-
-
 def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
     """The files expanded in one environment (not named = base), lint rules not run. Raises InvalidFileError."""
     from kodoctl.topology.expand import expand as run

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 _ANSWER_S = (5.0, 10.0)  # seconds to connect, seconds to answer: the next reading asks again
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("exporter")(exporter)
-
-
 @command
 @connects
 def exporter(

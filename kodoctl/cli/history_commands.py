@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command("history")(history)
-    app.command("undo")(undo)
-    app.command("unlock")(unlock)
-
-
 @reading
 @connects
 def history(

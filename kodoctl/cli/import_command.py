@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("import")(import_)
-
-
 @command
 @connects
 def import_(

@@ -1,63 +1,105 @@
-"""`kodoctl`: one typer application from one file a command group. Imports stay lazy, so that --help is quick."""
+"""`kodoctl`: one typer application over the table of its commands."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 from typing import Annotated
 
 import typer
 
 from kodoctl import __version__
-from kodoctl.cli import (
-    apply_command,
-    context_commands,
-    destroy_command,
-    dev_commands,
-    drift_command,
-    expansion_commands,
-    exporter_command,
-    history_commands,
-    import_command,
-    ownership_commands,
-    peek_command,
-    pipeline_commands,
-    plan_command,
-    plan_views,
-    recall_commands,
-    review_commands,
-    status_command,
-    topology_commands,
-    waiting_commands,
-)
+from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 from kodoctl.console import run_application
+
+
+class Commands(LazyGroup):
+    """Every command: its name, the function that it is, and the first sentence of its help."""
+
+    table = (
+        LazyCommand("lint", "kodoctl.cli.topology_commands:lint", "Check topology files: every finding at once, with its place."),
+        LazyCommand("fmt", "kodoctl.cli.topology_commands:fmt", "Put keys in one order and indentation at two; comments stay."),
+        LazyCommand("init", "kodoctl.cli.topology_commands:init", "Write a commented example, and the schema for editors; never overwrites."),
+        LazyCommand("schema", "kodoctl.cli.topology_commands:schema", "Print the JSON Schema of topology files, for editors."),
+        LazyCommand("expand", "kodoctl.cli.expansion_commands:expand", "Show what files become on Pulsar."),
+        LazyCommand("graph", "kodoctl.cli.expansion_commands:graph", "Draw lanes and the ways messages take between them."),
+        LazyCommand("plan", "kodoctl.cli.plan_command:plan", "Show what would change on the live cluster, and what data is at stake."),
+        LazyCommand("apply", "kodoctl.cli.apply_command:apply", "Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."),
+        LazyCommand("drift", "kodoctl.cli.drift_command:drift", "Compare the live cluster with what was applied: exit 3 when somebody changed it by hand."),
+        LazyCommand("destroy", "kodoctl.cli.destroy_command:destroy", "Delete everything a topology created."),
+        LazyCommand("show", "kodoctl.cli.plan_views:show", "Show a plan file again, in any view."),
+        LazyCommand("import", "kodoctl.cli.import_command:import_", "Write topology files for what is live in namespaces and nobody owns."),
+        LazyCommand("forget", "kodoctl.cli.ownership_commands:forget", "Give up ownership of live objects: they stay as they are, and no plan touches them any more."),
+        LazyCommand("history", "kodoctl.cli.history_commands:history", "Show what was applied in a namespace: when, by whom, at which commit, and how it ended."),
+        LazyCommand("undo", "kodoctl.cli.history_commands:undo", "Take an apply back: plan it backwards, show, ask, carry out."),
+        LazyCommand("unlock", "kodoctl.cli.history_commands:unlock", "Take the lease of a namespace away from an apply that hangs: it writes nothing more."),
+        LazyCommand("status", "kodoctl.cli.status_command:status", "Show levels and states with what waits in them."),
+        LazyCommand("exporter", "kodoctl.cli.exporter_command:exporter", "Export depth and age of all lanes and dead letters as Prometheus metrics, until SIGTERM."),
+        LazyCommand("peek", "kodoctl.cli.peek_command:peek", "Look at what topics store, oldest first, up to what is there now."),
+        group("review", "Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.", (
+            LazyCommand("post", "kodoctl.cli.review_commands:post", "Show a plan in a pull request."),
+            LazyCommand("approved", "kodoctl.cli.review_commands:approved", "Fetch the plan that was approved."),
+        )),
+        group("recall", "Dead letters: choose, review, send again or discard.", (
+            LazyCommand("plan", "kodoctl.cli.recall_commands:plan", "Choose dead letters and freeze the choice: counts, samples, a hash."),
+            LazyCommand("discard", "kodoctl.cli.recall_commands:discard", "Choose dead letters to be thrown away."),
+            LazyCommand("apply", "kodoctl.cli.recall_apply:apply", "Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."),
+        )),
+        group("waiting", "Messages that wait: list, release, move or discard them.", (
+            LazyCommand("list", "kodoctl.cli.waiting_commands:list_", "Show what waits in RETRYING, PENDING, BLOCKING and backup lanes, by lane, cause, tenant and due time."),
+            LazyCommand("plan", "kodoctl.cli.waiting_commands:plan", "Choose waiting messages of a lane and freeze the choice: counts, samples, a hash."),
+            LazyCommand("apply", "kodoctl.cli.waiting_apply:apply", "Pause the lane, release, move or discard the messages of a plan, each exactly once, and end the pause."),
+            LazyCommand("release", "kodoctl.cli.waiting_release:release", "Release what waits in some lanes in one run: plan it, pause the lane, send each message once, end the pause."),
+        )),
+        group("pipeline", "What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.", (
+            LazyCommand("run", "kodoctl.cli.pipeline_run:run", "Ingest, roll up, audit and report in one Spark session: exit 0 no loss, 5 loss, 6 inconclusive."),
+            LazyCommand("ingest", "kodoctl.cli.pipeline_ingest:ingest", "Land everything the topology's topics hold as tables; the next run goes on behind it."),
+            LazyCommand("rollup", "kodoctl.cli.pipeline_rollup:rollup", "Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."),
+            LazyCommand("recommend", "kodoctl.cli.pipeline_recommend:recommend", "Tell which tenants make others wait or deserve a higher level, and which slots to bound, with a patch."),
+            LazyCommand("lab", "kodoctl.cli.pipeline_simulate:lab", "Replay landed traffic with other weights, limits or routes, or in an outage: how long each tenant would wait."),
+            LazyCommand("audit", "kodoctl.cli.pipeline_audit:audit", "Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."),
+            LazyCommand("report", "kodoctl.cli.pipeline_report:report", "Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."),
+            LazyCommand("sql", "kodoctl.cli.pipeline_sql:sql", "Ask the landing's tables in SQL, as of the newest commit, without Spark and without waiting."),
+            LazyCommand("maintain", "kodoctl.cli.pipeline_maintain:maintain", "Keep the landing small: one large file for many small ones, short logs, nothing that no table names."),
+            LazyCommand("erase", "kodoctl.cli.pipeline_erase:erase", "Erase one tenant's landed payloads; identities, sizes, digests and so every proof stay."),
+            LazyCommand("convert", "kodoctl.cli.pipeline_convert:convert", "Convert what an older kodoctl landed: into Delta tables, with all columns."),
+            group("recall", "Dead letters, chosen and sent again by Spark.", (
+                LazyCommand("plan", "kodoctl.cli.pipeline_recall:plan", "Choose dead letters, or lost messages, with Spark and freeze the choice: a plan as `recall plan` makes."),
+                LazyCommand("apply", "kodoctl.cli.pipeline_recall:apply", "Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."),
+            )),
+        )),
+        group("context", "Named clusters of kodoctl.toml.", (
+            LazyCommand("add", "kodoctl.cli.context_commands:add", "Add a context to the user's configuration."),
+            LazyCommand("list", "kodoctl.cli.context_commands:list_", "List all contexts; * marks the current one."),
+            LazyCommand("use", "kodoctl.cli.context_commands:use", "Make a context the current one (in the user's configuration)."),
+            LazyCommand("show", "kodoctl.cli.context_commands:show", "Show one context."),
+            LazyCommand("test", "kodoctl.cli.context_commands:try_", "Try a context: does the admin API answer, is the token taken, is the binary port there, what may be done with it."),
+        )),
+        group("dev", "A real Pulsar on this machine: one process (Docker when a daemon answers, else Java and Maven), or a cluster.", (
+            LazyCommand("up", "kodoctl.cli.dev_commands:up", "Start a broker or a cluster, or show how to connect to it."),
+            LazyCommand("down", "kodoctl.cli.dev_commands:down", "Stop a broker and keep its data."),
+            LazyCommand("status", "kodoctl.cli.dev_commands:status", "Show instances."),
+            LazyCommand("logs", "kodoctl.cli.dev_commands:logs", "Show the end of a broker's log, or of a node's."),
+            LazyCommand("kill", "kodoctl.cli.dev_commands:kill", "End a node of a cluster at once, as a crash does (SIGKILL)."),
+            LazyCommand("pause", "kodoctl.cli.dev_commands:pause", "Stop a node as it is (SIGSTOP)."),
+            LazyCommand("resume", "kodoctl.cli.dev_commands:resume", "Let a node that was paused go on (SIGCONT)."),
+            LazyCommand("stop", "kodoctl.cli.dev_commands:stop", "End a node in order."),
+            LazyCommand("start", "kodoctl.cli.dev_commands:start_node", "Start a node again on its data, and wait until it is ready."),
+            LazyCommand("token", "kodoctl.cli.dev_commands:token", "Print a token for a role, and nothing else."),
+            LazyCommand("reset", "kodoctl.cli.dev_commands:reset", "Stop a broker and remove it with all its data."),
+        )),
+    )  # fmt: skip
+
 
 app = typer.Typer(
     name="kodoctl",
+    cls=Commands,
     help="Message topologies on Apache Pulsar: declared in one YAML file, planned against the live cluster, applied as reviewed.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-topology_commands.register(app)
-expansion_commands.register(app)
-plan_command.register(app)
-apply_command.register(app)
-drift_command.register(app)
-destroy_command.register(app)
-plan_views.register(app)
-review_commands.register(app)
-import_command.register(app)
-ownership_commands.register(app)
-history_commands.register(app)
-status_command.register(app)
-exporter_command.register(app)
-recall_commands.register(app)
-waiting_commands.register(app)
-peek_command.register(app)
-pipeline_commands.register(app)
-context_commands.register(app)
-dev_commands.register(app)
 
 
 def _version(asked: bool) -> None:  # typer's callback signature
@@ -78,4 +120,7 @@ def root(
 def main() -> None:
     """Entry point of the script."""
     gc.set_threshold(200_000, 20, 100)  # a command builds many objects, drops few and ends: collecting early is waste
+    atexit.register(
+        gc.freeze
+    )  # and so is a search of them all for cycles at the interpreter's end: a sixth of a short command
     run_application(app)

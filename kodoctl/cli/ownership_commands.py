@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.live_inventory import ReadScope
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command("forget")(forget)
-
-
 @command
 @connects
 @bundles("approval", approval_of)

@@ -28,11 +28,6 @@ _MOST_CAUSES = 10_000  # further ones are counted as _OTHERS: memory stays bound
 _OTHERS = "(others)"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("peek")(peek)
-
-
 @reading
 @connects
 def peek(

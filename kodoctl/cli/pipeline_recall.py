@@ -23,12 +23,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
     from kodoctl.recall.sends_in_flight import ParallelSend
 
-app = typer.Typer(
-    name="recall",
-    help="Dead letters, chosen and sent again by Spark.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 Landed = Annotated[
     str | None,
     typer.Option("--landing", help="Choose among what is landed there, instead of reading the topic.", metavar="PATH"),
@@ -52,7 +46,6 @@ Lane = Annotated[
 ]
 
 
-@app.command("plan")
 @command
 @connects
 @bundles("asked", ChoiceFlags)
@@ -98,7 +91,6 @@ def plan(
         )
 
 
-@app.command("apply")
 @command
 @connects
 @bundles("asked", ApplyFlags)

@@ -24,11 +24,6 @@ Against = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("plan")(plan)
-
-
 @judging
 @reaches
 def plan(

@@ -37,11 +37,6 @@ class PlanFormat(StrEnum):
 FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("show")(show)
-
-
 @reading
 def show(
     file: Annotated[str, typer.Argument(help="A plan file, written by `plan --out`.", metavar="FILE")],

@@ -12,9 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
-from kodoctl.cli import command_target, recall_apply
+from kodoctl.cli import command_target
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format, bundles
 from kodoctl.cli.plan_files import keep_scratch, scratch_file, write_plan_text
@@ -47,21 +45,7 @@ if TYPE_CHECKING:
     from kodoctl.topology.loaded_topology import LoadedTopology
     from kodoctl.topology.names import Level
 
-app = typer.Typer(
-    name="recall",
-    help="Dead letters: choose, review, send again or discard.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 STORE = "KODO_CONSUMER_STORE"  # the workers' own variable
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the group and its commands."""
-    app.command("plan")(plan)
-    app.command("discard")(discard)
-    app.command("apply")(recall_apply.apply)
-    parent.add_typer(app)
 
 
 @command

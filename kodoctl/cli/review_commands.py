@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from kodoctl.forge.review import CiJob, CommentHeader
     from kodoctl.plan.plan import Plan
 
-review = typer.Typer(
-    help="Plans in pull requests. Uses the GitHub API given by GITHUB_API_URL, GITHUB_REPOSITORY, GITHUB_TOKEN.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 _DEFAULT_AUTHOR = "github-actions[bot]"
 Env = Annotated[
     str, typer.Option("--env", help="Environment of the plan; `base` is the file without overlay.", metavar="NAME")
@@ -31,13 +25,6 @@ Env = Annotated[
 Author = Annotated[
     str, typer.Option("--author", help="Who writes the comment: only this login's counts.", metavar="LOGIN")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    review.command("post")(post)
-    review.command("approved")(approved)
-    app.add_typer(review, name="review")
 
 
 @command

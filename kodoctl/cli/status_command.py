@@ -28,11 +28,6 @@ class StatusFormat(StrEnum):
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command("status")(status)
-
-
 @reading
 @connects
 def status(

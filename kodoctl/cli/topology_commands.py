@@ -36,14 +36,6 @@ class TopologyShape(StrEnum):
 Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of printing.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command("lint")(lint)
-    app.command("fmt")(fmt)
-    app.command("init")(init)
-    app.command("schema")(schema)
-
-
 @judging
 def lint(
     paths: Paths = None,

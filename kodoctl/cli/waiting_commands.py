@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import command_target, waiting_apply, waiting_release
+from kodoctl.cli import command_target
 from kodoctl.cli.command_target import TargetOptions, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.recall_commands import show_plan
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     from kodoctl.recall.filter.condition import Condition
     from kodoctl.recall.waiting_lanes import WaitingLane
 
-app = typer.Typer(
-    name="waiting",
-    help="Messages that wait: list, release, move or discard them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 FORMAT_VERSION = 1
 SomeTopic = Annotated[
     str | None, typer.Option("--topic", help="Only this ground topic, by its name in the file.", metavar="NAME")
@@ -70,15 +64,6 @@ class WaitingAction(StrEnum):
 
 
 Action = Annotated[WaitingAction, typer.Option("--action", help="release: due now, in the lane they wait in.")]
-
-
-def register(parent: typer.Typer) -> None:
-    """Adds the group and its commands."""
-    app.command("list")(list_)
-    app.command("plan")(plan)
-    app.command("apply")(waiting_apply.apply)
-    app.command("release")(waiting_release.release)
-    parent.add_typer(app)
 
 
 @reading

@@ -12,11 +12,6 @@ from kodoctl.console import command, say, write_file
 from kodoctl.errors import UsageError, error
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command()(dashboards)
-
-
 @command
 def dashboards(
     output: Annotated[Path, typer.Option("--output", help="Folder they are written to.", metavar="DIR")],

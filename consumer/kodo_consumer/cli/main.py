@@ -1,26 +1,53 @@
-"""`kodo-consumer`: one typer application from one file a command group. Imports stay lazy, so that --help is quick."""
+"""`kodo-consumer`: one typer application over the table of its commands."""
 
 from __future__ import annotations
 
 import typer
 
-from kodo_consumer.cli import dashboard_commands, outbox_commands, override_commands, why_command, worker_commands
 from kodo_consumer.runtime.threads import any_left_behind
+from kodoctl.cli.lazy_commands import LazyCommand, LazyGroup, group
 from kodoctl.console import end_process, run_application
+
+
+class Commands(LazyGroup):
+    """Every command: its name, the function that it is, and the first sentence of its help."""
+
+    table = (
+        LazyCommand("run", "kodo_consumer.cli.worker_commands:run", "Run a handler until SIGTERM; then drain and exit 0."),
+        LazyCommand("check", "kodo_consumer.cli.worker_commands:check", "Compare the topology with the live cluster: exit 1 and what is missing, or exit 0."),
+        LazyCommand("pause", "kodo_consumer.cli.override_commands:pause", "Let a lane or a tenant rest: its messages stay where they are, everything else goes on."),
+        LazyCommand("resume", "kodo_consumer.cli.override_commands:resume", "End the pause of a lane or a tenant, or (--all) every live order."),
+        LazyCommand("weight", "kodo_consumer.cli.override_commands:weight", "Give a tenant more turns, or as many as others (--to 1), for a while."),
+        LazyCommand("limit", "kodo_consumer.cli.override_commands:limit", "Change one of the file's limits for a while: for one value of its property, or for all."),
+        LazyCommand("concurrency", "kodo_consumer.cli.override_commands:concurrency", "Change for a while how many handler slots of each worker some lanes may take, or have kept for them."),
+        LazyCommand("move", "kodo_consumer.cli.override_commands:move", "Send a tenant's messages to another level for a while, up or down, before any route of the file."),
+        LazyCommand("steer", "kodo_consumer.cli.override_commands:steer", "Show the live orders in force, who gave them and until when."),
+        LazyCommand("why", "kodo_consumer.cli.why_command:why", "Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."),
+        LazyCommand("dashboards", "kodo_consumer.cli.dashboard_commands:dashboards", "Write the Grafana dashboard and the Prometheus alert rules; files of their names are replaced."),
+        group("outbox", "Messages written in an application's own transaction, and the relay that sends them.", (
+            LazyCommand("run", "kodo_consumer.cli.outbox_commands:run", "Send what is committed, until SIGTERM; then wait for receipts and exit 0."),
+            LazyCommand("schema", "kodo_consumer.cli.outbox_commands:schema", "Print the SQL that makes the table and its indexes, to be run once."),
+            LazyCommand("list", "kodo_consumer.cli.outbox_commands:list_rows", "Show how many rows there are by status, and rows, oldest first."),
+            LazyCommand("push", "kodo_consumer.cli.outbox_commands:push", "Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."),
+            LazyCommand("hold", "kodo_consumer.cli.outbox_commands:hold", "Keep rows from being sent until they are pushed."),
+        )),
+    )  # fmt: skip
+
 
 app = typer.Typer(
     name="kodo-consumer",
+    cls=Commands,
     help="The reference consumer of a kodoctl topology.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-worker_commands.register(app)
-override_commands.register(app)
-why_command.register(app)
-outbox_commands.register(app)
-dashboard_commands.register(app)
+
+
+@app.callback()
+def root() -> None:
+    """Options of kodo-consumer itself: none but those of every command line."""
 
 
 def main() -> None:

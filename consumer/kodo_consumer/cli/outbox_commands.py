@@ -65,17 +65,6 @@ All = Annotated[bool, typer.Option("--all", help="Every row that can be; instead
 Limit = Annotated[int, typer.Option("--limit", help="Maximum number of rows, oldest first.", min=1)]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    group = typer.Typer(
-        help="Messages written in an application's own transaction, and the relay that sends them.",
-        no_args_is_help=True,
-    )
-    for function in (run, schema, list_rows, push, hold):
-        group.command(name="list" if function is list_rows else None)(function)
-    app.add_typer(group, name="outbox")
-
-
 @command
 @connects
 def run(

@@ -48,12 +48,6 @@ _FILLS = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    for function in (pause, resume, weight, limit, concurrency, move, steer):
-        app.command()(function)
-
-
 @command
 @connects
 def pause(

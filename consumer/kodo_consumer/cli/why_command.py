@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 _PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command of this file."""
-    app.command()(why)
-
-
 @reading
 @connects
 def why(

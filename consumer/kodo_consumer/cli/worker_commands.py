@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    app.command()(run)
-    app.command()(check)
-
-
 @command
 @connects
 def run(

@@ -11,13 +11,14 @@ import pytest
 import typer.main
 
 from kodoctl import __version__
+from kodoctl.cli.lazy_commands import LazyGroup
 from kodoctl.cli.main import app
 from tests.brokers.workspace import run_main
 
 
 def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
-    for name, child in getattr(command, "commands", {}).items():
+    for name, child in command.load_all().items() if isinstance(command, LazyGroup) else ():
         yield from _commands(child, (*path, name))
 
 

@@ -114,7 +114,7 @@ def test_advice_names_options_that_exist():
         words = shlex.split(line)
         command = roots[words.pop(0)]
         while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
+            command = command.load_all()[words.pop(0)]
         options = {name for parameter in command.params for name in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= options, line
 

@@ -1,0 +1,88 @@
+"""Commands that are listed by name and summary, and whose modules are imported when they run.
+
+Help, usage errors and shell completion of a group need the names and summaries of its commands, which its table holds.
+The modules of commands import what the commands work with, so building all of them took longer than most commands.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+
+class LazyCommand(TyperCommand):
+    """Name and summary of a command, for lists. `target` is the command's function, as MODULE:NAME; `summary` is the first
+    sentence of its docstring.
+    """
+
+    def __init__(self, name: str, target: str, summary: str) -> None:
+        super().__init__(name, help=summary, rich_markup_mode=None)
+        self.target = target
+
+    def load(self) -> Any:  # typer exports no type of commands
+        """The command itself, with its options."""
+        module, _, function = self.target.partition(":")
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        app.command(self.name, cls=_Command)(getattr(importlib.import_module(module), function))
+        return typer.main.get_command(app)
+
+
+class LazyGroup(TyperGroup):
+    """A group of lazy commands and of such groups. `table` is for the root of a command line, which typer builds."""
+
+    table: ClassVar[Sequence[Any]] = ()
+
+    def __init__(self, *, commands: Any = None, **attributes: Any) -> None:
+        super().__init__(commands=commands or {command.name: command for command in self.table}, **attributes)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The group's own options. Flags of typer's that are not given would be None, which typer imports pydantic to
+        convert; False it takes as it is.
+        """
+        options = super().get_params(ctx)
+        for option in options:
+            if option.default is None and getattr(option, "is_flag", False):
+                option.default = False
+        return options
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that the arguments name: here it is loaded, to run or to complete its options."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _loaded(command), rest
+
+    def load_all(self) -> Mapping[str, Any]:
+        """All commands themselves, by name: for pages and tests."""
+        return {name: _loaded(command) for name, command in self.commands.items()}
+
+
+class _Command(TyperCommand):
+    """A command as it runs, and as a shell completes its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the options. While a shell completes a line, values stay as typed: typer imports pydantic to convert
+        them, and completion reads none.
+        """
+        if not ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        rest: list[str]
+        given, rest, _ = self.make_parser(ctx).parse_args(args=args)
+        for parameter in self.get_params(ctx):
+            value, source = parameter.consume_value(ctx, given)
+            ctx.set_parameter_source(parameter.name, source)
+            ctx.params[parameter.name] = value
+        ctx.args = rest
+        return rest
+
+
+def _loaded(command: Any) -> Any:
+    return command.load() if isinstance(command, LazyCommand) else command
+
+
+def group(name: str, text: str, commands: Sequence[LazyCommand | LazyGroup]) -> LazyGroup:
+    """A group below the root, with its help; alone it shows that."""
+    return LazyGroup(name=name, help=text, commands=commands, no_args_is_help=True, rich_markup_mode=None)
