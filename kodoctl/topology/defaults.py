@@ -109,7 +109,7 @@ def number_of_topics(topology: Topology) -> int:
 def dead_letter(subscription: Subscription) -> DeadLetter | None:
     """The dead letter settings, None where there is no such topic."""
     if isinstance(subscription.dead_letter, bool):
-        return DeadLetter() if subscription.dead_letter else None
+        return DeadLetter.model_construct() if subscription.dead_letter else None
     return subscription.dead_letter
 
 
@@ -119,9 +119,9 @@ def audit(subscription: Subscription) -> Audit | None:
         case False:
             return None
         case True:
-            return Audit()
+            return Audit.model_construct()
         case "best_effort":
-            return Audit(mode="best_effort")
+            return Audit.model_construct(mode="best_effort")
         case settings:
             return settings
 
@@ -129,7 +129,7 @@ def audit(subscription: Subscription) -> Audit | None:
 def error_text(subscription: Subscription) -> ErrorText | None:
     """What travels of errors, None where nothing does."""
     if isinstance(subscription.error_text, bool):
-        return ErrorText() if subscription.error_text else None
+        return ErrorText.model_construct() if subscription.error_text else None
     return subscription.error_text
 
 
