@@ -222,6 +222,12 @@ def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothin
         assert decide(stays, Isolated(NOW), by, NOW) == Delay(0, Rule.ISOLATED, stays.headers)
 
 
+def test_an_isolated_message_that_moved_too_often_dies_and_delays_no_lane() -> None:
+    of = policy(isolate=IsolationPolicy(0.5, 10, "B1"))
+    dead = _move(decide(replace(READY, headers=Headers(hop=of.max_hops)), Isolated(NOW), of, NOW))
+    assert (dead.target.state, dead.headers.reason, dead.lane_waits) == (State.DEAD, "too many moves", False)
+
+
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
     attempts = policy().waits[State.BLOCKING].attempts
