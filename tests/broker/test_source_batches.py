@@ -109,7 +109,7 @@ def test_hostile_messages(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         for one in hostile(7, _HOSTILE):
             producer.begin(one.metadata, one.body, one.command, one.checksum)
         producer.receipts()
-    options = core_options(kept, "hostile", timeoutMs="3000", rowsPerBatch="50")
+    options = core_options(kept, "hostile", timeoutMs="10000", rowsPerBatch="50")
     found = _same(_splits(kept, "hostile", 2), options, tmp_path, monkeypatch)
     assert found.num_rows > _HOSTILE // 2
     broken = {one for one in found.column("broken").to_pylist() if one}
