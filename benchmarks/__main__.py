@@ -1,5 +1,5 @@
-"""`python -m benchmarks [FOLDER | FOLDER/PROGRAM ...]`: measures one after the other; without a name, lint, plan_apply, consumer
-and outbox, which need one broker (`kodoctl dev up --use`).
+"""`python -m benchmarks [FOLDER | FOLDER/PROGRAM ...]`: measures one after the other; without a name, lint, startup,
+plan_apply, consumer and outbox, which need one broker (`kodoctl dev up --use`).
 
 Each program writes its own raw figures and has options of its own: `python benchmarks/FOLDER/PROGRAM.py --help`. The others run
 after one that fails; the exit code is 1 then.
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-USUAL = ("lint", "plan_apply", "consumer", "outbox")
+USUAL = ("lint", "startup", "plan_apply", "consumer", "outbox")
 # They need a binary and a provider; a folder that audit.py makes; hours, for it runs the others (make bench-consumer).
 OTHER_NEEDS = ("plan_apply/terraform", "pipeline/peers", "consumer/bars")
 
