@@ -121,13 +121,18 @@ def confirmed(candidate: Candidate, copies: Copies) -> Mutant | None:
     """The mutant with tests that fail with it; None if there are none. What needs a broker is to pass without it, on this machine
     and now.
     """
-    with copies.trial(candidate.mutant) as trial, copies.trial(None) as unchanged:
+    with copies.trial(candidate.mutant) as trial:
         for tests in candidate.tests:
             unit = tests[0].startswith(UNIT)
             failing = trial.failing(tests, GATE, most=RECORDED if unit else 1)
-            if failing and (unit or not unchanged.failing(failing, GATE)):
+            if failing and (unit or _passing(failing, copies)):
                 return replace(candidate.mutant, caught_by=failing)
     return None
+
+
+def _passing(tests: Sequence[str], copies: Copies) -> bool:
+    with copies.trial(None) as unchanged:
+        return not unchanged.failing(tests, GATE)
 
 
 def choose(
