@@ -28,7 +28,7 @@ RECORDED: Final = 3
 MOST_UNIT: Final = 100
 """Unit tests that a candidate is tried with, at most: of its package, and others."""
 MOST_BEYOND: Final = 4
-"""Tests of each other folder, at most: they take seconds each."""
+"""Tests of each other folder, at most."""
 UNIT: Final = "tests/unit/"
 BEYOND: Final = ("tests/scenarios/", "tests/contract/", "tests/broker/", "tests/spark/")
 
@@ -103,12 +103,15 @@ def _drawn(files: Sequence[str], rng: random.Random) -> Iterator[tuple[str, Site
 
 
 def _candidate(mutant: Mutant, tests: Sequence[str]) -> Candidate:
+    """With unit tests, or, where none runs its lines, with others: these take seconds each."""
     mirrored = f"{unit_folder(mutant.file)}/"
     near = [test for test in tests if test.startswith(mirrored)]
     others = [test for test in tests if test.startswith(UNIT) and not test.startswith(mirrored)]
     groups = [near[:MOST_UNIT], others[:MOST_UNIT]]
-    groups += [[test for test in tests if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
-    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit=bool(near or others))
+    unit = any(groups)
+    if not unit:
+        groups = [[test for test in tests if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
+    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit)
 
 
 def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
