@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +25,10 @@ TRIES: Final = 5
 """Candidates for each mutant of a package, at most."""
 RECORDED: Final = 3
 """Tests kept with a mutant, at most."""
-MOST_UNIT: Final = 100
-"""Unit tests that a candidate is tried with, at most: of its package, and others."""
+MOST_UNIT: Final = 120
+"""Unit tests that a candidate is tried with, at most."""
 MOST_BEYOND: Final = 4
-"""Tests of each other folder, at most: they take seconds each."""
+"""Tests of each other folder, at most."""
 UNIT: Final = "tests/unit/"
 BEYOND: Final = ("tests/scenarios/", "tests/contract/", "tests/broker/", "tests/spark/")
 
@@ -69,10 +69,10 @@ def _test(context: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mutant with the tests that run its lines, in groups, the cheapest first. `unit`: whether unit tests are among them."""
+    """A mutant with tests that run its lines, the cheapest first. `unit`: whether they are unit tests."""
 
     mutant: Mutant
-    tests: tuple[tuple[str, ...], ...]
+    tests: tuple[str, ...]
     unit: bool
 
 
@@ -103,12 +103,13 @@ def _drawn(files: Sequence[str], rng: random.Random) -> Iterator[tuple[str, Site
 
 
 def _candidate(mutant: Mutant, tests: Sequence[str]) -> Candidate:
+    """With unit tests, those of its package first; or, where none runs its lines, with others, which take seconds each."""
     mirrored = f"{unit_folder(mutant.file)}/"
-    near = [test for test in tests if test.startswith(mirrored)]
-    others = [test for test in tests if test.startswith(UNIT) and not test.startswith(mirrored)]
-    groups = [near[:MOST_UNIT], others[:MOST_UNIT]]
-    groups += [[test for test in tests if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND]
-    return Candidate(mutant, tuple(tuple(group) for group in groups if group), unit=bool(near or others))
+    unit = sorted((test for test in tests if test.startswith(UNIT)), key=lambda test: not test.startswith(mirrored))
+    if unit:
+        return Candidate(mutant, tuple(unit[:MOST_UNIT]), unit=True)
+    folders = ([test for test in tests if test.startswith(folder)][:MOST_BEYOND] for folder in BEYOND)
+    return Candidate(mutant, tuple(chain.from_iterable(folders)), unit=False)
 
 
 def quotas(sizes: dict[str, int], count: int) -> dict[str, int]:
@@ -121,13 +122,15 @@ def confirmed(candidate: Candidate, copies: Copies) -> Mutant | None:
     """The mutant with tests that fail with it; None if there are none. What needs a broker is to pass without it, on this machine
     and now.
     """
-    with copies.trial(candidate.mutant) as trial, copies.trial(None) as unchanged:
-        for tests in candidate.tests:
-            unit = tests[0].startswith(UNIT)
-            failing = trial.failing(tests, GATE, most=RECORDED if unit else 1)
-            if failing and (unit or not unchanged.failing(failing, GATE)):
-                return replace(candidate.mutant, caught_by=failing)
-    return None
+    with copies.trial(candidate.mutant) as trial:
+        failing = trial.failing(candidate.tests, GATE, most=RECORDED if candidate.unit else 1)
+    caught = failing and (candidate.unit or _passing(failing, copies))
+    return replace(candidate.mutant, caught_by=failing) if caught else None
+
+
+def _passing(tests: Sequence[str], copies: Copies) -> bool:
+    with copies.trial(None) as unchanged:
+        return not unchanged.failing(tests, GATE)
 
 
 def choose(
