@@ -144,6 +144,15 @@ class Judged(Setting):
         self.send(count)
         self.told("POST", "/subscription/work/skip_all")
 
+    def skip_on_an_added_partition(self, count):
+        """The same on the second partition, which the topic has from now on."""
+        self.told("POST", "/partitions", 2)
+        with self.client() as client:
+            producer = client.create_producer(f"{self.topic}-partition-1", batching_enabled=False)
+            for _ in range(count):
+                producer.send(b"7", properties={"uid": "u1"})
+        self.told("POST", "/subscription/work/skip_all")
+
     def expire(self, count):
         """The same by age."""
         self.send(count)

@@ -12,7 +12,7 @@ from tests.services.skewed_clock import COMPILER, skewed
 from tests.spark.judged import fates_of, judged, outcome
 
 __all__ = ["judged"]
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
 SERVER_TIME = admin_http._server_time
 
 
@@ -34,16 +34,10 @@ def test_neither_a_clock_set_back_nor_an_added_partition_hides_a_loss(judged, mo
     judged.read()
     monkeypatch.undo()
     judged.skipped_is_lost()
-    judged.told("POST", "/partitions", 2)
-    with judged.client() as client:
-        producer = client.create_producer(f"{judged.topic}-partition-1", batching_enabled=False)
-        for _ in range(3):
-            producer.send(b"7", properties={"uid": "u1"})
-    judged.told("POST", "/subscription/work/skip_all")
+    judged.skip_on_an_added_partition(3)
     judged.lost(6)
 
 
-@pytest.mark.full
 @pytest.mark.skipif(COMPILER is None, reason="no compiler, and without one no process has another clock")
 @pytest.mark.parametrize("hours", [7, -7])
 def test_a_workers_clock_changes_no_verdict(judged, hours):
@@ -57,7 +51,6 @@ def test_a_workers_clock_changes_no_verdict(judged, hours):
     judged.skipped_is_lost()
 
 
-@pytest.mark.full
 @pytest.mark.skipif(COMPILER is None, reason="no compiler, and without one no process has another clock")
 @pytest.mark.parametrize(("hours", "kind"), [(7, "clock"), (-7, "overdue")])
 def test_a_producers_clock_hides_no_loss(judged, monkeypatch, hours, kind):
@@ -76,7 +69,6 @@ def test_a_producers_clock_hides_no_loss(judged, monkeypatch, hours, kind):
     judged.lost(3)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("hours", [1, -1])
 def test_the_clock_of_the_ingests_machine_an_hour_off_decides_nothing_and_is_named(judged, monkeypatch, hours):
     judged.work(5)
@@ -108,7 +100,6 @@ def test_the_clock_of_the_ingests_machine_an_hour_off_decides_nothing_and_is_nam
     judged.skipped_is_lost()
 
 
-@pytest.mark.full
 def test_a_cluster_whose_clock_is_not_told_or_was_set_back_is_a_doubt_while_messages_are_open(judged, monkeypatch):
     judged.work(2)
     judged.send(3)

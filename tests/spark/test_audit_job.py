@@ -1,12 +1,12 @@
-"""The audit of a landing's tables: from their rows to the document."""
+"""The audit of a landing's tables: from their rows to the document. Cases that share a verdict are ground topics of one audit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 
 import pytest
-from pyspark.sql import functions as F
 
 from kodoctl.pipeline.audit.job import audit
 from kodoctl.pipeline.audit.judged_rows import LandedTables, RecalledLetter
@@ -18,129 +18,217 @@ from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.secret import Secret
-from kodoctl.topology.expand import expand
-from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER
+from tests.unit.topology.topology_files import expanded
 
-FILE = """
-version: 1
-name: trade
-tenant: kodo
-namespace: trade
-defaults: {partitions: 1}
-topics:
-  orders:
-    subscriptions:
-      billing: {states: [retrying], audit: true}
-"""
-READY = "persistent://kodo/trade/orders"
-RETRYING, DEAD, AUDIT = (f"{READY}-billing-{name}" for name in ("RETRYING", "DLQ", "AUDIT"))
-LEDGERS = {READY: 7, RETRYING: 8, DEAD: 9, AUDIT: 10}
+FILE = "defaults: {{partitions: 1}}\ntopics:\n{}"
+TOPIC = "  {}: {{subscriptions: {{billing: {{states: [retrying], audit: true}}}}}}\n"
 SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+PUBLISHED = int(SOME_TIME.timestamp() * 1000)
+LATER = SOME_TIME.replace(hour=1)
+HOUR = PUBLISHED + 3_600_000
+KEY = "the key of the platform"
+RUN = "0" * 15  # of a producer
 pytestmark = pytest.mark.timeout(900)
+_numbers = count(1)
 
 
 def frame(spark, table, rows):
     return spark.createDataFrame([tuple(row.get(name) for name in table.names) for row in rows], table.spark())
 
 
-def event(topic, state, entry, mid=None, **columns):
-    place = f"{LEDGERS[topic]}:{entry}:0:-1"
-    return {
-        "mid": mid or place, "id": place, "msg_topic": topic, "msg_partition": 0, "ledger": LEDGERS[topic], "entry": entry,
-        "batch_index": -1, "topic": "orders", "state": state, "hop": 0, "publish_ts": SOME_TIME,
-    } | columns  # fmt: skip
+@dataclass
+class Case:
+    """A ground topic of which a message was done, one moved and then done, and one died: the first `records` of that are there."""
 
+    name: str
+    records: int = 4
+    is_audit_new: bool = False  # `audit: true` since the second run
+    letters: list = field(default_factory=list)
 
-def record(number, topic, entry, kind="done", target=None, **columns):
-    place = f"{LEDGERS[topic]}:{entry}:0:-1"
-    return {
-        "worker_run": "w", "number": number, "topic": "orders", "subscription": "billing", "msg_topic": topic, "id": place,
-        "identity": place, "hop": 0, "event": kind, "rule": kind, "target_topic": target and target["msg_topic"],
-        "target_id": target and target["id"],
-    } | columns  # fmt: skip
+    def __post_init__(self):
+        self.ready = f"persistent://kodo/trade/{self.name}"
+        self.retrying, self.dead, self.audit = (f"{self.ready}-billing-{one}" for one in ("RETRYING", "DLQ", "AUDIT"))
+        number = next(_numbers)
+        self.topics = dict(zip((self.ready, self.retrying, self.dead, self.audit), count(10 * number), strict=False))
+        moved = self.event(self.retrying, "retrying", 0, self.place(self.ready, 1), hop=1)
+        dead = self.event(self.dead, "dead", 0, self.place(self.ready, 2), hop=1)
+        self.events = [*(self.event(self.ready, "ready", entry) for entry in range(3)), moved, dead]
+        self.transitions = [
+            self.record(1, self.ready, 0),
+            self.record(2, self.ready, 1, "moved", moved),
+            self.record(3, self.ready, 2, "dead", dead),
+            self.record(4, self.retrying, 0, identity=self.place(self.ready, 1), hop=1),
+        ][: self.records]
 
+    def place(self, topic, entry):
+        return f"{self.topics[topic]}:{entry}:0:-1"
 
-def looks():
-    for run, entry in (("r1", -1), ("r2", 2)):
-        taken = SOME_TIME.replace(minute=int(run[1]))
-        for topic, name in ((READY, "billing"), (RETRYING, "billing"), (DEAD, HOLDER), (AUDIT, "")):
+    def event(self, topic, state, entry, mid=None, **columns):
+        place = self.place(topic, entry)
+        return {
+            "mid": mid or place, "id": place, "msg_topic": topic, "msg_partition": 0, "ledger": self.topics[topic], "entry": entry,
+            "batch_index": -1, "topic": self.name, "state": state, "hop": 0, "publish_ts": SOME_TIME,
+        } | columns  # fmt: skip
+
+    def record(self, number, topic, entry, kind="done", target=None, **columns):
+        place = self.place(topic, entry)
+        return {
+            "worker_run": f"w-{self.name}", "number": number, "topic": self.name, "subscription": "billing", "msg_topic": topic,
+            "id": place, "identity": place, "hop": 0, "event": kind, "rule": kind, "target_topic": target and target["msg_topic"],
+            "target_id": target and target["id"],
+        } | columns  # fmt: skip
+
+    def settled(self, topic, settled="discarded", **columns):
+        """The message in the first entry of the topic was discarded by kodoctl, or sent again."""
+        made = RecalledLetter(
+            topic, 0, self.topics[topic], 0, -1, PUBLISHED, settled, f"{settled} {topic}", f"{settled} {topic}"
+        )
+        self.letters.append(made._replace(**columns))
+        return self
+
+    def settled_dead(self):
+        """Its dead letter was discarded."""
+        return self.settled(self.dead)
+
+    def cursors(self):
+        for run, entry in (("r1", -1), ("r2", 2)):
+            taken = SOME_TIME.replace(minute=int(run[1]))
+            names = (self.ready, "billing"), (self.retrying, "billing"), (self.dead, HOLDER), (self.audit, "")
+            for topic, name in names:
+                mark = -1 if topic == self.audit or (topic == self.dead and run == "r1") else entry
+                is_kept = topic == self.audit and not (self.is_audit_new and run == "r1")
+                yield {
+                    "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": self.topics[topic],
+                    "mark_entry": mark, "acknowledged": [], "rewrites": 0, "first_ledger": self.topics[topic], "taken_ts": taken,
+                    "ingest_run": run, "audit": "wait" if is_kept else None,
+                }  # fmt: skip
+
+    def coverage(self):
+        for topic, ledger in self.topics.items():
             yield {
-                "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": LEDGERS[topic],
-                "mark_entry": -1 if topic == AUDIT or (topic == DEAD and run == "r1") else entry, "acknowledged": [], "rewrites": 0,
-                "first_ledger": LEDGERS[topic], "taken_ts": taken, "ingest_run": run,
-                "audit": "wait" if topic == AUDIT else None,
+                "split_id": topic, "msg_topic": topic, "msg_partition": 0, "first": f"{ledger}:0", "last": f"{ledger}:2",
+                "entries_planned": 3, "entries_seen": 3, "full": True, "state": "complete", "ingest_run": "r2",
             }  # fmt: skip
 
 
-def tables(spark, records):
-    moved = event(RETRYING, "retrying", 0, "7:1:0:-1", hop=1)
-    dead = event(DEAD, "dead", 0, "7:2:0:-1", hop=1)
-    events = [event(READY, "ready", entry) for entry in range(3)] + [moved, dead]
-    everything = [
-        record(1, READY, 0),
-        record(2, READY, 1, "moved", moved),
-        record(3, READY, 2, "dead", dead),
-        record(4, RETRYING, 0, identity="7:1:0:-1", hop=1),
-    ]
-    coverage = [
-        {
-            "split_id": topic, "msg_topic": topic, "msg_partition": 0, "first": f"{ledger}:0", "last": f"{ledger}:2",
-            "entries_planned": 3, "entries_seen": 3, "full": True, "state": "complete", "ingest_run": "r2",
-        }
-        for topic, ledger in LEDGERS.items()
-    ]  # fmt: skip
-    return LandedTables(
-        frame(spark, EVENTS, events),
-        frame(spark, TRANSITIONS, everything[:records]),
-        frame(spark, COVERAGE, coverage),
-        frame(spark, CURSORS, list(looks())),
+def judged(spark, *cases, keys=None, **columns):
+    """The document on all cases at once; `columns` of its tables."""
+    rows = {
+        EVENTS: [row for one in cases for row in one.events],
+        TRANSITIONS: [row for one in cases for row in one.transitions],
+        COVERAGE: [row for one in cases for row in one.coverage()],
+        CURSORS: [row for one in cases for row in one.cursors()],
+    }
+    tables = LandedTables(*(frame(spark, table, some) for table, some in rows.items()), **columns)
+    expansion = expanded(FILE.format("".join(TOPIC.format(one.name) for one in cases)))
+    letters = [letter for one in cases for letter in one.letters]
+    return tables, audit(spark, tables, expansion, letters=letters, keys=keys)
+
+
+def messages(document, name):
+    """By their fate."""
+    (found,) = [one["messages"] for one in document["subscriptions"] if one["topic"] == name]
+    return found
+
+
+def texts(document, kind):
+    return [one["text"] for one in document["reasons"] if one["kind"] == kind]
+
+
+def newer():
+    """A message is open that was published an hour after the reading."""
+    found = Case("newer").settled_dead()
+    found.events.append(found.event(found.ready, "ready", 3, publish_ts=LATER))
+    return found
+
+
+def signed():
+    """A producer, which signs, sent three messages, and two are there."""
+    found, run = Case("signed", records=0), {"seq_run": RUN, "seq_partition": 0}
+    said = {SEQ: f"{RUN}:0:high=3:end", FOR: NOBODY}
+    properties = Signer([KEY]).signed(found.ready, b"", said)
+    mark = found.event(
+        found.ready, "ready", 2, **run, seq_high=3, seq_end=True, for_subscription=NOBODY, size=0, properties=properties
     )
+    found.events = [
+        *(found.event(found.ready, "ready", entry, **run, seq_number=entry + 1) for entry in range(2)),
+        mark,
+    ]
+    found.transitions = [found.record(entry + 1, found.ready, entry) for entry in range(2)]
+    found.transitions.append(found.record(3, found.ready, 2, "skipped"))
+    return found
 
 
-def test_from_tables_to_a_document(spark, tmp_path):
-    file = tmp_path / "trade.yaml"
-    file.write_text(FILE, encoding="utf-8")
-    expansion = expand(load_topology(str(file)))
-    letters = [RecalledLetter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded", "r", "r")]
-    found = audit(spark, tables(spark, 4), expansion, letters=letters)
+@pytest.fixture(scope="module")
+def lost(spark):
+    """(cases by name, tables, document) of losses, by who has the keys, of a landing whose last run was cut short."""
+    released = Case("released", records=3).settled_dead()
+    there = {"lane_topic": released.retrying, "lane_part": 0, "receipt": f"{released.topics[released.retrying]}:1"}
+    released.settled(released.retrying, "sent", sending="r 1 lane", recall_id="w", **there)
+    copy = released.event(released.retrying, "retrying", 1, released.place(released.ready, 1), hop=1)
+    released.events.append(copy | {"recall": "w"})
+    elsewhere = Case("elsewhere")
+    elsewhere.settled(elsewhere.dead, published=PUBLISHED + 1)  # the same place of another cluster
+    cases = {one.name: one for one in (Case("removed", records=3), elsewhere, released, signed(), newer())}
+    return cases, *judged(spark, *cases.values(), keys=Secret(KEY), landed_at=HOUR + 1000)
+
+
+@pytest.fixture(scope="module")
+def doubted(spark):
+    """The document on what nobody can prove, without the keys."""
+    late = Case("late").settled_dead()
+    late.events[2] |= {"publish_ts": LATER}
+    began = Case("began", records=3, is_audit_new=True).settled_dead()
+    return judged(spark, began, late, newer(), signed())[1]
+
+
+def test_what_was_done_or_discarded_is_no_loss(spark):
+    """Also a letter beside one that waited, and one of a level that is the backup of another, whose record is missing."""
+    waiting, backup = Case("waiting", records=3).settled_dead(), Case("backup").settled_dead()
+    waiting.settled(waiting.retrying)
+    backup.settled(backup.ready, holder="billing")
+    backup.transitions = [row | {"number": number} for number, row in enumerate(backup.transitions[1:], 1)]
+    found = judged(spark, Case("all").settled_dead(), waiting, backup)[1]
     assert (found["verdict"], found["reasons"]) == ("no loss", [])
-    assert found["subscriptions"][0]["messages"] == {"discarded": 1, "done": 2}
-    elsewhere = [letters[0]._replace(published=letters[0].published + 1)]  # the same place of another cluster
-    found = audit(spark, tables(spark, 4), expansion, letters=elsewhere)
-    assert (found["verdict"], found["subscriptions"][0]["messages"]) == ("loss", {"done": 2, "lost": 1})
+    assert messages(found, "all") == {"discarded": 1, "done": 2}
+    assert messages(found, "waiting") == {"discarded": 2, "done": 1}
+    assert messages(found, "backup") == {"discarded": 2, "done": 1}
 
-    removed = tables(spark, 3)
-    found = audit(spark, removed, expansion)
+
+def test_what_nobody_answers_for_is_lost(lost):
+    cases, _, found = lost
     assert found["verdict"] == "loss"
-    assert [(one["fate"], one["msg_topic"], one["id"]) for one in found["findings"]] == [
-        ("lost", DEAD, "9:0:0:-1"),
-        ("lost", RETRYING, "8:0:0:-1"),
+    assert messages(found, "elsewhere") == {"done": 2, "lost": 1}
+    assert "elsewhere / billing: 1 message lost" in texts(found, "lost")
+    removed, released = cases["removed"], cases["released"]
+    named = [(one["fate"], one["topic"], one["msg_topic"], one["id"]) for one in found["findings"]]
+    assert [one for one in named if one[1] == "removed"] == [
+        ("lost", "removed", removed.dead, removed.place(removed.dead, 0)),
+        ("lost", "removed", removed.retrying, removed.place(removed.retrying, 0)),
     ]
-    turned_on = frame(
-        spark, CURSORS, [row | {"audit": None if row["ingest_run"] == "r1" else row["audit"]} for row in looks()]
-    )
-    began = audit(spark, replace(removed, cursors=turned_on), expansion, letters=letters)
-    assert (began["verdict"], began["subscriptions"][0]["messages"]) == (
-        "inconclusive", {"discarded": 1, "done": 1, "unproved": 1},
-    ), "it was acknowledged before anybody knew that its record would be there"  # fmt: skip
-    waiting = RecalledLetter(RETRYING, 0, 8, 0, -1, letters[0].published, "discarded", "w", "w")
-    told = audit(spark, removed, expansion, letters=[*letters, waiting])
-    assert (told["verdict"], told["subscriptions"][0]["messages"]) == ("no loss", {"discarded": 2, "done": 1})
-    there = {"lane_topic": RETRYING, "lane_part": 0, "receipt": "8:1"}
-    released = waiting._replace(settled="sent", sending="r 1 lane", **there)
-    copy = event(RETRYING, "retrying", 1, "7:1:0:-1", hop=1) | {"recall": "w"}
-    moved_on = replace(tables(spark, 3), events=removed.events.unionByName(frame(spark, EVENTS, [copy])))
-    told = audit(spark, moved_on, expansion, letters=[*letters, released])
-    assert [one["msg_topic"] for one in told["findings"]] == [RETRYING], "its copy was acknowledged without a record"
-    assert told["findings"][0]["id"] == "8:1:0:-1"
-    removed.events.createOrReplaceTempView("events")
-    removed.transitions.createOrReplaceTempView("transitions")
-    assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]
+    assert [one for one in named if one[1] == "released"] == [
+        ("lost", "released", released.retrying, released.place(released.retrying, 1))
+    ], "its copy was acknowledged without a record"
+
+
+def test_queries_show_the_messages_and_the_records_behind_findings(spark, lost):
+    cases, tables, found = lost
+    tables.events.createOrReplaceTempView("events")
+    tables.transitions.createOrReplaceTempView("transitions")
+    queries = [one for one in found["sql"] if f"'{cases['removed'].ready}-" in one]
+    assert [spark.sql(query).count() for query in queries] == [1, 1, 1, 1]
+
+
+def test_what_was_acknowledged_before_anybody_knew_that_its_record_would_be_there_is_a_doubt(doubted):
+    assert doubted["verdict"] == "inconclusive"
+    assert messages(doubted, "began") == {"discarded": 1, "done": 1, "unproved": 1}
+    assert texts(doubted, "unproved") == ["began / billing: 1 message acknowledged, not proved done"]
 
 
 def test_of_a_lane_that_all_subscriptions_read_only_what_was_done_for_the_own_one_counts(spark):
-    place = {"msg_topic": READY, "msg_partition": 0, "ledger": 7, "entry": 0, "batch_index": -1}
+    ready = Case("orders").ready
+    place = {"msg_topic": ready, "msg_partition": 0, "ledger": 7, "entry": 0, "batch_index": -1}
     letter = RecalledLetter(**place, published=1, settled="discarded", recall_id="b", sending="b")
     rows = [
         (*letter._replace(ledger=ledger, holder=holder), True, False)
@@ -148,7 +236,7 @@ def test_of_a_lane_that_all_subscriptions_read_only_what_was_done_for_the_own_on
     ]
     names = [field.name for field in spark.createDataFrame([], LANES).schema]
     lanes = [
-        {"lane": at, "family": at, "msg_topic": READY, "msg_partition": 0, "subscription": name, "state": "ready"}
+        {"lane": at, "family": at, "msg_topic": ready, "msg_partition": 0, "subscription": name, "state": "ready"}
         for at, name in enumerate(("billing", "mail"))
     ]
     table = spark.createDataFrame([tuple(lane.get(name) for name in names) for lane in lanes], LANES)
@@ -156,64 +244,23 @@ def test_of_a_lane_that_all_subscriptions_read_only_what_was_done_for_the_own_on
     assert sorted((row["lane"], row["ledger"]) for row in found.collect()) == [(0, 7), (1, 8)]
 
 
-def test_what_was_discarded_of_a_backup_level_is_no_loss_to_the_audit(spark, tmp_path):
-    file = tmp_path / "trade.yaml"
-    file.write_text(FILE, encoding="utf-8")
-    published = int(SOME_TIME.timestamp() * 1000)
-    letters = [
-        RecalledLetter(*place, published, "discarded", place[0], place[0], holder=holder)
-        for place, holder in (((DEAD, 0, 9, 0, -1), ""), ((READY, 0, 7, 0, -1), "billing"))
-    ]
-    known = tables(spark, 4)
-    others = known.transitions.where("number > 1").withColumn("number", F.col("number") - 1)
-    told = audit(spark, replace(known, transitions=others), expand(load_topology(str(file))), letters=letters)
-    assert (told["verdict"], told["subscriptions"][0]["messages"]) == ("no loss", {"discarded": 2, "done": 1})
+def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doubt_to_others(lost, doubted):
+    def reasons(document):
+        return [(one["proves"], one["text"]) for one in document["reasons"] if "producer run" in one["text"]]
 
-
-def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doubt_to_others(spark, tmp_path):
-    file = tmp_path / "trade.yaml"
-    file.write_text(FILE, encoding="utf-8")
-    expansion = expand(load_topology(str(file)))
-    count = {"seq_run": "0" * 15, "seq_partition": 0}
-    said = {SEQ: f"{'0' * 15}:0:high=3:end", FOR: NOBODY}
-    signed = Signer(["the key of the platform"]).signed(READY, b"", said)
-    mark = event(
-        READY, "ready", 2, **count, seq_high=3, seq_end=True, for_subscription=NOBODY, size=0, properties=signed
-    )
-    found = tables(spark, 4)
-    numbered = [event(READY, "ready", entry, **count, seq_number=entry + 1) for entry in range(2)]
-    found = replace(found, events=frame(spark, EVENTS, [*numbered, mark]))
-
-    def reasons(keys):
-        told = audit(spark, found, expansion, keys=keys)["reasons"]
-        return [(one["proves"], one["text"]) for one in told if "producer run" in one["text"]]
-
-    run = f"{READY}-partition-0, producer run {'0' * 15}"
-    assert reasons(Secret("the key of the platform")) == [("loss", f"{run}: 1 message sent and stored nowhere")]
-    [(proves, text)] = reasons(None)
+    run = f"{lost[0]['signed'].ready}-partition-0, producer run {RUN}"
+    assert reasons(lost[2]) == [("loss", f"{run}: 1 message sent and stored nowhere")]
+    [(proves, text)] = reasons(doubted)
     assert proves == "inconclusive"
     assert text.startswith(f"{run}: 1 number missing, by marks whose signature was not verified")
     assert "KODO_CONSUMER_SIGNING_KEYS" in text
 
 
 def test_an_open_message_that_was_published_after_the_reading_is_a_doubt_and_one_of_a_later_run_is_none(
-    spark, tmp_path
+    spark, lost, doubted
 ):
-    file = tmp_path / "trade.yaml"
-    file.write_text(FILE, encoding="utf-8")
-    expansion = expand(load_topology(str(file)))
-    hour = int(SOME_TIME.timestamp() * 1000) + 3_600_000
-    found = tables(spark, 4)
-    newer = found.events.union(frame(spark, EVENTS, [event(READY, "ready", 3, publish_ts=SOME_TIME.replace(hour=1))]))
-
-    def doubts(of):
-        return [one["text"] for one in audit(spark, of, expansion)["reasons"] if one["kind"] == "clock"]
-
-    (text,) = doubts(replace(found, events=newer))
-    assert text.startswith("1 open message with a publish time after the reading")
-    assert not doubts(replace(found, events=newer, landed_at=hour + 1000)), "a run that was cut short landed it"
-    late = event(READY, "ready", 2, publish_ts=SOME_TIME.replace(hour=1))
-    done = found.events.where("entry < 2").union(frame(spark, EVENTS, [late]))
-    assert not doubts(replace(found, events=done)), "how long it was open is nobody's question"
-    (text,) = doubts(replace(found, events=newer, landed_at=hour + 1000, clock=ReadingClock(None)))
+    (text,) = texts(doubted, "clock")
+    assert text.startswith("1 open message with a publish time after the reading"), "of one that is done nobody asks it"
+    assert not texts(lost[2], "clock"), "a run that was cut short landed it"
+    (text,) = texts(judged(spark, newer(), landed_at=HOUR + 1000, clock=ReadingClock(None))[1], "clock")
     assert text.startswith("the cluster's clock is unknown")

@@ -20,7 +20,7 @@ from tests.spark.dying import DYING
 from tests.spark.histories import FILE, History, topology_of
 from tests.spark.test_audit_increments import both
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 AUDIT = f"""
 {DYING}
 import sys
@@ -71,9 +71,7 @@ def landed(spark, tmp_path_factory):
     return folder / "landing", str(file), AuditState.of(landing.commits()).batch
 
 
-@pytest.mark.parametrize(
-    "stage", [pytest.param(one, marks=[] if one == "committed, in no table" else pytest.mark.full) for one in STAGES]
-)
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_kill_at_any_stage_leaves_the_former_state_or_the_new_one(spark, landed, tmp_path, stage):
     folder, file, batch = landed
     shutil.copytree(folder, tmp_path / "landing")

@@ -228,11 +228,20 @@ def test_what_is_gone_stops_the_ingest_until_somebody_accepts_it(spark: SparkSes
     assert _ingest(shop)[-1]["events"] == 0
 
 
-def test_a_lost_checkpoint_and_a_cluster_without_the_topics_are_told(
+def test_a_lost_checkpoint_another_namespace_and_a_cluster_without_the_topics_are_told(
     spark: SparkSession, shop: Workspace, tmp_path: Path
 ) -> None:
     Landing(str(tmp_path / "landed"), "trade", None).commit(LandingCommit("r", 1, 0))
     found = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", code=1)
     assert "[K573]" in found.err
+    theirs = Landing(str(tmp_path / "theirs"), "trade", None)
+    theirs.commit(LandingCommit("r", 1, facts={"topics": [f"persistent://{shop.tenant}/theirs/orders"]}))
+    before = theirs.commits()
+    for command in ("ingest", "run"):
+        found = shop.run("pipeline", command, "topologies/trade.yaml", "--landing", "theirs", code=1)
+        assert "[K590]" in found.err, found.text
+        told = f"topics of {shop.tenant}/theirs, and trade is in {shop.namespace}"
+        assert told in " ".join(found.err.split())
+    assert theirs.commits() == before, "refused before anything is written"
     shop.topology(TOPICS.replace("orders", "elsewhere"))
     assert "[K710]" in shop.run("pipeline", "ingest", "topologies/trade.yaml", code=1).err

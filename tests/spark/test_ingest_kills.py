@@ -25,7 +25,7 @@ from tests.spark.filling import fill, keep
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
 MESSAGES, RECORDS = 4_000, 40
 TOPICS = "orders: {partitions: 2, fair_by: uid, subscriptions: {billing: {audit: true}}}"
 KILLING = f"""
@@ -234,7 +234,6 @@ def test_a_kill_before_spark_knows_of_a_batch_and_again_everything_is_landed_onc
     assert said[said.index(ours[1]) :] == ours[1:], "not a line of Spark's own"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != BRIEF])
 def test_a_kill_at_any_stage_and_again_everything_is_landed_once(
     stage: str, spark: SparkSession, shop: Workspace
@@ -242,7 +241,6 @@ def test_a_kill_at_any_stage_and_again_everything_is_landed_once(
     _kill_and_again(spark, shop, stage)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("stage", SMALL)
 def test_a_kill_in_a_small_batch_and_spark_takes_it_as_it_was_planned(
     stage: str, spark: SparkSession, shop: Workspace
@@ -262,7 +260,6 @@ def test_a_kill_in_a_small_batch_and_spark_takes_it_as_it_was_planned(
     assert kept == counted, "what landed whole is not read again"
 
 
-@pytest.mark.full
 def test_what_vanishes_between_plan_and_reading_fails_the_batch_and_is_never_stepped_over(
     spark: SparkSession, shop: Workspace
 ) -> None:

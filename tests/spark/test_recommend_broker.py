@@ -13,7 +13,7 @@ from kodo_consumer import Consumer, Message, Producer, Retry
 from tests.brokers.workspace import Workspace, run_main
 from tests.services.polling import eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(1200)]
 SLOTS, SLOW, STEADY = 4, 12, 120
 TOPICS = f"""
 orders:

@@ -1,4 +1,4 @@
-"""A page from what an audit by increments judged: it is that of an audit of all rows."""
+"""A calm history, audited by increments and of all rows: both find the same, and so does a page made of either."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.pipeline.report.job import gather_facts
 from kodoctl.pipeline.rollup.job import count
 from tests.spark.histories import History
-from tests.spark.test_audit_increments import expansion
+from tests.spark.test_audit_increments import expansion, of_all_rows
 
 pytestmark = pytest.mark.timeout(1800)
 __all__ = ["expansion"]
@@ -37,6 +37,10 @@ def test_a_page_of_what_is_new_is_that_of_all_rows(spark, tmp_path, expansion):
             spark, landing, expansion, history.letters, AuditOptions(f"20260101-000000-{number}", few=0)
         )
         assert (basis["all_rows"], basis["unsaved"]) == (number == 0, "")
+        if number:
+            full = of_all_rows(spark, landing, expansion, history.letters)
+            assert {key: value for key, value in full.items() if key != "waiting"} == facts.audit, (number, basis)
+    assert basis["settled_before"] > 50, "else nothing was tried"
     before = landing.commits()
     for options in (AuditOptions("", few=0, is_read_only=True), AuditOptions("", few=1 << 62)):
         again, basis = page(spark, landing, expansion, history.letters, options)

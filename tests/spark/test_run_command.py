@@ -65,6 +65,7 @@ def test_one_command_says_what_became_of_everything(spark: object, shop: Workspa
     assert (failed["topology"], failed["problems"][0]["code"]) == ("other", "K710")
 
 
+@pytest.mark.full
 def test_what_fails_behind_the_audit_takes_no_verdict_away(
     spark: object, shop: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +101,7 @@ def test_what_cannot_work_is_told_before_spark_starts(shop: Workspace) -> None:
     assert "[K020]" in shop.run(*RUN, "--out", "file", code=64).err
 
 
+@pytest.mark.full
 def test_a_service_goes_on_behind_failures_and_ends_by_a_signal(spark: object, shop: Workspace) -> None:
     port = unusual_ports().broker
     file = shop.folder / "topologies/trade.yaml"

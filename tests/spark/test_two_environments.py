@@ -12,7 +12,7 @@ from kodoctl.pipeline.ingest.landing_store import Landing
 from tests.brokers.topics import create_topics
 from tests.brokers.workspace import Run, Workspace, run_main
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
 FILE = """
 version: 1
 name: trade
@@ -71,7 +71,6 @@ def _payloads(environment: str) -> Any:
     return found["n"], found["kept"]
 
 
-@pytest.mark.full
 def test_environments_of_one_file_under_one_landing_have_verdicts_of_their_own(spark: object, shop: Workspace) -> None:
     for environment in ("dev", "prod"):
         assert _judged(shop, environment) == ("no loss", {})

@@ -1,0 +1,139 @@
+"""What befalls the state of audits, one thing after the other on one landing: it cannot be written, is of other rules, something is
+said of messages that it has settled, dead letters are released, a file of it goes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from kodoctl.pipeline.audit.audit_state import AuditState
+from kodoctl.pipeline.audit.last_audit import StateProblem
+from kodoctl.pipeline.audit.verdict import RANKS, Cause, MessageStatus
+from kodoctl.pipeline.ingest.delta_tables import LandingTable
+from kodoctl.pipeline.ingest.landing_commits import AUDIT_RUN, LandingCommit
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.state_tables import OPEN_EVENTS
+from tests.spark.histories import FILE, topology_of
+from tests.spark.test_audit_increments import by_increments, of_all_rows
+from tests.spark.test_audit_reopened import SpokenOf
+
+pytestmark = pytest.mark.timeout(1800)
+PROBLEMS = {"Java is gone": Py4JError("Java is gone"), "no space": PySparkException("no space")}
+
+
+class Audited(NamedTuple):
+    """What an audit by increments found, what one of all rows finds, and how the first judged."""
+
+    found: dict
+    full: dict
+    basis: dict
+
+
+class Audits:
+    """Audits of a landing whose dead letters nobody sends again: something is said of messages that are settled."""
+
+    def __init__(self, spark, folder):
+        file = folder / "histories.yaml"
+        file.write_text(FILE, encoding="utf-8")
+        self.spark, self.expansion = spark, topology_of(str(file))
+        self.landing = Landing(str(folder / "landing"), "histories", None)
+        self.history = SpokenOf(self.expansion, self.landing, 4, calm=True, recalls=False)
+        self.runs, self.full = 0, {}
+
+    def step(self, count, mischief=0):
+        """Some traffic lands."""
+        self.history.step(count, mischief=mischief)
+        self.full = of_all_rows(self.spark, self.landing, self.expansion, self.history.letters)
+
+    def audit(self):
+        """The next one, which keeps its state."""
+        self.runs += 1
+        run = f"20260101-000000-{self.runs}"
+        found = by_increments(self.spark, self.landing, self.expansion, self.history.letters, run)
+        basis = found.pop("judged")
+        return Audited(found, self.full, basis)
+
+
+@pytest.fixture(scope="module")
+def audits(spark, tmp_path_factory):
+    """(what was found by what had befallen the state, how many dead letters the first state had, ids of those released)"""
+    made, found = Audits(spark, tmp_path_factory.mktemp("states")), {}
+    history, landing = made.history, made.landing
+    history.step(60)
+    made.step(60)
+    landing.commit(LandingCommit(AUDIT_RUN, history.at(), facts={"rules": 2, "batch": 0}))
+    for name, problem in PROBLEMS.items():
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Landing, "write_frame", _raising(problem))
+            found[name] = made.audit()
+    found["other rules"] = made.audit()
+    fates = AuditState.of(landing.commits()).totals.fates
+    settled = sum(count for (_, rank), count in fates.items() if rank == RANKS[MessageStatus.DEAD])
+    dead = [one for one in history.messages if one.lane.topic.state == "dead" and one.open_for]
+    made.step(10)
+    found["kept"] = made.audit()
+    made.step(40, mischief=3)
+    found["spoken of"] = made.audit()
+    for letter in dead[:2]:  # nobody knows why
+        history.acknowledge(letter, letter.row["subscription"])
+    made.step(40, mischief=2)
+    found["released"] = made.audit()
+    for path in Path(landing.table(OPEN_EVENTS).folder.uri).rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            path.unlink()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LandingTable, "holds", lambda *_: True)  # it was there when that was asked
+        found["gone"] = made.audit()
+    return found, settled, {one.row["id"] for one in dead[:2]}
+
+
+def _raising(problem):
+    def fail(*_, **__):
+        raise problem
+
+    return fail
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_state_that_spark_cannot_write_leaves_the_verdict(audits, problem):
+    found, full, basis = audits[0][problem]
+    assert found == full
+    assert problem in basis["unsaved"]
+
+
+def test_a_state_of_other_rules_is_made_anew(audits):
+    found, full, basis = audits[0]["other rules"]
+    assert found == full
+    assert (basis["all_rows"], basis["unsaved"]) == (True, "")
+    assert basis["why"] == "the last audit was made by a kodoctl that judged by other rules"
+    later = audits[0]["kept"].basis
+    assert (later["all_rows"], later["unsaved"]) == (False, "")
+
+
+def test_what_is_named_is_judged_again_and_nothing_else(audits):
+    for name in ("spoken of", "released"):
+        found, full, basis = audits[0][name]
+        assert found == full
+        assert 0 < basis["reopened"] < basis["settled_before"] / 4, basis
+
+
+def test_dead_letters_are_settled_until_they_are_released(audits):
+    assert audits[1] > 1
+    found, full, basis = audits[0]["kept"]
+    assert (basis["reopened"], found) == (0, full)
+    found, full, basis = audits[0]["released"]
+    assert found == full
+    assert (basis["all_rows"], basis["reopened"] > 0) == (False, True), basis
+    assert found["verdict"] == "loss"
+    assert {one["id"] for one in found["findings"] if one["cause"] == Cause.RELEASED} == audits[2]
+
+
+def test_a_state_whose_file_goes_while_it_is_read_is_made_anew(audits):
+    found, full, basis = audits[0]["gone"]
+    assert found == full
+    assert (basis["all_rows"], basis["why"], basis["unsaved"]) == (True, StateProblem.NONE, "")
