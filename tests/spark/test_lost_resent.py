@@ -12,7 +12,6 @@ import pulsar
 import pytest
 from deltalake import DeltaTable
 
-from kodoctl.pipeline.ingest import job as ingesting
 from kodoctl.protocol.audit_records import Event
 from tests.brokers.workspace import isolated, run_main
 from tests.spark.dying import DYING
@@ -71,7 +70,7 @@ def test_lost_messages_are_sent_again_and_the_audit_says_no_loss(judged, monkeyp
     exact(judged, "-work-RETRYING")
     real = time.time
     with monkeypatch.context() as patched:
-        patched.setattr(ingesting.time, "time", lambda: real() + 300)
+        patched.setattr(time, "time", lambda: real() + 300)
         judged.work(10)
         judged.read()
     judged.skip(3)

@@ -154,7 +154,7 @@ def page(spark, landing: Landing) -> dict:
         return {"failures": failed, "every": every, "hours": hours, "tenants": tenants, "groups": groups}
 
 
-def failures(spark, landing: Landing) -> tuple[list[dict], int]:
+def failures(spark, landing: Landing) -> tuple[list, int]:
     """What a report makes of failures alone: those told, and how many there are."""
     with counts(spark, landing) as found:
         return report_tables.failures(found.failures)
