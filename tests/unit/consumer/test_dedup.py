@@ -129,6 +129,24 @@ def test_a_repeat_rolls_the_transaction_back_even_when_the_effect_came_first_and
     assert effects(engine) == 0
 
 
+def test_what_is_written_as_a_test_does_its_work(engine: Engine) -> None:
+    """`if message.once(session):` is how most people write it: its body never ran, and the message counted as done."""
+    order = message(properties={"kodo-id": "o1"})
+
+    def as_a_test(session: Session) -> None:
+        session.execute(insert(ACCOUNTS).values(name="a", total=0, version=7))
+        token = issue_token(session)
+        if order.once(session):
+            session.execute(insert(EFFECTS).values(number=1))
+        if advance(session, Account, {"name": "a"}, version=7, values={"total": 5}):
+            session.execute(insert(EFFECTS).values(number=2))
+        if take_token(session, token):
+            session.execute(insert(EFFECTS).values(number=3))
+
+    in_session(engine, as_a_test)
+    assert effects(engine) == 3
+
+
 def test_a_recall_that_says_again_has_its_effect_once_and_the_message_counts_as_done(engine: Engine) -> None:
     def recalled(*recall: str) -> None:
         effect = f"o1 again:{recall[0]}" if recall else None
@@ -341,6 +359,24 @@ async def _repeats(engine: AsyncEngine, way: Callable[[AsyncSession], Any]) -> b
     except Repeat:
         return True
     return False
+
+
+def test_work_that_nobody_awaits_is_no_test(engine: Engine, database_url: str) -> None:
+    """Without `await` nothing is remembered: to take that for a yes would repeat effects, for a no would lose them."""
+    order = message(properties={"kodo-id": "o1"})
+
+    async def work() -> None:
+        async with _async_engine(database_url) as there, AsyncSession(there) as session, session.begin():
+            with pytest.raises(TypeError, match="await"):
+                bool(waits := order.once(session))
+            assert await waits is True
+            assert await asyncio.create_task(issue_token(session, "t")) == "t"
+            assert await take_token(session, "t") is True
+            await session.execute(insert(ACCOUNTS).values(name="a", total=0, version=1))
+            assert await advance(session, Account, {"name": "a"}, version=1, values={"total": 5}) is True
+            assert await forget(session, timedelta(days=1)) == 0
+
+    asyncio.run(work())
 
 
 def test_what_is_wrong_with_the_statement_is_raised_as_it_is(engine: Engine) -> None:
