@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,7 +23,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, overlo
 
 from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
 from kodo_consumer.core.store import name_of
-from kodoctl.errors import KodoctlError, error
+from kodo_consumer.core.surroundings import Fault, FaultKind, fault_of, lacks_table
+from kodoctl.errors import KodoctlError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -38,6 +38,7 @@ log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
 _QUIET: Final = 10.0  # seconds between two complaints
 _complained: Final = [float("-inf")]
+_ADVICE: Final = "call kodo_consumer.dedup.create_tables(engine) for the tables of kodo_consumer.dedup, or migrate"
 
 
 class AsyncWork(Coroutine[Any, Any, T]):
@@ -85,14 +86,15 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
     done now. See Message.once.
 
     `effect`: name that a repeat is recognised by, if it is not the identity, which is remembered all the same.
-    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot be asked.
+    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot
+    be asked or lacks the table.
     """
 
     def remember(sync: Any) -> Literal[True]:
-        from kodo_consumer.adapters.stores.sql_tables import DONE, insert_once, now_ms
+        from kodo_consumer.adapters.stores.sql_tables import DONE, now_ms
 
         told_by = name_of(identity if effect is None else effect)
-        insert = insert_once(_dialect(sync), DONE).values(subscription=subscription, at=now_ms())
+        insert = _insert_once(sync, DONE).values(subscription=subscription, at=now_ms())
         _one_row_or_repeat(sync, insert.values(identity=told_by))
         if told_by != (name := name_of(identity)):
             _execute(sync, insert.values(identity=name))
@@ -218,6 +220,17 @@ def _dialect(sync: Any) -> Any:
         return sync.dialect if hasattr(sync, "dialect") else sync.connection().dialect
 
 
+def _insert_once(sync: Any, table: Any) -> Any:
+    """A database that nobody tested is a setting of the operator's, no failure of the message."""
+    from kodo_consumer.adapters.stores.sql_tables import insert_once
+
+    try:
+        return insert_once(_dialect(sync), table)
+    except KodoctlError as problem:
+        one = problem.diagnostics[0]
+        raise _unavailable(Fault(FaultKind.LACKING, "database", f"{one.code} {one.summary}: {one.detail}")) from None
+
+
 def _one_row_or_repeat(sync: Any, statement: Any) -> None:
     if not _execute(sync, statement).rowcount:
         sync.rollback()  # a handler that swallows the exception must not commit either
@@ -231,27 +244,22 @@ def _execute(sync: Any, statement: Any) -> Any:
 
 @contextmanager
 def _or_unavailable() -> Iterator[None]:
-    """A database that cannot be asked is no failure of the message, which waits and counts nothing."""
-    from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
-
-    from kodo_consumer.adapters.stores.sql_store import words
+    """A fault of the surroundings is no failure of the message, which waits and counts nothing."""
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except DBAPIError as problem:
-        if getattr(problem.orig, "sqlstate", None) == "42P01" or "no such table" in str(problem.orig):
-            detail = f"{words(problem)}: call kodo_consumer.dedup.create_tables(engine), or migrate"
-            raise KodoctlError(error("K742", "table not found", detail)) from problem
-        wrong = getattr(problem.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-        if wrong or isinstance(problem, DataError | IntegrityError | ProgrammingError):
+    except SQLAlchemyError as problem:
+        if (fault := fault_of(problem)) is None:
             raise
-        _complaint(words(problem))
-        raise Unavailable("database") from problem
+        raise _unavailable(fault, advice=_ADVICE if lacks_table(problem) else "") from None
 
 
-def _complaint(text: str) -> None:
-    """One line in a while: every message that waits would say the same."""
+def _unavailable(fault: Fault, *, advice: str = "") -> Unavailable:
+    """Error to raise, after one line in the log once in a while: every message that waits would say the same."""
     now = time.monotonic()
     if now - _complained[0] >= _QUIET:
         _complained[0] = now
-        log.warning("the database of a handler cannot be asked, its messages wait: %s", text)
+        more = f": {advice}" if advice else ""
+        log.warning("the database of a handler cannot be asked, its messages wait: %s%s", fault.text, more)
+    return Unavailable(f"{fault.what} (K742 table not found)" if advice else str(fault))

@@ -8,15 +8,17 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer import Message, Repeat, Retry, Unavailable
+from kodo_consumer import Consumer, Message, Repeat, Retry, Unavailable
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.adapters.stores.sql_tables import DONE
+from kodo_consumer.core.outcomes import DependencyUnavailable
 from kodo_consumer.core.store import Exchange
 from kodo_consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
-from kodo_consumer.testing import message
+from kodo_consumer.testing import Harness, message
 from sqlalchemy import (
     Column,
     Engine,
@@ -34,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from kodoctl.errors import KodoctlError
+from tests.unit.consumer.topologies import DOUBLE, write
 
 own = MetaData()
 EFFECTS = Table("effects", own, Column("number", Integer))
@@ -216,11 +218,57 @@ def test_of_two_at_the_same_time_one_waits_and_is_a_repeat(engine: Engine) -> No
     assert (repeats, effects(engine)) == ([1], 1)
 
 
-def test_a_missing_table_says_what_to_do(database_url: str) -> None:
+def test_a_missing_table_is_no_failure_of_the_message_and_says_what_to_do(
+    database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders became dead letters within seconds, because somebody had forgotten a migration."""
+    monkeypatch.setattr("kodo_consumer.dedup._complained", [float("-inf")])
     bare = create_engine(database_url)
-    with pytest.raises(KodoctlError, match=r"K742.*create_tables"):
-        in_session(bare, message().once)
+    order = message(properties={"kodo-id": "o1"})
+    for way in (order.once, lambda s: take_token(s, "t"), issue_token, lambda s: forget(s, timedelta(1))):
+        with caplog.at_level(logging.WARNING), pytest.raises(Unavailable) as found:
+            in_session(bare, way)
+        assert str(found.value) == "database (K742 table not found)"
+        assert found.value.outcome == DependencyUnavailable("database (K742 table not found)")
+        assert found.value.__cause__ is None
+    with pytest.raises(Unavailable, match="K742"):
+        in_session(bare, lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": 5}))
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "kodo_done" in told
+    assert "create_tables(engine)" in told
+    create_tables(bare)
+    in_session(bare, order.once)
     bare.dispose()
+
+
+def test_a_missing_table_stops_no_message_for_good(tmp_path: Path) -> None:
+    """The same through a whole consumer: nothing dies, nothing is counted, and all is done once the table is there."""
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    own.create_all(engine)
+    consumer = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing")
+
+    @consumer.handler
+    def bill(order: Message) -> None:
+        in_session(engine, lambda session: _bill(session, order))
+
+    harness = Harness(consumer)
+    for number in range(3):
+        harness.send({"order": number}, properties={"uid": "u", "kodo-id": f"o{number}"})
+    harness.advance("10m")
+    assert (harness.dead_letters, effects(engine)) == ([], 0)
+    create_tables(engine)
+    harness.advance("2m")
+    assert (harness.dead_letters, effects(engine)) == ([], 3)
+    engine.dispose()
+
+
+def test_a_database_that_nobody_tested_is_a_setting_and_no_failure_of_the_message() -> None:
+    class Other:
+        dialect = create_engine("sqlite://").dialect.__class__()
+
+    Other.dialect.name = "mysql"
+    with pytest.raises(Unavailable, match="K743"):
+        once(Other(), "p/n/t:s", "o1")  # type: ignore[call-overload]
 
 
 def test_a_database_that_is_gone_is_no_failure_of_the_message(
@@ -384,5 +432,6 @@ def test_what_is_wrong_with_the_statement_is_raised_as_it_is(engine: Engine) -> 
 
     with pytest.raises(SQLAlchemyError):
         in_session(
-            engine, lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": text("no_such_column")})
+            engine,
+            lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": text("no_such_function(1)")}),
         )
