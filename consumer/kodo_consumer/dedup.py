@@ -22,8 +22,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, overload
 
 from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
+from kodo_consumer.core.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
 from kodo_consumer.core.store import name_of
-from kodo_consumer.core.surroundings import Fault, FaultKind, fault_of, lacks_table
 from kodoctl.errors import KodoctlError
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _execute(sync: Any, statement: Any) -> Any:
 
 @contextmanager
 def _or_unavailable() -> Iterator[None]:
-    """A fault of the surroundings is no failure of the message, which waits and counts nothing."""
+    """A fault of the infrastructure is no failure of the message, which waits and counts nothing."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:

@@ -1,7 +1,7 @@
 """Errors of handlers: makes an outcome of a raised exception, and logs a traceback every 10 s at most.
 
-The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry. A fault of the surroundings,
-such as a full disk or a missing table, is no failure of the message: it waits, and counts nothing.
+The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry. A fault of the
+infrastructure, such as a full disk or a missing table, is no failure of the message: it waits, and counts nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
+from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
 from kodo_consumer.core.outcomes import (
     DependencyUnavailable,
     ErrorDetails,
@@ -21,7 +22,6 @@ from kodo_consumer.core.outcomes import (
     error_of,
     with_error,
 )
-from kodo_consumer.core.surroundings import FaultKind, fault_of
 
 if TYPE_CHECKING:
     from kodo_consumer.core.error_text import ErrorTextReader

@@ -41,11 +41,11 @@ from kodo_consumer.adapters.stores.sql_tables import (
     now_ms,
     upsert,
 )
+from kodo_consumer.core.infrastructure_faults import words
 from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
 from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError, name_of
-from kodo_consumer.core.surroundings import words
 
 if TYPE_CHECKING:
     from kodo_consumer.core.limits.lease_protocol import LeaseGrant
@@ -184,7 +184,7 @@ class SqlStore:
             now = self._now(connection)
             for name in names:
                 request = requests[name]
-                account, granted = self._granted(accounts[name], request, now)
+                account, granted = _granted(accounts[name], self.run, request, now)
                 grants.append(granted)
                 until = round((now + keeps(request.terms)) * 1000)
                 changes.append({"name": name, "account": account.to_json(), "until": until})
@@ -193,16 +193,6 @@ class SqlStore:
         else:
             self._now(connection)
         return grants
-
-    def _granted(self, kept: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
-        """An account that somebody else has written into is begun anew: it must not stop all workers."""
-        try:
-            account = LimitAccount.from_json(kept)
-            return account, account.grant(self.run, request, now)
-        except (ValueError, TypeError, LookupError, ArithmeticError) as problem:
-            log.error("limits: %s in %s is unreadable and begins anew: %s", request.name, LEASES.name, problem)  # noqa: TRY400
-            account = LimitAccount()
-            return account, account.grant(self.run, request, now)
 
     def _now(self, connection: Connection) -> float:
         return float(connection.scalars(select(now_ms())).one()) / 1000
@@ -338,6 +328,17 @@ class SqlStore:
                 yield connection
             finally:
                 self._busy.discard(driver)
+
+
+def _granted(kept: str, run: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
+    """An account that somebody else has written into is begun anew: it must not stop all workers."""
+    try:
+        account = LimitAccount.from_json(kept)
+        return account, account.grant(run, request, now)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as problem:
+        log.error("limits: %s in %s is unreadable and begins anew: %s", request.name, LEASES.name, problem)  # noqa: TRY400
+        account = LimitAccount()
+        return account, account.grant(run, request, now)
 
 
 def _with_another_try(call: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""Faults of the surroundings: errors that no message causes and no retry of it mends, such as a missing table, a missing
+"""Faults of the infrastructure: errors that no message causes and no retry of it mends, such as a missing table, a missing
 right, a full disk or a database that is gone. This module alone says which errors those are: for handlers, for what
 works in their transactions, and for the outbox. Any other error is the message's own, or the program's.
 
@@ -27,7 +27,7 @@ class FaultKind(StrEnum):
 
 
 class Fault(NamedTuple):
-    """A fault of the surroundings. `what`: the part that fails; `text`: the words of who reported it, on one line."""
+    """A fault of the infrastructure. `what`: the part that fails; `text`: the words of who reported it, on one line."""
 
     kind: FaultKind
     what: str
@@ -67,7 +67,7 @@ does not give.
 
 
 def fault_of(problem: BaseException) -> Fault | None:
-    """Fault of the surroundings that this error reports; None: it reports none."""
+    """Fault of the infrastructure that this error reports; None: it reports none."""
     if isinstance(problem, OSError):
         is_machine = problem.errno in _MACHINE
         return Fault(FaultKind.AWAY, "machine", os.strerror(problem.errno or 0)) if is_machine else None
@@ -96,7 +96,7 @@ def _database_kind(problem: BaseException) -> FaultKind | None:
         if code == sqlite3.SQLITE_ERROR and any(text in str(origin) for text in _SQLITE_LACKS):
             return FaultKind.LACKING
         return _SQLITE.get(code & _PRIMARY)
-    names = [f"{kind.__module__}.{kind.__name__}" for kind in type(origin).__mro__]
+    names = [f"{kind.__module__}.{kind.__name__}" for one in (problem, origin) for kind in type(one).__mro__]
     return FaultKind.AWAY if any(name.endswith(_AWAY_BY_NAME) for name in names) else None
 
 

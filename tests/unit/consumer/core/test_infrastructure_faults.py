@@ -1,4 +1,4 @@
-"""Errors are the message's or the surroundings': what real databases and the system report, and what becomes of a message."""
+"""Errors are the message's or the infrastructure': what real databases and the system report, and what becomes of a message."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from kodo_consumer import Unavailable
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.error_text import ErrorTextReader
+from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
 from kodo_consumer.core.outcomes import DependencyUnavailable, Failed
 from kodo_consumer.core.policy import ErrorTextPolicy
 from kodo_consumer.core.store import StoreDownError
-from kodo_consumer.core.surroundings import FaultKind, fault_of
 from kodo_consumer.dedup import create_tables, once
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
 from sqlalchemy import Engine, create_engine, make_url, text
