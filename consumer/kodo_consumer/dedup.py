@@ -5,8 +5,9 @@ transaction.
 - `advance(session, …)`: a change under the condition that the row still has the version the message was made for.
 - `issue_token` by the producer and `take_token` by the handler: a token that can be deleted only once.
 
-Each raises Repeat where the effects are there already. Let it pass through the transaction: it must roll back, and
-the message is then acknowledged and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async
+Each answers True where the work is to be done, so that `if message.once(session):` does it, and raises Repeat where the
+effects are there already. Let it pass through the transaction: it must roll back, and the message is then acknowledged
+and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async
 alike: with an async one every function answers something to await.
 """
 
@@ -14,20 +15,18 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, overload
 
 from kodo_consumer.core.exceptions import Repeat, Retry, Unavailable
+from kodo_consumer.core.infrastructure_faults import Fault, FaultKind, fault_of, lacks_table
 from kodo_consumer.core.store import name_of
-from kodoctl.errors import KodoctlError, error
+from kodoctl.errors import KodoctlError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from sqlalchemy import Connection, Engine
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
@@ -39,6 +38,34 @@ log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
 _QUIET: Final = 10.0  # seconds between two complaints
 _complained: Final = [float("-inf")]
+_ADVICE: Final = "call kodo_consumer.dedup.create_tables(engine) for the tables of kodo_consumer.dedup, or migrate"
+
+
+class AsyncWork(Coroutine[Any, Any, T]):
+    """Work on an async session, which begins when it is awaited. It is no test: unawaited, nothing has been done, and a
+    coroutine would count as true.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("nothing is done yet: write `await` before it")
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        """See Coroutine."""
+        return self._work.send(value)
+
+    def throw(self, *problem: Any) -> Any:
+        """See Coroutine."""
+        return self._work.throw(*problem)
+
+    def close(self) -> None:
+        """See Coroutine."""
+        self._work.close()
 
 
 def create_tables(engine: Engine | Connection) -> None:
@@ -51,24 +78,27 @@ def create_tables(engine: Engine | Connection) -> None:
 
 
 @overload
-def once(session: Sync, subscription: str, identity: str, effect: str | None = ...) -> None: ...
+def once(session: Sync, subscription: str, identity: str, effect: str | None = ...) -> Literal[True]: ...
 @overload
-def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> Awaitable[None]: ...
+def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> AsyncWork[Literal[True]]: ...
 def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
-    """Remembers, in the session's transaction, that this message is done for this subscription. See Message.once.
+    """Remembers, in the session's transaction, that this message is done for this subscription. True: its work is to be
+    done now. See Message.once.
 
     `effect`: name that a repeat is recognised by, if it is not the identity, which is remembered all the same.
-    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot be asked.
+    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot
+    be asked or lacks the table.
     """
 
-    def remember(sync: Any) -> None:
-        from kodo_consumer.adapters.stores.sql_tables import DONE, insert_once, now_ms
+    def remember(sync: Any) -> Literal[True]:
+        from kodo_consumer.adapters.stores.sql_tables import DONE, now_ms
 
         told_by = name_of(identity if effect is None else effect)
-        insert = insert_once(_dialect(sync), DONE).values(subscription=subscription, at=now_ms())
+        insert = _insert_once(sync, DONE).values(subscription=subscription, at=now_ms())
         _one_row_or_repeat(sync, insert.values(identity=told_by))
         if told_by != (name := name_of(identity)):
             _execute(sync, insert.values(identity=name))
+        return True
 
     return _run(session, remember)
 
@@ -76,7 +106,7 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
 @overload
 def forget(session: Sync, older_than: timedelta) -> int: ...
 @overload
-def forget(session: Async, older_than: timedelta) -> Awaitable[int]: ...
+def forget(session: Async, older_than: timedelta) -> AsyncWork[int]: ...
 def forget(session: Any, older_than: timedelta) -> Any:
     """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else
     deletes them: only you know after which time no repeat of a message can come, of a recalled dead letter for
@@ -97,11 +127,11 @@ def forget(session: Any, older_than: timedelta) -> Any:
 @overload
 def advance(
     session: Sync, table: Any, where: Mapping[str, Any], *, version: int, values: Mapping[str, Any], column: str = ...
-) -> None: ...
+) -> Literal[True]: ...
 @overload
 def advance(
     session: Async, table: Any, where: Mapping[str, Any], *, version: int, values: Mapping[str, Any], column: str = ...
-) -> Awaitable[None]: ...
+) -> AsyncWork[Literal[True]]: ...
 def advance(
     session: Any,
     table: Any,
@@ -111,7 +141,7 @@ def advance(
     values: Mapping[str, Any],
     column: str = "version",
 ) -> Any:
-    """Changes one row that has this version, and counts the version up.
+    """Changes one row that has this version, and counts the version up. True: this message's change was made.
 
     `table`: a Table or a mapped class; `where`: its key, by column names; `values`: new values, SQL expressions
     allowed. Raises Repeat when the row is further on: this change was made, or another has overtaken it. Raises Retry
@@ -119,7 +149,7 @@ def advance(
     database cannot be asked.
     """
 
-    def change(sync: Any) -> None:
+    def change(sync: Any) -> Literal[True]:
         from sqlalchemy import inspect, select, update
 
         found = inspect(table, raiseerr=False)
@@ -128,7 +158,7 @@ def advance(
         counted = {**values, column: version + 1}
         statement = update(target).where(*is_it, target.c[column] == version).values(counted)
         if _execute(sync, statement).rowcount:
-            return
+            return True
         at = _execute(sync, select(target.c[column]).where(*is_it)).scalar()
         sync.rollback()
         if at is None:
@@ -143,7 +173,7 @@ def advance(
 @overload
 def issue_token(session: Sync, token: str | None = ...) -> str: ...
 @overload
-def issue_token(session: Async, token: str | None = ...) -> Awaitable[str]: ...
+def issue_token(session: Async, token: str | None = ...) -> AsyncWork[str]: ...
 def issue_token(session: Any, token: str | None = None) -> Any:
     """A one-time token, random unless given, to be sent with a message once the session's transaction is committed."""
     issued = token or secrets.token_urlsafe(16)
@@ -160,18 +190,21 @@ def issue_token(session: Any, token: str | None = None) -> Any:
 
 
 @overload
-def take_token(session: Sync, token: str) -> None: ...
+def take_token(session: Sync, token: str) -> Literal[True]: ...
 @overload
-def take_token(session: Async, token: str) -> Awaitable[None]: ...
+def take_token(session: Async, token: str) -> AsyncWork[Literal[True]]: ...
 def take_token(session: Any, token: str) -> Any:
-    """Takes a token, which nobody can do twice. Raises Repeat when it is gone, or was never issued: nobody can tell."""
+    """Takes a token, which nobody can do twice. True: it is taken, and its work is to be done. Raises Repeat when it is
+    gone, or was never issued: nobody can tell.
+    """
 
-    def take(sync: Any) -> None:
+    def take(sync: Any) -> Literal[True]:
         from sqlalchemy import delete
 
         from kodo_consumer.adapters.stores.sql_tables import TOKENS
 
         _one_row_or_repeat(sync, delete(TOKENS).where(TOKENS.c.token == name_of(token)))
+        return True
 
     return _run(session, take)
 
@@ -179,12 +212,23 @@ def take_token(session: Any, token: str) -> Any:
 def _run(session: Any, work: Callable[[Any], T]) -> Any:
     """With an async session: something to await, which does the work on its sync half."""
     run_sync = getattr(session, "run_sync", None)
-    return work(session) if run_sync is None else run_sync(work)
+    return work(session) if run_sync is None else AsyncWork(run_sync(work))
 
 
 def _dialect(sync: Any) -> Any:
     with _or_unavailable():
         return sync.dialect if hasattr(sync, "dialect") else sync.connection().dialect
+
+
+def _insert_once(sync: Any, table: Any) -> Any:
+    """A database that nobody tested is a setting of the operator's, no failure of the message."""
+    from kodo_consumer.adapters.stores.sql_tables import insert_once
+
+    try:
+        return insert_once(_dialect(sync), table)
+    except KodoctlError as problem:
+        one = problem.diagnostics[0]
+        raise _unavailable(Fault(FaultKind.LACKING, "database", f"{one.code} {one.summary}: {one.detail}")) from None
 
 
 def _one_row_or_repeat(sync: Any, statement: Any) -> None:
@@ -200,27 +244,22 @@ def _execute(sync: Any, statement: Any) -> Any:
 
 @contextmanager
 def _or_unavailable() -> Iterator[None]:
-    """A database that cannot be asked is no failure of the message, which waits and counts nothing."""
-    from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
-
-    from kodo_consumer.adapters.stores.sql_store import words
+    """A fault of the infrastructure is no failure of the message, which waits and counts nothing."""
+    from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
-    except DBAPIError as problem:
-        if getattr(problem.orig, "sqlstate", None) == "42P01" or "no such table" in str(problem.orig):
-            detail = f"{words(problem)}: call kodo_consumer.dedup.create_tables(engine), or migrate"
-            raise KodoctlError(error("K742", "table not found", detail)) from problem
-        wrong = getattr(problem.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
-        if wrong or isinstance(problem, DataError | IntegrityError | ProgrammingError):
+    except SQLAlchemyError as problem:
+        if (fault := fault_of(problem)) is None:
             raise
-        _complaint(words(problem))
-        raise Unavailable("database") from problem
+        raise _unavailable(fault, advice=_ADVICE if lacks_table(problem) else "") from None
 
 
-def _complaint(text: str) -> None:
-    """One line in a while: every message that waits would say the same."""
+def _unavailable(fault: Fault, *, advice: str = "") -> Unavailable:
+    """Error to raise, after one line in the log once in a while: every message that waits would say the same."""
     now = time.monotonic()
     if now - _complained[0] >= _QUIET:
         _complained[0] = now
-        log.warning("the database of a handler cannot be asked, its messages wait: %s", text)
+        more = f": {advice}" if advice else ""
+        log.warning("the database of a handler cannot be asked, its messages wait: %s%s", fault.text, more)
+    return Unavailable(f"{fault.what} (K742 table not found)" if advice else str(fault))

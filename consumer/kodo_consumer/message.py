@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, overload
 
 from kodo_consumer.core.envelope import PREFIX, Delivery, Headers, Level, State, effect_key, message_identity
 from kodo_consumer.core.exceptions import InvalidPayloadError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from kodo_consumer.core.policy import Lane
+    from kodo_consumer.dedup import AsyncWork
 
     T = TypeVar("T", default=Any)
 else:
@@ -134,12 +135,13 @@ class Message(Generic[T]):
         return effect_key(self._delivery, self._headers)
 
     @overload
-    def once(self, session: Session | Connection) -> None: ...
+    def once(self, session: Session | Connection) -> Literal[True]: ...
     @overload
-    def once(self, session: AsyncSession | AsyncConnection) -> Awaitable[None]: ...
+    def once(self, session: AsyncSession | AsyncConnection) -> AsyncWork[Literal[True]]: ...
     def once(self, session: Any) -> Any:
         """Ties this message to the handler's own transaction: its effects and the note that it is done are there
-        both, or neither. To be awaited with an async session.
+        both, or neither. Answers True: its work is to be done, below or in the body of an `if`. To be awaited with an
+        async session.
 
         Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
         acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable

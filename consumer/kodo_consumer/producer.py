@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from kodo_consumer.core.broker import Broker, Confirmed, Receipt, Unconfirmed
 from kodo_consumer.core.envelope import ID, Level
-from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.message_validation import MessageValidator, message_arguments
 from kodo_consumer.environment import ConnectionOptions, Environment, reach_outlet
 from kodo_consumer.level_senders import LevelSender, LevelSenders, PostedMessage
 from kodo_consumer.numbered_publisher import RECEIPT_TIMEOUT
@@ -24,13 +24,14 @@ from kodo_consumer.pending_messages import OnStored, not_stored
 from kodo_consumer.route_reload import GroundLevels, level_reloader
 from kodo_consumer.runtime.topology_reload import FileReloader, contents
 from kodo_consumer.settings import Settings, read_settings
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodo_consumer.adapters.tracing.setup import Wanted
     from kodo_consumer.core.outlet import Outlet
     from kodo_consumer.core.route_table import DispatchTable
+    from kodo_consumer.core.wire_texts import PropertyValue
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.connection import Connection
     from kodoctl.topology.loaded_topology import LoadedTopology
@@ -160,12 +161,13 @@ class Producer:
         self,
         payload: Any,
         *,
-        key: str = "",
-        properties: Mapping[str, str] | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
         id: str | None = None,  # noqa: A002  # the word of the message property
     ) -> str:
-        """Sends and awaits the receipt; answers the message's identity. A payload that is no bytes is sent as JSON.
+        """Sends and awaits the receipt; answers the message's identity. A payload that is no bytes is sent as JSON; values of
+        properties that are true, false or numbers are sent as JSON writes them. `event_time`: ms since the epoch.
 
         Raises UsageError for what the topology does not allow, ClusterError when there is no receipt: the message may
         have been stored all the same. To be sure, send it again with the same `id`.
@@ -189,8 +191,8 @@ class Producer:
         self,
         payload: Any,
         *,
-        key: str = "",
-        properties: Mapping[str, str] | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
@@ -202,6 +204,7 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
+        key = message_arguments(key=key, id=id, event_time=event_time)
         if (self._routes is None or self._routes.is_empty) and self._sender.has_room(key):
             posted = self._post(payload, on_receipt, key, properties, event_time, id)
         else:  # waiting for room, or for another level's producer, must not stop the loop
@@ -221,8 +224,8 @@ class Producer:
         payload: Any,
         on_receipt: OnStored | None = None,
         *,
-        key: str = "",
-        properties: Mapping[str, str] | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
@@ -262,13 +265,16 @@ class Producer:
         self,
         payload: Any,
         on_receipt: OnStored,
-        key: str,
-        properties: Mapping[str, str] | None,
+        key: str | None,
+        properties: Mapping[str, PropertyValue] | None,
         event_time: int,
         name: str | None,
     ) -> PostedMessage:
+        key = message_arguments(key=key, id=name, event_time=event_time)
+        if not callable(on_receipt):
+            raise UsageError(error("K730", "not an argument of a message", "on_receipt cannot be called"))
         name = name or uuid.uuid4().hex
-        data, given = self._form.encoded(payload), self._form.allowed(properties or {})
+        data, given = self._form.encoded(payload), self._form.allowed(properties)
         other = None if self._routes is None else self._routes.choose(data, given, key, name)
         given[ID] = name
         return (other or self._sender).publish(name, data, given, on_receipt, key, event_time)

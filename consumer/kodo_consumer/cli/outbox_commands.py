@@ -129,7 +129,7 @@ def _seen(relay: Relay, store: OutboxStore, settings: Settings, port: int | None
     from kodo_consumer.adapters.metrics.http_server import HttpEndpoint
     from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
 
-    with closing(HttpEndpoint(RelaySight(relay, store, _now), settings.host, port)) as window:
+    with closing(HttpEndpoint(RelaySight(relay, store), settings.host, port)) as window:
         log.info("metrics and health are on http://%s", window.address)
         yield
 
@@ -154,16 +154,16 @@ def list_rows(
     choice: RowFilter,
 ) -> None:
     """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
-    now = _now()
     with closing(_store(_settings())) as store:
-        counts = store.counts(now)
+        counts = store.counts()
         rows = store.rows(_with_ids(choice, ids), limit)
     if format is RowFormat.JSON:
-        say(json.dumps({"counts": counts, "rows": rows}, indent=2))
+        plain = [{name: _plain(value) for name, value in row.items() if name != "is_due"} for row in rows]
+        say(json.dumps({"counts": counts, "rows": plain}, indent=2))
         return
     say(", ".join(f"{name} {count}" for name, count in counts.items()))
     for row in rows:
-        say(_shown(row, now))
+        say(_shown(row))
         if row["last_error"]:
             say(f"  {one_line(row['last_error'], 200)}")
 
@@ -184,7 +184,7 @@ def push(
     chosen = _chosen(choice, ids, all_rows=all_rows)
     spacing = _spacing(rate)
     with closing(_store(_settings())) as store:
-        count = store.push(chosen, _now(), limit=limit, spacing=spacing)
+        count = store.push(chosen, limit=limit, spacing=spacing)
     say(f"{many(count, 'row')} will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
 
 
@@ -250,18 +250,30 @@ def _spacing(rate: str | None) -> float:
         raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
 
 
-def _shown(row: dict[str, Any], now: int) -> str:
+def _shown(row: dict[str, Any]) -> str:
+    due = " (due)" if row["is_due"] else ""
+    parts = [*(_text(row[name]) for name in ("id", "status", "topic")), _time(row["next_push_at"]) + due]
+    parts += [f"{name} {_text(row[name], 40)}" for name in ("key", "biz_code") if row[name]]
+    return "  ".join([*parts, *([f"tries {_text(row['retry_count'])}"] if row["retry_count"] else [])])
+
+
+def _text(value: Any, limit: int = 64) -> str:
+    """A value of the table, of which another writer may have made anything: what is no text or number as Python shows it."""
+    return one_line(_plain(value), limit)
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | None) else repr(value)
+
+
+def _time(at: Any) -> str:
     from kodo_consumer.outbox.table import HELD
 
-    at = row["next_push_at"]
-    when = "held" if at >= HELD else datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    late = " (due)" if at <= now and row["status"] == "to_send" else ""
-    parts = [row["id"], row["status"], one_line(row["topic"], 60), when + late]
-    parts += [f"{name} {one_line(row[name], 40)}" for name in ("key", "biz_code") if row[name]]
-    return "  ".join([*parts, *([f"tries {row['retry_count']}"] if row["retry_count"] else [])])
-
-
-def _now() -> int:
-    from kodo_consumer.core.clock import SystemClock
-
-    return SystemClock().wall()
+    if not isinstance(at, int | float):
+        return f"no time: {_text(at)}"
+    if at >= HELD:
+        return "held"
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return _text(at)

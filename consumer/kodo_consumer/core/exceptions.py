@@ -5,7 +5,7 @@ A handler that returns has done its work; any other exception, or a time-out, ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
@@ -25,6 +25,7 @@ from kodo_consumer.core.outcomes import (
     error_of,
     reason_text,
 )
+from kodo_consumer.core.wire_texts import PropertyValue, property_texts, why_no_text
 
 _KINDS: Final = frozenset(get_args(Outcome))  # to look one up costs less than to compare with each
 
@@ -72,7 +73,7 @@ class Retry(HandlerSignal):
         if not isinstance(code, str):
             raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
         self.after = _milliseconds(after)
-        self.why, self.code = reason_text(why) or code, code
+        self.why, self.code = reason_text(why) or reason_text(code), code
         super().__init__(self.why or "retry")
 
     @property
@@ -152,7 +153,8 @@ class MoveTo(HandlerSignal):
 class Transfer(HandlerSignal):
     """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
 
-    Payload, key and properties are the old ones unless given; `properties` go over the old ones.
+    Payload, key and properties are the old ones unless given; `properties` go over the old ones, as texts (true, false
+    and numbers as JSON writes them).
     """
 
     def __init__(
@@ -161,10 +163,10 @@ class Transfer(HandlerSignal):
         payload: bytes | None = None,
         *,
         key: str | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
     ) -> None:
-        changes = dict(properties) if properties else {}
-        _check_transfer(topic, payload, key, changes)
+        changes, wrong = property_texts({} if properties is None else properties)
+        _check_transfer(topic, payload, key, wrong)
         super().__init__(topic)
         self.asked = TransferAsked(topic, payload, changes, key)
 
@@ -174,14 +176,14 @@ class Transfer(HandlerSignal):
         return self.asked
 
 
-def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, Any]) -> None:
+def _check_transfer(topic: Any, payload: Any, key: Any, wrong: Sequence[str]) -> None:
     """Raises TypeError where the handler made it: later nobody knows whose it was."""
-    if not isinstance(topic, str) or not (key is None or isinstance(key, str)):
+    if why_no_text(topic) or (key is not None and why_no_text(key)):
         raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
     if not (payload is None or isinstance(payload, bytes)):
         raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
-    if properties and (wrong := [one for item in properties.items() for one in item if not isinstance(one, str)]):
-        raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
+    if wrong:
+        raise TypeError(f"properties: {'; '.join(wrong)}")
 
 
 class Unavailable(HandlerSignal):

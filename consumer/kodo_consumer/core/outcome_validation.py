@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.envelope import PREFIX
 from kodo_consumer.core.message_validation import MessageValidator, check_of
-from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked
+from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked, reason_text
 from kodo_consumer.core.state_machine import why_not_level
 from kodoctl.errors import UsageError
 
@@ -35,7 +35,7 @@ class OutcomeValidator:
             return Failed(f"MoveTo: {problem}") if problem else asked
         if isinstance(asked, TransferAsked):
             problem = self._problem(in_flight, asked)
-            return Failed(f"Transfer: {problem}") if problem else asked
+            return Failed(reason_text(f"Transfer: {problem}")) if problem else asked
         return asked
 
     def _problem(self, in_flight: InFlight, asked: TransferAsked) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import BigInteger, Connection, insert, literal
 from sqlalchemy.orm import Session, scoped_session
 
+from kodo_consumer.adapters.stores.sql_tables import now_ms
 from kodo_consumer.adapters.tracing.setup import Wanted, callers
 from kodo_consumer.core.clock import Clock, SystemClock
 from kodo_consumer.core.envelope import Duration
-from kodo_consumer.core.message_validation import MessageValidator
+from kodo_consumer.core.message_validation import MessageValidator, message_arguments
 from kodo_consumer.environment import ConnectionOptions, Environment
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodo_consumer.outbox.row_ids import Identities
@@ -22,12 +23,18 @@ from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.settings import read_settings
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES
+from kodoctl.render.escaping import one_line
 
+if TYPE_CHECKING:
+    from kodo_consumer.core.wire_texts import PropertyValue
+
+_LONGEST_DELAY: Final = 1_000 * 365 * 86_400_000  # ms: what is later counts as held
 _MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
 
 
 class Outbox:
-    """Writes messages into the outbox. `app`: who writes; `env`: the environment they are for, empty: any.
+    """Writes messages into the outbox. `app`: who writes; `env`: the environment they are for, empty: any. `clock`: for tests;
+    without one rows are due by the database's clock, as they are for relays.
 
     Without a topology nothing is known of the topics: what they do not allow is found by the relay, and the row fails.
     """
@@ -42,8 +49,8 @@ class Outbox:
         traces: Wanted = "auto",
     ) -> None:
         self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
-        self._clock = clock or SystemClock()
-        self._identities = Identities(self._clock.wall)
+        self._clock = clock
+        self._identities = Identities((clock or SystemClock()).wall)
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[ConnectionOptions]) -> Outbox:
@@ -59,8 +66,8 @@ class Outbox:
         *,
         topic: str,
         payload: Any,
-        key: str = "",
-        properties: Mapping[str, str] | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         biz_code: str = "",
         delay: str | int = 0,
         id: str | None = None,  # noqa: A002  # the word of the message property
@@ -68,33 +75,40 @@ class Outbox:
         """Adds a message to the caller's transaction: it is sent when that commits, and not when it is rolled back.
 
         `topic`: a ground topic of the topology, with `-LEVEL` behind it if it is not L1. A payload that is no bytes is
-        sent as JSON. `delay`: not pushed before, `10s` or ms. Answers the message's identity, its `kodo-id`.
-        Raises UsageError for what the topology or the table does not allow.
+        sent as JSON; values of properties that are true, false or numbers are written as JSON writes them. `delay`: not
+        pushed before, `10s` or ms, by the database's clock. Answers the message's identity, its `kodo-id`. Raises
+        UsageError for what the topology, the table or a message does not allow.
         """
+        if hasattr(session, "run_sync"):  # its `execute` would do nothing, and nobody would hear of it
+            detail = "session is async: `await session.run_sync(lambda session: outbox.add(session, …))`"
+            raise UsageError(error("K730", "not an argument of a message", detail))
+        key = message_arguments(key=key, id=id, topic=topic, biz_code=biz_code, app=self._app, env=self._env)
         form = MessageValidator() if self._outlets is None else self._outlets.form(topic)
-        body, given = form.encoded(payload), form.allowed(properties or {})
+        body, given = form.encoded(payload), form.allowed(properties)
         if TRACE_NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
             given |= callers(self._traces)
-        now = self._clock.wall()
         row = {
             "id": id or self._identities.next(), "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
             "env": self._env, "topic": topic, "key": key, "body": body,
-            "properties": json.dumps(given, ensure_ascii=False), "next_push_at": now + _ms(delay), "retry_count": 0,
-            "status": RowStatus.TO_SEND, "version": 0, "last_error": None, "created_at": now,
+            "properties": json.dumps(given, ensure_ascii=False), "retry_count": 0,
+            "status": RowStatus.TO_SEND, "version": 0, "last_error": None,
         }  # fmt: skip
         if problems := list(_unfit(row)):
             raise UsageError(*problems)
-        session.execute(insert(TABLE), row)
+        now = now_ms() if self._clock is None else literal(self._clock.wall(), BigInteger)
+        session.execute(insert(TABLE).values(**row, next_push_at=now + _ms(delay), created_at=now))
         return str(row["id"])
 
 
 def _ms(delay: str | int) -> int:
     try:
         found = Duration.parse(delay) if isinstance(delay, str) else int(delay)
-    except ValueError as problem:
-        raise UsageError(error("K724", "row refused", f"delay: {problem}")) from None
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise UsageError(error("K724", "row refused", f"delay: {one_line(problem)}; write `10s`, or ms")) from None
     if found < 0:
         raise UsageError(error("K724", "row refused", f"delay: {delay} is in the past"))
+    if found > _LONGEST_DELAY:
+        raise UsageError(error("K724", "row refused", f"delay: {one_line(delay, 60)} is more than 1,000 years"))
     return int(found)
 
 

@@ -7,71 +7,49 @@ their claim ends; then they are as good as unsent.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sqlalchemy import (
-    URL,
+    BigInteger,
+    Boolean,
     ColumnElement,
+    Connection,
     Engine,
     and_,
     bindparam,
-    create_engine,
     delete,
     exists,
     func,
+    literal,
+    literal_column,
     not_,
     or_,
     select,
     tuple_,
+    type_coerce,
     update,
 )
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
+from sqlalchemy.types import NULLTYPE
 
+from kodo_consumer.adapters.stores.sql_tables import now_ms
+from kodo_consumer.core.infrastructure_faults import words
+from kodo_consumer.outbox.outbox_engine import UNUSABLE, engine_of, unusable
+from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult, row_of
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
-from kodo_consumer.outbox.table import HELD, NAME, PULSAR, SENT, TABLE, lacking, unsent
+from kodo_consumer.outbox.table import HELD, NAME, NEXT_VERSION, PULSAR, SENT, TABLE, lacking, unsent
 from kodoctl.errors import KodoctlError, error
+from kodoctl.render.escaping import one_line
 
+log = logging.getLogger("kodo.outbox")
+_UNTIMED_ALSO: Final = {"sqlite": [literal_column("typeof(next_push_at) NOT IN ('integer', 'real')", Boolean)]}
 _WAITING: Final = unsent(f"{NAME}.status")
 _EARLIER: Final = TABLE.alias("earlier")
 _EARLIER_WAITING: Final = unsent("earlier.status")
-
-
-class Row(NamedTuple):
-    """A claimed row: what is sent, and what is needed to say what became of it. `version` is the claim."""
-
-    id: str
-    version: int
-    topic: str
-    key: str
-    body: bytes | None
-    properties: str
-    biz_code: str
-    retry_count: int
-
-    def message_properties(self) -> dict[str, str]:
-        """The message's properties. Raises ValueError when another writer left something else there."""
-        try:
-            found = json.loads(self.properties or "{}")
-        except RecursionError:
-            raise ValueError("properties is JSON that is nested too deeply") from None
-        if not isinstance(found, dict):
-            raise ValueError("properties is no JSON object")  # noqa: TRY004  # a value of the database, not of the program
-        return {str(name): str(value) for name, value in found.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class RowResult:
-    """Result of a claimed row. `at`: its next push, or when it was sent, ms since the epoch."""
-
-    row: Row
-    status: RowStatus
-    at: int
-    tries: int
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +67,24 @@ class OutboxScope:
         return mine if self.app is None else and_(mine, c.app == self.app)
 
 
-_COLUMNS: Final = [TABLE.c[name] for name in Row._fields]
+_COLUMNS: Final = [type_coerce(TABLE.c[name], NULLTYPE).label(name) for name in Row._fields if name != "problem"]
+"""Columns of a row as the driver gives them: what has another type must not end the reading of all rows."""
+_DATA_ERRORS: Final = (DataError, IntegrityError, ValueError, TypeError, OverflowError)
+_UNSTORABLE: Final = "(the reason cannot be stored)"
+_UNTIMED: Final = "next_push_at is not a whole number of ms since the epoch"
 
 
 class OutboxStore:
-    """The outbox of one database. Raises SQLAlchemyError when the database does not answer."""
+    """The outbox of one database; all its times are by the database's clock. Raises SQLAlchemyError. `now`: that clock, ms
+    since the epoch; tests give another one.
+    """
 
-    def __init__(self, engine: Engine, scope: OutboxScope | None = None) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: Engine, scope: OutboxScope | None = None, now: Callable[[], ColumnElement[int]] | None = None
+    ) -> None:
+        self._engine, self._now = engine, now or database_now
         self._scope = (scope or OutboxScope()).condition
+        self._untimed = or_(TABLE.c.next_push_at.is_(None), *_UNTIMED_ALSO.get(engine.dialect.name, ()))
 
     def close(self) -> None:
         """Closes the pooled connections of the database."""
@@ -107,7 +94,7 @@ class OutboxStore:
         """Raises KodoctlError with all that the database lacks."""
         try:
             findings = lacking(self._engine)
-        except SQLAlchemyError as problem:
+        except (SQLAlchemyError, ValueError, TypeError) as problem:
             raise unusable(self._engine.url, problem) from None
         if findings:
             raise KodoctlError(*findings)
@@ -117,43 +104,63 @@ class OutboxStore:
     def claim(
         self,
         limit: int,
-        now: int,
-        until: int,
+        lasts: int,
         *,
         resting: Collection[str] = (),
         only: str | None = None,
         ordered: Collection[str] = (),
     ) -> list[Row]:
-        """Up to `limit` rows that are due, `sending` until `until` (ms since the epoch); none of `resting` topics, or
-        of `only` one.
+        """Up to `limit` rows that are due, `sending` for `lasts` ms; none of `resting` topics, or of `only` one.
 
         Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: the relay
         that has a key's first row has the key.
         """
         c = TABLE.c
-        due = and_(_WAITING, c.next_push_at <= now, self._scope)
-        if only is not None:
-            due = and_(due, c.topic == only)
-        elif resting:
-            due = and_(due, c.topic.not_in(sorted(resting)))
-        if not ordered:
-            return self._take(due, limit, until)
-        keyed = and_(c.topic.in_(sorted(ordered)), c.key != "")
-        rows = self._take(and_(due, or_(not_(keyed), not_(_earlier(now)))), limit, until)
-        heads = {(row.topic, row.key) for row in rows if row.key and row.topic in ordered}
+        with self._engine.begin() as connection:
+            now = self._read_clock(connection)
+            due = and_(_WAITING, c.next_push_at <= now, self._scope)
+            if only is not None:
+                due = and_(due, c.topic == only)
+            elif resting:
+                due = and_(due, c.topic.not_in(sorted(resting)))
+            keyed = and_(c.topic.in_(sorted(ordered)), c.key != "")
+            first = and_(due, or_(not_(keyed), not_(_earlier(now)))) if ordered else due
+            rows = self._take(connection, first, limit, now + lasts)
+        heads = {(row.topic, row.key) for row in rows if not row.problem and row.key and row.topic in ordered}
         if heads and len(rows) < limit and (free := heads - self._with_gaps(heads, now)):
             behind = and_(due, c.status == RowStatus.TO_SEND, tuple_(c.topic, c.key).in_(sorted(free)))
-            rows += self._take(behind, limit - len(rows), until, c.id)
+            with self._engine.begin() as connection:
+                rows += self._take(connection, behind, limit - len(rows), now + lasts, c.id)
         return rows
 
     def settle(self, verdicts: Sequence[RowResult]) -> int:
-        """Writes what became of claimed rows. Answers how many had been taken over, their claim having ended."""
+        """Writes what became of claimed rows. Answers how many had been taken over, their claim having ended. Where the
+        database refuses what is to be written, each row is written by itself: one must not hold up the others.
+        """
+        ordered = sorted(verdicts, key=lambda verdict: str(verdict.row.id))  # one order for all relays: no deadlocks
+        try:
+            return len(ordered) - self._write(ordered)
+        except _DATA_ERRORS:
+            return len(ordered) - sum(map(self._write_alone, ordered))
+
+    def _write_alone(self, verdict: RowResult) -> int:
+        for one in (verdict, replace(verdict, error=_UNSTORABLE, tries=0)):
+            try:
+                return self._write([one])
+            except _DATA_ERRORS as problem:
+                reason = words(problem)
+        log.error("row %s stays `sending` until its claim ends: %s", one_line(verdict.row.id, MAX_ID), reason)
+        return 1
+
+    def _write(self, verdicts: Sequence[RowResult]) -> int:
+        """Answers how many rows had the version of their claims."""
         c = TABLE.c
         statement = (
             update(TABLE)
             .where(c.id == bindparam("row"), c.version == bindparam("claim"))
             .values(
-                status=bindparam("now_is"), version=c.version + 1, next_push_at=bindparam("at"),
+                status=bindparam("now_is"), version=NEXT_VERSION,
+                next_push_at=self._now() + bindparam("delay", type_=BigInteger),
                 retry_count=bindparam("tries"), last_error=bindparam("why"),
             )
         )  # fmt: skip
@@ -162,14 +169,21 @@ class OutboxStore:
                 "row": one.row.id,
                 "claim": one.row.version,
                 "now_is": one.status,
-                "at": one.at,
+                "delay": one.delay,
                 "tries": one.tries,
                 "why": one.error,
             }
-            for one in sorted(verdicts, key=lambda verdict: verdict.row.id)  # one order for all relays: no deadlocks
+            for one in verdicts
         ]
         with self._engine.begin() as connection:
-            return len(parameters) - connection.execute(statement, parameters).rowcount
+            return connection.execute(statement, parameters).rowcount
+
+    def fail_untimed(self) -> int:
+        """Fails rows whose time is none: they would never be due, and nobody would hear of it. Answers how many."""
+        failed = {"status": RowStatus.FAILED, "version": NEXT_VERSION, "last_error": _UNTIMED}
+        statement = update(TABLE).where(_WAITING, self._untimed, self._scope)
+        with self._engine.begin() as connection:
+            return connection.execute(statement.values(**failed, next_push_at=self._now())).rowcount
 
     def next_due(self) -> int | None:
         """Time when the next unsent row may be pushed or its claim ends (ms since the epoch), None without any."""
@@ -178,72 +192,91 @@ class OutboxStore:
             found: int | None = connection.execute(statement).scalar()
         return found
 
-    def waiting(self) -> tuple[int, int | None]:
-        """Number of rows that are to be sent, without those that are held, and `next_due`."""
+    def waiting(self) -> tuple[int, float]:
+        """Number of rows that are to be sent, without those that are held, and ms that the first of them is due."""
         statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
             _WAITING, TABLE.c.next_push_at < HELD, self._scope
         )
         with self._engine.connect() as connection:
             count, due = connection.execute(statement).one()
-        return int(count), due
+            late = 0 if due is None else max(0, self._read_clock(connection) - due)
+        return int(count), late
 
-    def forget_sent(self, before: int, limit: int) -> int:
-        """Removes rows sent before a moment, at most so many; answers how many."""
+    def forget_sent(self, keep: int, limit: int) -> int:
+        """Removes rows sent more than `keep` ms ago, at most so many; answers how many."""
         c = TABLE.c
-        old = select(c.id).where(SENT, c.next_push_at < before, self._scope).limit(limit)
         with self._engine.begin() as connection:
+            before = self._read_clock(connection) - keep
+            old = select(c.id).where(SENT, c.next_push_at < before, self._scope).limit(limit)
             return connection.execute(delete(TABLE).where(c.id.in_(old))).rowcount
 
     # ---- people
 
-    def counts(self, now: int) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Rows by status; `held`, `late` and `retrying` are parts of to_send and sending."""
         c = TABLE.c
-        by_status = select(c.status, func.count()).group_by(c.status)
-        waiting = {
-            "held": c.next_push_at >= HELD,
-            "retrying": and_(c.retry_count > 0, c.next_push_at < HELD),
-            "late": c.next_push_at < now - 60_000,
-        }
+        by_status = select(type_coerce(c.status, NULLTYPE), func.count()).group_by(c.status)
         with self._engine.connect() as connection:
-            found = {str(status): int(count) for status, count in connection.execute(by_status)}
+            waiting = {
+                "held": and_(c.next_push_at >= HELD, not_(self._untimed)),
+                "retrying": and_(c.retry_count > 0, c.next_push_at < HELD),
+                "late": c.next_push_at < self._read_clock(connection) - 60_000,
+            }
+            found = {one_line(status, MAX_ID): int(count) for status, count in connection.execute(by_status)}
             for name, condition in waiting.items():
                 statement = select(func.count()).select_from(TABLE).where(_WAITING, condition)
                 found[name] = int(connection.execute(statement).scalar_one())
         return found
 
     def rows(self, chosen: RowFilter, limit: int) -> list[dict[str, Any]]:
-        """Rows in order of their creation, without their bodies."""
-        shown = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
-        statement = select(*shown).where(_among(chosen)).order_by(TABLE.c.id).limit(limit)
+        """Rows in order of their creation, without their bodies; values as the driver gives them. `is_due`: whether they
+        could be sent now.
+        """
+        columns = [column for column in TABLE.columns if column.name not in ("body", "properties", "protocol")]
+        is_due = and_(TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at <= self._now(), not_(self._untimed))
+        shown = [type_coerce(column, NULLTYPE).label(column.name) for column in columns]
+        statement = select(*shown, is_due.label("is_due")).where(_among(chosen)).order_by(TABLE.c.id).limit(limit)
         with self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
-    def push(self, chosen: RowFilter, now: int, *, limit: int, spacing: float = 0.0) -> int:
+    def push(self, chosen: RowFilter, *, limit: int, spacing: float = 0.0) -> int:
         """Makes unsent and failed rows due anew, with fresh counters, the first now and each `spacing` ms after the
         one before. A row that a relay has claimed is left to it, a sent one is never sent again. Answers how many.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([RowStatus.TO_SEND, RowStatus.FAILED]))
-        return self._rewrite(ours, limit, lambda place: now + round(place * spacing), retry_count=0)
+        from_now = self._now() + bindparam("delay", type_=BigInteger)
+        return self._rewrite(ours, limit, from_now, lambda place: {"delay": round(place * spacing)}, retry_count=0)
 
     def hold(self, chosen: RowFilter, *, limit: int) -> int:
         """Keeps rows that are to be sent from being sent until they are pushed. Answers how many."""
         ours = and_(_among(chosen), TABLE.c.status == RowStatus.TO_SEND, TABLE.c.next_push_at < HELD)
-        return self._rewrite(ours, limit, lambda _: HELD)
+        return self._rewrite(ours, limit, literal(HELD, BigInteger), lambda _: {})
 
-    def _rewrite(self, condition: ColumnElement[bool], limit: int, at: Any, **values: Any) -> int:
+    def _rewrite(
+        self,
+        condition: ColumnElement[bool],
+        limit: int,
+        at: ColumnElement[int],
+        parameters: Callable[[int], dict[str, Any]],
+        **values: Any,
+    ) -> int:
+        """Gives rows another time. `parameters`: those of `at`, by a row's place among them."""
         c = TABLE.c
         change = (
             update(TABLE)
-            .where(c.id == bindparam("row"), c.version == bindparam("was"))
-            .values(status=RowStatus.TO_SEND, version=c.version + 1, next_push_at=bindparam("at"), **values)
+            .where(c.id == bindparam("row"), c.version.is_not_distinct_from(bindparam("was")))
+            .values(status=RowStatus.TO_SEND, version=NEXT_VERSION, next_push_at=at, **values)
         )
+        identified = [type_coerce(column, NULLTYPE) for column in (c.id, c.version)]
         with self._engine.begin() as connection:
-            found = connection.execute(select(c.id, c.version).where(condition).order_by(c.id).limit(limit)).all()
+            found = connection.execute(select(*identified).where(condition).order_by(c.id).limit(limit)).all()
             if not found:
                 return 0
-            given = [{"row": name, "was": version, "at": at(place)} for place, (name, version) in enumerate(found)]
+            given = [{"row": row[0], "was": row[1], **parameters(place)} for place, row in enumerate(found)]
             return connection.execute(change, given).rowcount
+
+    def _read_clock(self, connection: Connection) -> int:
+        return int(connection.execute(select(self._now())).scalar_one())
 
     def _with_gaps(self, keys: Collection[tuple[str, str]], now: int) -> set[tuple[str, str]]:
         """Those of the keys of which a row waits for its next try: what is behind it has to wait."""
@@ -255,7 +288,14 @@ class OutboxStore:
         with self._engine.connect() as connection:
             return {(topic, key) for topic, key in connection.execute(statement)}
 
-    def _take(self, condition: ColumnElement[bool], limit: int, until: int, *order: ColumnElement[Any]) -> list[Row]:
+    def _take(
+        self,
+        connection: Connection,
+        condition: ColumnElement[bool],
+        limit: int,
+        until: int,
+        *order: ColumnElement[Any],
+    ) -> list[Row]:
         """One statement picks and claims: PostgreSQL passes over rows that another relay is picking."""
         c = TABLE.c
         picked = (
@@ -264,13 +304,16 @@ class OutboxStore:
         )  # fmt: skip
         claim = (
             update(TABLE)
-            .where(c.id == picked.c.id, c.version == picked.c.version)
-            .values(status=RowStatus.SENDING, version=c.version + 1, next_push_at=until)
+            .where(c.id == picked.c.id, c.version.is_not_distinct_from(picked.c.version))
+            .values(status=RowStatus.SENDING, version=NEXT_VERSION, next_push_at=until)
             .returning(*_COLUMNS)
         )
-        with self._engine.begin() as connection:
-            rows = [Row(*row) for row in connection.execute(claim)]
-        return sorted(rows)
+        return sorted(map(row_of, connection.execute(claim)), key=lambda row: str(row.id))
+
+
+def database_now() -> ColumnElement[int]:
+    """The database's clock, ms since the epoch."""
+    return now_ms()
 
 
 def _among(choice: RowFilter) -> ColumnElement[bool]:
@@ -294,15 +337,11 @@ def _earlier(now: int) -> ColumnElement[bool]:
 
 def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
     """The outbox behind a database address, its table checked. Raises KodoctlError."""
-    try:
-        engine = create_engine(url)
-    except (SQLAlchemyError, ImportError, ValueError) as problem:
-        detail = f"{problem}\nfor PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
-        raise KodoctlError(error("K721", "database cannot be used", detail)) from None
+    engine = engine_of(url)
     file = engine.url.database or ""
     if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
         detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
-        raise KodoctlError(error("K721", "database cannot be used", detail))
+        raise KodoctlError(error("K721", UNUSABLE, detail))
     store = OutboxStore(engine, scope)
     try:
         store.check()
@@ -310,9 +349,3 @@ def open_store(url: str, scope: OutboxScope | None = None) -> OutboxStore:
         store.close()
         raise
     return store
-
-
-def unusable(url: URL, problem: SQLAlchemyError) -> KodoctlError:
-    """The database's own words, without the statement and its parameters."""
-    reason = " ".join(str(getattr(problem, "orig", None) or problem).split())
-    return KodoctlError(error("K721", "database cannot be used", f"{url.render_as_string()}: {reason}"))

@@ -12,7 +12,7 @@ from kodoctl.errors import ClusterError
 if TYPE_CHECKING:
     from kodo_consumer.core.broker import Receipt
     from kodo_consumer.core.outlet import Outlet
-    from kodo_consumer.outbox.outbox_store import Row
+    from kodo_consumer.outbox.outbox_row import Row
     from kodo_consumer.outbox.target_topics import OutboxTopics
     from kodo_consumer.producer import Producer
     from kodoctl.topology.loaded_topology import LoadedTopology

@@ -20,21 +20,25 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.core.broker import Confirmed, Receipt, Rejected, Unconfirmed
 from kodo_consumer.outbox.backoff import Backoff, TopicCooldown
-from kodo_consumer.outbox.outbox_store import OutboxStore, Row, RowResult
+from kodo_consumer.outbox.database_trouble import DatabaseTrouble
+from kodo_consumer.outbox.outbox_row import MAX_ID, Row, RowResult
 from kodo_consumer.outbox.row_filter import RowStatus
+from kodo_consumer.outbox.table import MAX_COUNT
 from kodoctl.errors import ClusterError, UsageError
 from kodoctl.formatting import many
+from kodoctl.render.escaping import one_line
 
 if TYPE_CHECKING:
     from kodo_consumer.core.clock import Clock
+    from kodo_consumer.outbox.outbox_store import OutboxStore
     from kodo_consumer.outbox.producers import Senders
 
 log = logging.getLogger("kodo.outbox")
 _POLL: Final = 0.2  # seconds between two looks for rows while there are none
-_MOST_PAUSE: Final = 30.0  # seconds between two tries of a database that does not answer
 _SWEEP: Final = 60.0  # seconds between two removals of old rows
 _SWEPT: Final = 1_000  # rows removed at once
 _MAX_ERROR: Final = 500  # characters of last_error
+_MAX_TOPIC: Final = 100  # characters of a topic in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Relay:
         self._receipts: deque[tuple[Row, Receipt]] = deque()
         self._verdicts: list[RowResult] = []
         self._some = threading.Event()
-        self._database_failed = 0
+        self._database = DatabaseTrouble()
         self._swept = float("-inf")
         self.turned_at = time.monotonic()  # for whoever watches over this thread
 
@@ -90,9 +94,9 @@ class Relay:
             )
 
     @property
-    def database_is_away(self) -> bool:
-        """True if the last turn could not ask the database."""
-        return self._database_failed > 0
+    def trouble(self) -> str:
+        """Why the last turn could not work with the database, for people; empty: it could."""
+        return self._database.text
 
     @property
     def busy(self) -> bool:
@@ -113,14 +117,11 @@ class Relay:
             claimed = self._claim() if claim else 0
             self._sweep()
         except SQLAlchemyError as problem:
-            self._database_failed += 1
-            pause = min(_MOST_PAUSE, 2.0 ** (self._database_failed - 2))
-            reason = getattr(problem, "orig", None) or problem
-            log.error("the database does not answer, next try in %.1f s: %s", pause, str(reason).strip())  # noqa: TRY400
+            pause = self._database.failed(problem)
+            log.error("next try in %.1f s: %s", pause, self.trouble)  # noqa: TRY400
             return pause
-        if self._database_failed:
+        if self._database.works():
             log.warning("the database answers again")
-            self._database_failed = 0
         return 0.0 if claimed else _POLL
 
     def let_go(self) -> None:
@@ -154,31 +155,27 @@ class Relay:
 
     def _stored(self, row: Row) -> None:
         self.counts["sent"] += 1
-        self._verdicts.append(RowResult(row, RowStatus.SENT, self._clock.wall(), row.retry_count))
+        self._verdicts.append(RowResult(row, RowStatus.SENT, 0, row.retry_count))
         if self._rests.works(row.topic):
             log.warning("%s takes messages again", row.topic)
 
     def _lost(self, row: Row, reason: str) -> None:
         self.counts["again"] += 1
-        tries, backoff = row.retry_count + 1, self._options.backoff
-        at = self._clock.wall() + backoff.delay(row.biz_code, tries, self._rng)
-        self._verdicts.append(RowResult(row, RowStatus.TO_SEND, at, tries, _short(reason)))
+        tries, backoff = min(max(0, row.retry_count) + 1, MAX_COUNT), self._options.backoff
+        delay, reason = backoff.delay(row.biz_code, tries, self._rng), one_line(reason, _MAX_ERROR)
+        self._verdicts.append(RowResult(row, RowStatus.TO_SEND, delay, tries, reason))
         if backoff.is_late(tries):
             self.counts["late"] += 1
-            log.error(
-                "row %s for %s was sent %d times without a receipt; it is tried again: %s",
-                row.id,
-                row.topic,
-                tries,
-                reason,
-            )
+            log.error("%s was sent %d times without a receipt; it is tried again: %s", _named(row), tries, reason)
         self._give_back(row)
         self._rest(row.topic, reason)
 
     def _fail(self, row: Row, reason: str) -> None:
+        """The reason may hold what another wrote: names of properties, keys of a payload."""
         self.counts["failed"] += 1
-        self._verdicts.append(RowResult(row, RowStatus.FAILED, self._clock.wall(), row.retry_count, _short(reason)))
-        log.error("row %s for %s can never be sent: %s", row.id, row.topic, reason)
+        reason = one_line(reason, _MAX_ERROR)
+        self._verdicts.append(RowResult(row, RowStatus.FAILED, 0, row.retry_count, reason))
+        log.error("%s can never be sent: %s", _named(row), reason)
 
     def _next_of_key(self, at: tuple[str, str]) -> None:
         chain = self._chains.get(at)
@@ -194,8 +191,7 @@ class Relay:
             log.error("%s gives no receipts (%s): it rests, then one row is tried", topic, reason)
 
     def _release(self, rows: Iterable[Row]) -> None:
-        now = self._clock.wall()
-        self._verdicts += [RowResult(row, RowStatus.TO_SEND, now, row.retry_count) for row in rows]
+        self._verdicts += [RowResult(row, RowStatus.TO_SEND, 0, row.retry_count) for row in rows]
 
     # ---- the database
 
@@ -214,22 +210,24 @@ class Relay:
             room < min(self._options.batch, self._options.window) // 2
         ):  # many small claims cost more than few large ones
             return 0
-        now, wall = self._clock.now(), self._clock.wall()
-        until = wall + self._options.claim
+        now, lasts = self._clock.now(), self._options.claim
         resting, ordered = self._rests.topics, self._senders.outlets.ordered
-        rows = self._store.claim(room, wall, until, resting=resting, ordered=ordered)
+        rows = self._store.claim(room, lasts, resting=resting, ordered=ordered)
         waiting_for = {row.topic for row in self._out.values()} if resting else set()
         for topic in self._rests.to_probe(now):
             if topic not in waiting_for:
-                rows += self._store.claim(1, wall, until, only=topic, ordered=ordered)
-        self._send(rows, now + self._options.claim / 2000)
+                rows += self._store.claim(1, lasts, only=topic, ordered=ordered)
+        self._send(rows, now + lasts / 2000)
         return len(rows)
 
     def _sweep(self) -> None:
         now = self._clock.now()
         if now - self._swept < _SWEEP:
             return
-        if self._store.forget_sent(self._clock.wall() - self._options.keep, _SWEPT) < _SWEPT:
+        if untimed := self._store.fail_untimed():
+            self.counts["failed"] += untimed
+            log.error("never due, because their time is none, and failed: %s", many(untimed, "row"))
+        if self._store.forget_sent(self._options.keep, _SWEPT) < _SWEPT:
             self._swept = now
 
     # ---- sending
@@ -238,6 +236,9 @@ class Relay:
         """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
         keys, ordered = [], self._senders.outlets.ordered
         for row in rows:
+            if row.problem:
+                self._fail(row, row.problem)
+                continue
             at = (row.topic, row.key)
             if not row.key or row.topic not in ordered:
                 self._post(row, deadline)
@@ -267,7 +268,7 @@ class Relay:
             self._give_back(row)
             self._rest(row.topic, str(problem))
         except Exception as problem:  # whatever a row's content brings about is this row's: others go on
-            log.exception("row %s for %s", row.id, row.topic)
+            log.exception("%s", _named(row))
             del self._out[row.id]
             self._fail(row, f"{type(problem).__name__}: {problem}")
         return row.id in self._out
@@ -279,5 +280,6 @@ class Relay:
             chain.clear()
 
 
-def _short(reason: str) -> str:
-    return reason[:_MAX_ERROR]
+def _named(row: Row) -> str:
+    """A row in the log."""
+    return f"row {one_line(row.id, MAX_ID)} for {one_line(row.topic, _MAX_TOPIC)}"

@@ -20,12 +20,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    case,
     inspect,
     literal_column,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
+from kodo_consumer.adapters.stores.database_url import shown
 from kodo_consumer.outbox.row_filter import RowStatus
 from kodoctl.errors import Diagnostic, error
 
@@ -33,6 +35,7 @@ NAME: Final = "kodo_outbox"
 HELD: Final = (
     253_402_300_799_000  # `next_push_at` of a row that nobody sends until it is pushed: the end of the year 9999
 )
+MAX_COUNT: Final = (1 << 31) - 1  # of `version` and `retry_count`
 PULSAR: Final = "pulsar"
 DIALECTS: Final = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}
 
@@ -87,6 +90,8 @@ def outbox_table(metadata: MetaData) -> Table:
 
 
 TABLE: Final = outbox_table(MetaData())
+NEXT_VERSION: Final = case((TABLE.c.version < MAX_COUNT, TABLE.c.version + 1), else_=0)
+"""Version of a row after a change. Any other value than before will do: it begins anew where the column is full."""
 
 
 def schema_sql(dialect: str) -> str:
@@ -102,7 +107,7 @@ def lacking(engine: Engine) -> list[Diagnostic]:
     """Findings where the database lacks the table, or columns: with the statements that add them. Raises SQLAlchemyError."""
     live = inspect(engine)
     if not live.has_table(NAME):
-        detail = f"{engine.url.render_as_string()} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
+        detail = f"{shown(engine.url)} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
         return [error("K722", "outbox table not found", detail)]
     there = {column["name"] for column in live.get_columns(NAME)}
     missing = [column for column in TABLE.columns if column.name not in there]

@@ -1,6 +1,7 @@
 """Errors of handlers: makes an outcome of a raised exception, and logs a traceback every 10 s at most.
 
-The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry.
+The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry. A fault of the
+infrastructure, such as a full disk or a missing table, is no failure of the message: it waits, and counts nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kodo_consumer.core.exceptions import HandlerSignal, outcome_of
-from kodo_consumer.core.outcomes import ErrorDetails, Failed, Outcome, error_of, with_error
+from kodo_consumer.core.infrastructure_faults import FaultKind, fault_of
+from kodo_consumer.core.outcomes import (
+    DependencyUnavailable,
+    ErrorDetails,
+    Failed,
+    Outcome,
+    error_of,
+    with_error,
+)
 
 if TYPE_CHECKING:
     from kodo_consumer.core.error_text import ErrorTextReader
@@ -42,10 +51,13 @@ class ExceptionReporter:
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 problem = nested
         kind, now = type(problem), time.monotonic()
-        found = self._with_error(Failed(kind.__name__), problem)
+        found = self._with_error(self._failure(problem), problem)
         if now - self._last.get(kind, float("-inf")) >= _QUIET:
             self._last[kind] = now
-            self._report(kind.__name__, problem, error_of(found))
+            if isinstance(found, DependencyUnavailable):
+                self._say(f"handler failed with {kind.__name__}, its messages wait for: {found.dependency}", None)
+            else:
+                self._report(kind.__name__, problem, error_of(found))
         return found
 
     def quiet_outcome(self, problem: BaseException) -> Outcome:
@@ -53,7 +65,15 @@ class ExceptionReporter:
         if isinstance(problem, HandlerSignal):
             with suppress(Exception):  # a verdict of the user's own making
                 return self._with_error(outcome_of(problem), problem)
-        return self._with_error(Failed(type(problem).__name__), problem)
+        return self._with_error(self._failure(problem), problem)
+
+    def _failure(self, problem: BaseException) -> Outcome:
+        """Outcome of an exception that is no verdict. What waits too long for others may succeed in a moment: tried again."""
+        fault = fault_of(problem)
+        if fault is None or fault.kind is FaultKind.BUSY:
+            return Failed(type(problem).__name__)
+        redacts = self._texts is not None and self._texts.redacts
+        return DependencyUnavailable(fault.what if redacts else str(fault))
 
     def _with_error(self, outcome: Outcome, problem: BaseException) -> Outcome:
         return outcome if self._texts is None else with_error(outcome, self._texts.read(problem))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodo_consumer.core.envelope import Delivery, Headers, Level, State
 from kodo_consumer.core.limit_policy import NOBODY
+from kodo_consumer.core.message_validation import carried, message_arguments
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message
 from kodo_consumer.testing.manual_clock import START_WALL
+
+if TYPE_CHECKING:
+    from kodo_consumer.core.wire_texts import PropertyValue
 
 _numbers: Final = count()
 
@@ -20,8 +24,8 @@ _numbers: Final = count()
 def message(
     payload: Any = b"",
     *,
-    key: str = "",
-    properties: Mapping[str, str] | None = None,
+    key: str | None = None,
+    properties: Mapping[str, PropertyValue] | None = None,
     place: tuple[str, str] = ("L1", "ready"),
     attempt: int = 1,
     tenant: str = NOBODY,
@@ -32,7 +36,9 @@ def message(
     """
     data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
     number = next(_numbers)
-    delivery = Delivery(number, f"(0,{number},-1,-1)", data, dict(properties or {}), key, "", 0, START_WALL)
+    delivery = Delivery(
+        number, f"(0,{number},-1,-1)", data, carried(properties), message_arguments(key=key), "", 0, START_WALL
+    )
     level, state = Level(place[0]), State(place[1])
     lane = Lane(0, level, state, f"persistent://test/test/{level}-{state}", 1, 1.0, subscription="test/test:test")
     return Message(

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
+from kodo_consumer.core.message_validation import carried, message_arguments
 from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kodo_consumer.core.counters import Counts
     from kodo_consumer.core.error_text import ErrorTextReader
     from kodo_consumer.core.handler_executor import WorkSource
+    from kodo_consumer.core.wire_texts import PropertyValue
     from kodo_consumer.message import Message
 
 _MAX_STEPS: Final = 1_000_000
@@ -132,14 +134,17 @@ class Harness:
         payload: Any,
         *,
         level: Level | str = Level.L1,
-        key: str = "",
-        properties: Mapping[str, str] | None = None,
+        key: str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None,
         event_time: int = 0,
     ) -> StoredMessage:
-        """A message as a producer would send it; a payload that is no bytes is sent as JSON."""
+        """A message as a producer would send it; a payload that is no bytes is sent as JSON. What the topology declares is
+        not looked at, so that a test can send what must not be. Raises UsageError for what no message can carry.
+        """
         topic = next(lane.topic for lane in self.policy.every_lane if lane.level == level and lane.state is State.READY)
         data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
-        return self.broker.send(Outgoing(topic, data, dict(properties or {}), key=key, event_time=event_time))
+        key = message_arguments(key=key, event_time=event_time)
+        return self.broker.send(Outgoing(topic, data, carried(properties), key=key, event_time=event_time))
 
     def run(self) -> None:
         """Everything that can happen without time passing."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.core.outlet import Outlet
@@ -20,11 +21,11 @@ from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import ManualClock, MemoryBroker
-from sqlalchemy import create_engine, select
+from sqlalchemy import BigInteger, ColumnElement, create_engine, literal, select
 
 from tests.unit.consumer.topologies import write
 
-SCHEMA = {"type": "object", "required": ["amount"]}
+SCHEMA = {"type": "object", "required": ["amount"], "additionalProperties": {"type": "integer"}}
 TOPICS = """
   orders:
     levels: double
@@ -61,12 +62,17 @@ class Setting:
         with self.engine.begin() as connection:
             return self.unchecked.add(connection, topic=topic, payload=payload, **more)
 
-    def store(self, scope: OutboxScope | None = None) -> OutboxStore:
-        return OutboxStore(self.engine, scope)
+    def database_now(self) -> ColumnElement[int]:
+        """The clock of the database, as the test has set it."""
+        return literal(self.clock.wall(), BigInteger)
 
-    def relay(self, scope: OutboxScope | None = None, **options: Any) -> Relay:
+    def store(self, scope: OutboxScope | None = None) -> OutboxStore:
+        return OutboxStore(self.engine, scope, self.database_now)
+
+    def relay(self, scope: OutboxScope | None = None, clock: Clock | None = None, **options: Any) -> Relay:
+        """A relay; `clock`: of its own machine."""
         senders = Senders(self.outlets, self._producer)
-        return Relay(self.store(scope), senders, self.clock, Random(1), replace(RelayOptions(), **options))
+        return Relay(self.store(scope), senders, clock or self.clock, Random(1), replace(RelayOptions(), **options))
 
     def _producer(self, outlet: Outlet) -> Producer:
         check = None if outlet.schema is None else Payloads("json", outlet.schema)

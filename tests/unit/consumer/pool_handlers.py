@@ -73,3 +73,7 @@ def two(message: Message, other: object) -> None:
 def wrapped(message: Message) -> object:
     """A plain function around an async one; `value`: one that returns what nobody asked for."""
     return "billed" if message.text() == "value" else later(message)
+
+
+def read(message: Message) -> None:
+    message.json()

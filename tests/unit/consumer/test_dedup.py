@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer import Message, Repeat, Retry, Unavailable
+from kodo_consumer import Consumer, Message, Repeat, Retry, Unavailable
 from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.adapters.stores.sql_tables import DONE
+from kodo_consumer.core.outcomes import DependencyUnavailable
 from kodo_consumer.core.store import Exchange
 from kodo_consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
-from kodo_consumer.testing import message
+from kodo_consumer.testing import Harness, message
 from sqlalchemy import (
     Column,
     Engine,
@@ -35,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from kodoctl.errors import KodoctlError
+from tests.unit.consumer.topologies import DOUBLE, write
 
 own = MetaData()
 EFFECTS = Table("effects", own, Column("number", Integer))
@@ -130,6 +132,24 @@ def test_a_repeat_rolls_the_transaction_back_even_when_the_effect_came_first_and
     assert effects(engine) == 0
 
 
+def test_what_is_written_as_a_test_does_its_work(engine: Engine) -> None:
+    """`if message.once(session):` is how most people write it: its body never ran, and the message counted as done."""
+    order = message(properties={"kodo-id": "o1"})
+
+    def as_a_test(session: Session) -> None:
+        session.execute(insert(ACCOUNTS).values(name="a", total=0, version=7))
+        token = issue_token(session)
+        if order.once(session):
+            session.execute(insert(EFFECTS).values(number=1))
+        if advance(session, Account, {"name": "a"}, version=7, values={"total": 5}):
+            session.execute(insert(EFFECTS).values(number=2))
+        if take_token(session, token):
+            session.execute(insert(EFFECTS).values(number=3))
+
+    in_session(engine, as_a_test)
+    assert effects(engine) == 3
+
+
 def test_a_recall_that_says_again_has_its_effect_once_and_the_message_counts_as_done(engine: Engine) -> None:
     def recalled(*recall: str) -> None:
         effect = f"o1 again:{recall[0]}" if recall else None
@@ -199,11 +219,57 @@ def test_of_two_at_the_same_time_one_waits_and_is_a_repeat(engine: Engine) -> No
     assert (repeats, effects(engine)) == ([1], 1)
 
 
-def test_a_missing_table_says_what_to_do(database_url: str) -> None:
+def test_a_missing_table_is_no_failure_of_the_message_and_says_what_to_do(
+    database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders became dead letters within seconds, because somebody had forgotten a migration."""
+    monkeypatch.setattr("kodo_consumer.dedup._complained", [float("-inf")])
     bare = create_engine(database_url)
-    with pytest.raises(KodoctlError, match=r"K742.*create_tables"):
-        in_session(bare, message().once)
+    order = message(properties={"kodo-id": "o1"})
+    for way in (order.once, lambda s: take_token(s, "t"), issue_token, lambda s: forget(s, timedelta(1))):
+        with caplog.at_level(logging.WARNING), pytest.raises(Unavailable) as found:
+            in_session(bare, way)
+        assert str(found.value) == "database (K742 table not found)"
+        assert found.value.outcome == DependencyUnavailable("database (K742 table not found)")
+        assert found.value.__cause__ is None
+    with pytest.raises(Unavailable, match="K742"):
+        in_session(bare, lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": 5}))
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "kodo_done" in told
+    assert "create_tables(engine)" in told
+    create_tables(bare)
+    in_session(bare, order.once)
     bare.dispose()
+
+
+def test_a_missing_table_stops_no_message_for_good(tmp_path: Path) -> None:
+    """The same through a whole consumer: nothing dies, nothing is counted, and all is done once the table is there."""
+    engine = create_engine(f"sqlite:///{tmp_path}/shop.db")
+    own.create_all(engine)
+    consumer = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing")
+
+    @consumer.handler
+    def bill(order: Message) -> None:
+        in_session(engine, lambda session: _bill(session, order))
+
+    harness = Harness(consumer)
+    for number in range(3):
+        harness.send({"order": number}, properties={"uid": "u", "kodo-id": f"o{number}"})
+    harness.advance("10m")
+    assert (harness.dead_letters, effects(engine)) == ([], 0)
+    create_tables(engine)
+    harness.advance("2m")
+    assert (harness.dead_letters, effects(engine)) == ([], 3)
+    engine.dispose()
+
+
+def test_a_database_that_nobody_tested_is_a_setting_and_no_failure_of_the_message() -> None:
+    class Other:
+        dialect = create_engine("sqlite://").dialect.__class__()
+
+    Other.dialect.name = "mysql"
+    with pytest.raises(Unavailable, match="K743"):
+        once(Other(), "p/n/t:s", "o1")  # type: ignore[call-overload]
 
 
 def test_a_database_that_is_gone_is_no_failure_of_the_message(
@@ -344,10 +410,29 @@ async def _repeats(engine: AsyncEngine, way: Callable[[AsyncSession], Any]) -> b
     return False
 
 
+def test_work_that_nobody_awaits_is_no_test(engine: Engine, database_url: str) -> None:
+    """Without `await` nothing is remembered: to take that for a yes would repeat effects, for a no would lose them."""
+    order = message(properties={"kodo-id": "o1"})
+
+    async def work() -> None:
+        async with _async_engine(database_url) as there, AsyncSession(there) as session, session.begin():
+            with pytest.raises(TypeError, match="await"):
+                bool(waits := order.once(session))
+            assert await waits is True
+            assert await asyncio.create_task(issue_token(session, "t")) == "t"
+            assert await take_token(session, "t") is True
+            await session.execute(insert(ACCOUNTS).values(name="a", total=0, version=1))
+            assert await advance(session, Account, {"name": "a"}, version=1, values={"total": 5}) is True
+            assert await forget(session, timedelta(days=1)) == 0
+
+    asyncio.run(work())
+
+
 def test_what_is_wrong_with_the_statement_is_raised_as_it_is(engine: Engine) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     with pytest.raises(SQLAlchemyError):
         in_session(
-            engine, lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": text("no_such_column")})
+            engine,
+            lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": text("no_such_function(1)")}),
         )

@@ -10,7 +10,7 @@ from kodo_consumer.core.broker import Receipt
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.message_validation import MessageValidator
 from kodo_consumer.environment import Environment
-from kodo_consumer.outbox.outbox_store import Row
+from kodo_consumer.outbox.outbox_row import Row
 from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.target_topics import OutboxTopics
 from kodo_consumer.producer import Producer

@@ -39,14 +39,14 @@ class OutboxMetric(NamedTuple):
 
 
 class RelaySight:
-    """A relay and its table as they are seen from outside. `now`: ms since the epoch."""
+    """A relay and its table as they are seen from outside."""
 
-    def __init__(self, relay: Relay, store: OutboxStore, now: Callable[[], int]) -> None:
-        self.relay, self._store, self._now = relay, store, now
+    def __init__(self, relay: Relay, store: OutboxStore) -> None:
+        self.relay, self._store = relay, store
         self._lock = threading.Lock()
         self._read_at = float("-inf")
         self._waiting: int | None = None
-        self._due: int | None = None
+        self._late = 0.0
 
     def waiting(self) -> float | None:
         """Rows that are to be sent; None while the database does not answer."""
@@ -56,9 +56,7 @@ class RelaySight:
     def overdue(self) -> float | None:
         """Seconds that the row which has waited longest is due; None while the database does not answer."""
         self._read()
-        if self._waiting is None:
-            return None
-        return 0.0 if self._due is None else max(0.0, (self._now() - self._due) / 1000)
+        return None if self._waiting is None else self._late / 1000
 
     def _read(self) -> None:
         with self._lock:
@@ -66,7 +64,7 @@ class RelaySight:
                 return
             self._read_at = time.monotonic()
             try:
-                self._waiting, self._due = self._store.waiting()
+                self._waiting, self._late = self._store.waiting()
             except SQLAlchemyError:
                 self._waiting = None
 
@@ -77,7 +75,7 @@ class RelaySight:
 
     def not_ready(self) -> list[str]:
         """Why it does not do its work just now; empty when it does."""
-        return ["the database does not answer"] if self.relay.database_is_away else []
+        return [self.relay.trouble] if self.relay.trouble else []
 
 
 def _count(name: str) -> Callable[[RelaySight], float]:
@@ -102,8 +100,8 @@ METRICS: Final = (
     OutboxMetric("kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue),
     OutboxMetric(
         "kodo_outbox_database_away",
-        "1 while the database does not answer the relay.",
-        lambda sight: float(sight.relay.database_is_away),
+        "1 while the relay cannot work with its database: it does not answer, or lacks a table or a right.",
+        lambda sight: float(bool(sight.relay.trouble)),
     ),
 )
 

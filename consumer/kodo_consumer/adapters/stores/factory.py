@@ -51,7 +51,7 @@ def new_run() -> str:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Address of a store. Prints without its password."""
+    """Address of a store. Prints without its secrets."""
 
     secret: Secret
 
@@ -63,7 +63,11 @@ class StorePlace:
         return make_url(self.secret.reveal())
 
     def __str__(self) -> str:
-        return _MEMORY if self.secret.reveal() == _MEMORY else str(self.url.set(query={}))
+        if self.secret.reveal() == _MEMORY:
+            return _MEMORY
+        from kodo_consumer.adapters.stores.database_url import shown
+
+        return shown(self.url)
 
     def open(self, subscription: str) -> Store:
         """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""

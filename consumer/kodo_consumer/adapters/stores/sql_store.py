@@ -6,6 +6,7 @@ same message one waits for the other's commit and then sees what it wrote.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,13 +41,16 @@ from kodo_consumer.adapters.stores.sql_tables import (
     now_ms,
     upsert,
 )
+from kodo_consumer.core.infrastructure_faults import words
 from kodo_consumer.core.limits.lease_allocator import LimitAccount, keeps
+from kodo_consumer.core.limits.lease_protocol import ConcurrencySpec, LeaseRequest
 from kodo_consumer.core.poison import CrashMark
 from kodo_consumer.core.store import Exchange, StoreAnswer, StoreDownError, name_of
 
 if TYPE_CHECKING:
-    from kodo_consumer.core.limits.lease_protocol import LeaseGrant, LeaseRequest
+    from kodo_consumer.core.limits.lease_protocol import LeaseGrant
 
+log = logging.getLogger("kodo.consumer")
 T = TypeVar("T")
 PATIENCE: Final = 2.0
 """Seconds a statement may take, or wait for a lock, before the store counts as down."""
@@ -77,13 +81,6 @@ def engine_of(url: URL) -> Engine:
 
     event.listen(engine, "connect", set_up)
     return engine
-
-
-def words(problem: BaseException) -> str:
-    """A database's complaint in one line, without the statement and its values."""
-    origin = problem.orig if isinstance(problem, DBAPIError) and problem.orig is not None else problem
-    lines = str(origin).strip().splitlines()
-    return f"{type(origin).__name__}: {lines[0]}" if lines else type(origin).__name__
 
 
 class SqlStore:
@@ -129,7 +126,9 @@ class SqlStore:
         return STARTED.c.run == self.run
 
     def create(self) -> None:
-        """Creates the tables that are missing. Several workers may do it at once."""
+        """Creates the tables that are missing; several workers may do it at once. Then does once, and takes back, what
+        workers do later: a right that is missing shows now.
+        """
         for last in (False, False, True):
             try:
                 create_missing(self._engine)
@@ -137,56 +136,77 @@ class SqlStore:
                 if last:
                     raise StoreDownError(words(problem)) from problem
             else:
-                return
+                break
+        _with_another_try(self._rehearse)
+
+    def _rehearse(self) -> None:
+        """One of each kind of statement, about names that nobody has."""
+        one, other = (f"kodo-rehearsal:{number}:{self.run}" for number in (1, 2))
+        with self._transaction() as connection:
+            self._exchange(connection, Exchange(done=[one], starting=[one, other]))
+            self._take_over(connection, other, CrashMark(self.run), CrashMark(self.run))
+            self._grant(connection, {one: LeaseRequest(one, ConcurrencySpec(1), wanted=1)})
+            for table in (HANDLED, STARTED, RUNS, LEASES):
+                connection.execute(delete(table).where(*_is(table, one)))
+            connection.rollback()
 
     def exchange(self, request: Exchange) -> StoreAnswer:
         """Records what ended and marks what starts, in one transaction. It is tried again once after a deadlock, or on
         a connection that is older than the server.
         """
-        return _with_another_try(lambda: self._exchange(request))
+
+        def exchange() -> StoreAnswer:
+            with self._transaction() as connection:
+                return self._exchange(connection, request)
+
+        return _with_another_try(exchange)
 
     def grant(self, requests: Sequence[LeaseRequest]) -> Sequence[LeaseGrant]:
         """One grant for each request, in one transaction. Accounts are locked in the order of their names, so that
         workers do not wait for each other.
         """
-        return _with_another_try(lambda: self._grant({name_of(request.name): request for request in requests}))
 
-    def _grant(self, requests: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
+        def grant() -> Sequence[LeaseGrant]:
+            with self._transaction() as connection:
+                return self._grant(connection, {name_of(request.name): request for request in requests})
+
+        return _with_another_try(grant)
+
+    def _grant(self, connection: Connection, requests: Mapping[str, LeaseRequest]) -> list[LeaseGrant]:
         """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
         reads first may find that it cannot write any more.
         """
         grants, changes = [], []
-        with self._transaction() as connection:
-            for names in _bundles(sorted(requests)):
-                connection.execute(self._open_account, [{"gate": name} for name in names])
-                rows = connection.execute(self._find_accounts, {"names": names})
-                accounts = {row.gate: row.account for row in rows}
-                now = self._now(connection)
-                for name in names:
-                    request, account = requests[name], LimitAccount.from_json(accounts[name])
-                    grants.append(account.grant(self.run, request, now))
-                    until = round((now + keeps(request.terms)) * 1000)
-                    changes.append({"name": name, "account": account.to_json(), "until": until})
-            if changes:
-                connection.execute(self._keep_account, changes)
-            else:
-                self._now(connection)
+        for names in _bundles(sorted(requests)):
+            connection.execute(self._open_account, [{"gate": name} for name in names])
+            rows = connection.execute(self._find_accounts, {"names": names})
+            accounts = {row.gate: row.account for row in rows}
+            now = self._now(connection)
+            for name in names:
+                request = requests[name]
+                account, granted = _granted(accounts[name], self.run, request, now)
+                grants.append(granted)
+                until = round((now + keeps(request.terms)) * 1000)
+                changes.append({"name": name, "account": account.to_json(), "until": until})
+        if changes:
+            connection.execute(self._keep_account, changes)
+        else:
+            self._now(connection)
         return grants
 
     def _now(self, connection: Connection) -> float:
         return float(connection.scalars(select(now_ms())).one()) / 1000
 
-    def _exchange(self, request: Exchange) -> StoreAnswer:
-        with self._transaction() as connection:
-            for names in _bundles(request.done):
-                connection.execute(self._insert_done, [{"identity": name} for name in names])
-            for names in _bundles([*request.done, *request.ended]):
-                connection.execute(self._unmark, {"names": names})
-            done: set[str] = set()
-            marks: dict[str, CrashMark] = {}
-            for names in _bundles(request.starting):
-                self._start(connection, names, done, marks)
-            return StoreAnswer(frozenset(done), marks)
+    def _exchange(self, connection: Connection, request: Exchange) -> StoreAnswer:
+        for names in _bundles(request.done):
+            connection.execute(self._insert_done, [{"identity": name} for name in names])
+        for names in _bundles([*request.done, *request.ended]):
+            connection.execute(self._unmark, {"names": names})
+        done: set[str] = set()
+        marks: dict[str, CrashMark] = {}
+        for names in _bundles(request.starting):
+            self._start(connection, names, done, marks)
+        return StoreAnswer(frozenset(done), marks)
 
     def _start(self, connection: Connection, names: list[str], done: set[str], marks: dict[str, CrashMark]) -> None:
         rows = [{"identity": name} for name in sorted(names)]  # in one order everywhere: nobody waits in a circle
@@ -205,11 +225,14 @@ class SqlStore:
 
     def take_over(self, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         """Replaces the mark `found` by one UPDATE; False: it is another one by now, or gone."""
+        with self._transaction() as connection:
+            return self._take_over(connection, identity, found, mark)
+
+    def _take_over(self, connection: Connection, identity: str, found: CrashMark, mark: CrashMark) -> bool:
         was = (STARTED.c.run == found.run, STARTED.c.alone == found.alone, STARTED.c.crashes == found.crashes)
         changes = {"run": mark.run, "alone": mark.alone, "crashes": mark.crashes, "at": now_ms()}
         statement = update(STARTED).where(*_is(STARTED, self._subscription), STARTED.c.identity == identity, *was)
-        with self._transaction() as connection:
-            return connection.execute(statement.values(changes)).rowcount == 1
+        return connection.execute(statement.values(changes)).rowcount == 1
 
     def beat(self) -> Mapping[str, int]:
         """Adds a beat of this run and returns the beats of all runs of the subscription, in one transaction."""
@@ -305,6 +328,17 @@ class SqlStore:
                 yield connection
             finally:
                 self._busy.discard(driver)
+
+
+def _granted(kept: str, run: str, request: LeaseRequest, now: float) -> tuple[LimitAccount, LeaseGrant]:
+    """An account that somebody else has written into is begun anew: it must not stop all workers."""
+    try:
+        account = LimitAccount.from_json(kept)
+        return account, account.grant(run, request, now)
+    except (ValueError, TypeError, LookupError, ArithmeticError) as problem:
+        log.error("limits: %s in %s is unreadable and begins anew: %s", request.name, LEASES.name, problem)  # noqa: TRY400
+        account = LimitAccount()
+        return account, account.grant(run, request, now)
 
 
 def _with_another_try(call: Callable[[], T]) -> T:

@@ -104,7 +104,7 @@ class SchemaNews:
         if isinstance(self._check, Payloads) and self._check.kind == "avro":
             versions = {parts_of(message)[0].schema for message in messages} - self._sent
             for version in versions - {""}:
-                with suppress(Unavailable):  # sent with the next message; this one is read as declared
+                with suppress(Unavailable):  # it is asked for again with the next message; this one waits
                     news[version] = self._check.definition(version)
             self._sent |= news.keys()
         return news

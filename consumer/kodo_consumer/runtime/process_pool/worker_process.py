@@ -12,15 +12,17 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from kodo_consumer.core.exceptions import Unavailable
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.runtime.handler_errors import ExceptionReporter
@@ -75,7 +77,7 @@ def main(job: ProcessTask, line: socket.socket, cells: Cells, lock: AbstractCont
         return
     known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
-        job = replace(job, check=job.check.with_model(model_of(handler), known.get))
+        job = replace(job, check=job.check.with_model(model_of(handler), partial(_definition, known)))
     with suppress(OSError):  # the worker has closed its end
         line.sendall(framed(("ready",)))
         warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
@@ -87,6 +89,16 @@ def _found(job: ProcessTask) -> Callable[[Message], object]:
     module = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
     handler: Callable[[Message], object] = attrgetter(job.function)(module)
     return handler
+
+
+def _definition(known: Mapping[str, Any], version: str) -> Any:
+    """Definition of a schema version that the worker has sent. Raises Unavailable for one that it could not ask for: to
+    read a message by another one may kill it.
+    """
+    try:
+        return known[version]
+    except KeyError:
+        raise Unavailable("schemas of the broker") from None
 
 
 def _end_with_parent() -> None:

@@ -125,8 +125,12 @@ def test_what_a_verdict_says_travels_as_text_whatever_it_was() -> None:
         (Transfer, {"topic": "x", "key": 5}, "topic and key are text"),
         (Transfer, {"topic": "x", "payload": "text"}, "payload is bytes, not str: encode it"),
         (Transfer, {"topic": "x", "payload": {"a": 1}}, "payload is bytes, not dict"),
-        (Transfer, {"topic": "x", "properties": {"a": 1}}, "1 is not"),
-        (Transfer, {"topic": "x", "properties": {1: "a"}}, "1 is not"),
+        (Transfer, {"topic": "x", "key": "\ud800"}, "topic and key are text"),
+        (Transfer, {"topic": "x", "properties": {"a": None}}, "a is None, not text"),
+        (Transfer, {"topic": "x", "properties": {"a": b"b"}}, "a is bytes, not text"),
+        (Transfer, {"topic": "x", "properties": {1: "a"}}, "the name '1' is a number, not text"),
+        (Transfer, {"topic": "x", "properties": {"a": "\ud800"}}, "a is no Unicode text"),
+        (Transfer, {"topic": "x", "properties": ["a"]}, "a list, not a mapping"),
     ],
 )
 def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(

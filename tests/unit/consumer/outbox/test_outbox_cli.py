@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.cli.main import main
 from kodo_consumer.outbox.table import DIALECTS, TABLE, schema_sql
 from sqlalchemy import create_engine, inspect, text
 
-from tests.brokers.workspace import this_process_goes_on
+from tests.unit.consumer.outbox.conftest import Run
 from tests.unit.consumer.outbox_setting import Setting
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KODOCTL_CONFIG", str(tmp_path / "none.toml"))
-    for name in ("KODOCTL_ADMIN_URL", "KODOCTL_BROKER_URL", "KODOCTL_ENV"):
-        monkeypatch.delenv(name, raising=False)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kodo-consumer", "outbox", *arguments])
-        with pytest.raises(SystemExit) as end, this_process_goes_on():
-            main()
-        out, err = capsys.readouterr()
-        assert "K599" not in err
-        assert isinstance(end.value.code, int)
-        return end.value.code, out, err
-
-    return command
 
 
 @pytest.fixture
@@ -42,7 +19,7 @@ def setting(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterat
     url = f"sqlite:///{tmp_path}/app.db"
     (tmp_path / "kodo-consumer.toml").write_text(f'outbox_url = "{url}"\n', encoding="utf-8")
     found = Setting(url, tmp_path)
-    monkeypatch.setattr("kodo_consumer.cli.outbox_commands._now", found.clock.wall)
+    monkeypatch.setattr("kodo_consumer.outbox.outbox_store.database_now", found.database_now)
     yield found
     found.engine.dispose()
 
@@ -123,6 +100,7 @@ def test_the_schema_is_written_for_both_databases() -> None:
         ('outbox_url = "oracle://x/y"', 1, "database cannot be used [K721]"),
         ('outbox_url = "mysql://x/y"', 1, "database cannot be used [K721]"),
         ('outbox_url = "sqlite:////nowhere/at/all.db"', 1, "there is no such file"),
+        ('outbox_url = "sqlite:///empty.db?timeout=soon"', 1, "timeout=soon: could not convert"),
         ('outbox_url = "postgresql+psycopg://u:hunter2@127.0.0.1:1/db"', 1, "database cannot be used [K721]"),
         ("outbox_backoff = 7", 1, "cannot read settings [K708]"),
         ('outbox_backoff = {pay = ["soon"]}', 1, "outbox_backoff"),
@@ -137,6 +115,27 @@ def test_what_is_wrong_with_the_database_is_said(run: Run, tmp_path: Path, setti
     assert (found, out) == (code, "")
     assert said in " ".join(err.split())
     assert "hunter2" not in err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://app:s3cret@127.0.0.1:1/db",
+        "postgresql+psycopg://app@127.0.0.1:1/db?password=s3cret",
+        "postgresql+psycopg:///db?host=127.0.0.1&port=1&user=app&password=s3cret&sslpassword=s3cret-too",
+        "postgresql+psycopg://app@127.0.0.1:1/db?passfile=s3cret&sslkey=s3cret&anything=s3cret",
+        "postgresql+psycopg://app:pass@s3cret@127.0.0.1:1/db",
+        "mysql://app:s3cret@h/db", "postgresql://app:s3cret@h:notaport/db", "app:s3cret@h/db",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", [["list"], ["push", "--all"], ["hold", "--all"]])
+def test_no_secret_of_an_address_is_printed(run: Run, tmp_path: Path, url: str, command: list[str]) -> None:
+    (tmp_path / "kodo-consumer.toml").write_text(f'outbox_url = "{url}"', encoding="utf-8")
+    (tmp_path / "empty.db").touch()
+    code, out, err = run(*command)
+    assert (code, out) == (1, "")
+    assert "[K72" in err
+    assert "s3cret" not in err
 
 
 def test_a_mistyped_path_makes_no_database(run: Run, tmp_path: Path) -> None:

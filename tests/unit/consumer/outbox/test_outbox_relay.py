@@ -8,11 +8,15 @@ from threading import Event
 
 import pytest
 from kodo_consumer.core.broker import Rejected, Unconfirmed
+from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.backoff import Backoff
-from kodo_consumer.outbox.outbox_store import OutboxScope, Row
+from kodo_consumer.outbox.outbox_row import Row, RowResult
+from kodo_consumer.outbox.outbox_store import OutboxScope, OutboxStore, database_now
 from kodo_consumer.outbox.row_filter import RowFilter, RowStatus
+from kodo_consumer.outbox.row_ids import Identities
 from kodo_consumer.outbox.table import HELD, TABLE
-from sqlalchemy import update
+from kodo_consumer.testing import ManualClock
+from sqlalchemy import select, update
 
 from tests.unit.consumer.outbox_setting import Setting
 
@@ -216,6 +220,73 @@ def test_a_claim_of_a_relay_that_died_ends_and_its_rows_go_out_with_their_identi
     assert {row["status"] for row in setting.rows().values()} == {"sent"}
 
 
+class SkewedClock:
+    """The clock of a machine that is ahead of all others, or behind."""
+
+    def __init__(self, of: ManualClock, seconds: int) -> None:
+        self._of, self._seconds = of, seconds
+
+    def now(self) -> float:
+        return self._of.now()
+
+    def wall(self) -> int:
+        return self._of.wall() + self._seconds * 1000
+
+
+@pytest.mark.parametrize("seconds", [-200, 200])
+def test_a_relay_whose_clock_is_wrong_decides_as_the_others_do(setting: Setting, seconds: int) -> None:
+    """One that was ahead took the claims of all others: their rows were sent twice, and not in order."""
+    ids = [setting.add(key=f"k{number % 2}") for number in range(6)]
+    relay, wrong = setting.relay(), setting.relay(clock=SkewedClock(setting.clock, seconds))
+    setting.broker.hold_receipts = True
+    setting.turn(relay, wrong)
+    assert len(setting.ids()) == 2, "the first of each key"
+    setting.broker.hold_receipts = False
+    setting.turn(relay, wrong)
+    assert sorted(setting.ids()) == sorted(ids)
+    later = setting.add(delay="10s", key="k0")
+    setting.broker.fail_sends(setting.full("ledger"), Unconfirmed("Timeout"))
+    setting.clock.advance(9)
+    setting.turn(wrong)
+    assert later not in setting.ids()
+    setting.clock.advance(1.1)
+    setting.turn(wrong)
+    row = setting.rows()[later]
+    assert (row["status"], row["retry_count"]) == ("to_send", 1)
+    assert 0 < row["next_push_at"] - setting.clock.wall() <= 1_250
+
+
+def test_times_are_those_of_the_database(database_url: str, tmp_path: Path) -> None:
+    """Also without a test's clock: of what the application writes, what a relay claims and settles, and what people push."""
+    setting = Setting(database_url, tmp_path)
+    store = OutboxStore(setting.engine)
+
+    def since(name: str) -> list[int]:
+        """Ms by which the row's times are off the database's."""
+        with setting.engine.connect() as connection:
+            now = connection.scalar(select(database_now()))
+        assert now is not None
+        return [abs(setting.rows()[name][column] - now) for column in ("next_push_at", "created_at")]
+
+    outbox = Outbox()
+    outbox._identities = Identities(lambda: 1)
+    with setting.engine.begin() as connection:
+        name = outbox.add(connection, topic="ledger", payload=b"x")
+        late = outbox.add(connection, topic="ledger", payload=b"x", delay="1h")
+    assert max(since(name)) < 60_000
+    [claimed] = store.claim(10, 600_000)
+    assert claimed.id == name
+    assert 540_000 < since(name)[0] <= 600_000
+    store.settle([RowResult(claimed, RowStatus.TO_SEND, 0, 0)])
+    assert since(name)[0] < 60_000
+    assert store.waiting()[0] == 2
+    assert 0 <= store.waiting()[1] < 60_000
+    assert store.push(RowFilter(ids=(late,)), limit=1) == 1
+    assert since(late)[0] < 60_000
+    assert store.counts()["late"] == 0
+    setting.engine.dispose()
+
+
 def test_several_relays_send_every_row_once(setting: Setting) -> None:
     ids = [setting.add(key=f"k{number % 7}" if number % 2 else "") for number in range(100)]
     relays = [setting.relay(batch=7, window=14) for _ in range(3)]
@@ -310,14 +381,14 @@ def test_rows_are_held_and_pushed(setting: Setting) -> None:
     relay = setting.relay()
     setting.turn(relay)
     assert setting.ids() == ids[3:]
-    assert store.counts(setting.clock.wall())["held"] == 3
-    assert store.push(RowFilter(), setting.clock.wall(), limit=2, spacing=10_000) == 2
+    assert store.counts()["held"] == 3
+    assert store.push(RowFilter(), limit=2, spacing=10_000) == 2
     setting.turn(relay)
     assert setting.ids() == [*ids[3:], ids[0]]
     setting.clock.advance(10)
     setting.turn(relay)
     assert setting.ids() == [*ids[3:], *ids[:2]]
-    assert store.push(RowFilter(statuses=(RowStatus.SENT,)), setting.clock.wall(), limit=9) == 0, "never a second time"
+    assert store.push(RowFilter(statuses=(RowStatus.SENT,)), limit=9) == 0, "never a second time"
     assert store.next_due() is None
 
 
@@ -326,10 +397,7 @@ def test_a_failed_row_is_pushed_anew(setting: Setting) -> None:
     name = setting.add()
     relay = setting.relay()
     setting.turn(relay)
-    assert (
-        setting.store().push(RowFilter(statuses=(RowStatus.FAILED,), topic="ledger"), setting.clock.wall(), limit=9)
-        == 1
-    )
+    assert setting.store().push(RowFilter(statuses=(RowStatus.FAILED,), topic="ledger"), limit=9) == 1
     setting.turn(relay)
     assert setting.ids() == [name]
 

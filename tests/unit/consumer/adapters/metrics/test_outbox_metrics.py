@@ -38,7 +38,7 @@ def _value(window: HttpEndpoint, name: str) -> float | None:
 
 def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
     relay = setting.relay()
-    window = HttpEndpoint(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
+    window = HttpEndpoint(RelaySight(relay, setting.store()), "127.0.0.1", 0)
     try:
         setting.add()
         setting.add(delay="1h")
@@ -68,7 +68,7 @@ def test_what_a_relay_did_and_what_waits_is_shown(setting: Setting) -> None:
 
 def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_is_not_alive(setting: Setting) -> None:
     relay = setting.relay()
-    window = HttpEndpoint(RelaySight(relay, setting.store(), setting.clock.wall), "127.0.0.1", 0)
+    window = HttpEndpoint(RelaySight(relay, setting.store()), "127.0.0.1", 0)
     try:
         assert get(window.address, "/readyz")[0] == 200
         with setting.engine.begin() as connection:
@@ -76,7 +76,8 @@ def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_i
         relay.turn()
         status, body = get(window.address, "/readyz")
         assert status == 503
-        assert json.loads(body)["relays"] == [{"relay": "0", "problems": ["the database does not answer"]}]
+        [problem] = json.loads(body)["relays"][0]["problems"]
+        assert problem == "the database lacks what the relay needs: no such table: kodo_outbox"
         assert _value(window, "kodo_outbox_database_away") == 1
         assert _value(window, "kodo_outbox_waiting_rows") is None, "not known is not none"
         assert _value(window, "kodo_outbox_overdue_seconds") is None
@@ -90,7 +91,7 @@ def test_a_relay_without_its_database_is_not_ready_and_one_that_takes_no_turns_i
 
 def test_the_table_is_not_asked_at_every_scrape(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox_metrics, "_READ_EVERY", 100.0)
-    sight = RelaySight(setting.relay(), setting.store(), setting.clock.wall)
+    sight = RelaySight(setting.relay(), setting.store())
     assert sight.waiting() == 0
     setting.add()
     assert sight.waiting() == 0

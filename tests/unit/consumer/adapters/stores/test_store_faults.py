@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kodo_consumer.adapters.stores import sql_store
 from kodo_consumer.adapters.stores.sql_store import SqlStore
+from kodo_consumer.core.limits.lease_protocol import LeaseRequest, RateSpec
 from kodo_consumer.core.store import Exchange, StoreDownError
 from kodo_consumer.message import Message
 from sqlalchemy import create_engine, text
@@ -158,3 +159,23 @@ def test_a_server_that_was_restarted_is_asked_again_at_once(own_postgres: Postgr
     own_postgres.start()
     assert store.exchange(Exchange(starting=["m1"])).done == {"m1"}
     store.close()
+
+
+@pytest.mark.parametrize(
+    "kept", ["{", "[1]", '["a", "b", 1, 2, 3, 4]', '[0, 0, 0, 0, [["a", "b"]], {"x": [1]}]', "null"]
+)
+def test_an_account_of_a_limit_that_nobody_can_read_begins_anew(
+    database_url: str, kept: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqlStore(make_url(database_url), "p/n/t:s", "a")
+    store.create()
+    asked = [LeaseRequest("shop", RateSpec(0.1, 3), wanted=2)]
+    store.grant(asked)
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE kodo_lent SET account = :kept"), {"kept": kept})
+    [granted] = store.grant(asked)
+    assert sum(run.count for run in granted.runs) == 2
+    assert "limits: shop in kodo_lent is unreadable" in caplog.text
+    store.close()
+    engine.dispose()

@@ -75,6 +75,22 @@ def test_what_is_no_store_is_refused_without_its_password(tmp_path: Path, text: 
     assert CANARY not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"postgresql://kodo:{CANARY}@db/shop", "postgresql+psycopg://kodo:***@db/shop"),
+        (
+            f"postgresql://kodo@db/shop?sslmode=require&password={CANARY}&sslpassword={CANARY}&odd={CANARY}",
+            "postgresql+psycopg://kodo@db/shop?sslmode=require",
+        ),
+        ("sqlite:///kodo.db?timeout=5", "sqlite:///kodo.db?timeout=5"),
+        ("memory", "memory"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(text: str, said: str) -> None:
+    assert str(StorePlace(parse_store(text))) == said
+
+
 def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
     place = StorePlace(parse_store(f"postgresql://kodo:{CANARY}@127.0.0.1:1/shop"))
     runner = guarded(InlineExecutor(print), policy(), Settings(store=place), ManualClock())

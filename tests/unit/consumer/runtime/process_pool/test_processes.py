@@ -31,13 +31,14 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.message import Message
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.message import Check, Message
 from kodo_consumer.runtime.handler_spec import HandlerSpec
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.runtime.process_pool.pool import ProcessRunner
 from kodo_consumer.runtime.process_pool.worker_process import ProcessTask
 
-from kodoctl.errors import KodoctlError
+from kodoctl.errors import ClusterError, KodoctlError, error
 from tests.services.polling import eventually
 from tests.unit.consumer import pool_handlers
 from tests.unit.consumer.engine_bench import delivery, policy
@@ -51,12 +52,17 @@ class Desk(TestDesk):
 
     given: list[Message]
 
-    def give(self, *words: str, headers: Headers = FRESH, **properties: str) -> list[Message]:
+    def give(self, *words: str, headers: Headers = FRESH, schema: str = "", **properties: str) -> list[Message]:
         of = policy()
         with self.lock:
             first = len(self.given) if hasattr(self, "given") else 0
             messages = [
-                Message(delivery(first + number, word.encode(), **properties), of.lanes[0], headers, "u1")
+                Message(
+                    delivery(first + number, word.encode(), **properties)._replace(schema=schema),
+                    of.lanes[0],
+                    headers,
+                    "u1",
+                )
                 for number, word in enumerate(words)
             ]
             self.given = [*getattr(self, "given", []), *messages]
@@ -70,8 +76,10 @@ class Desk(TestDesk):
 
 
 @contextmanager
-def pool(size: int = 2, timeout: float = 60.0, function: str = "handle") -> Iterator[tuple[ProcessRunner, Desk]]:
-    runner = ProcessRunner(ProcessTask(MODULE, function, policy().lanes, None), size, timeout)
+def pool(
+    size: int = 2, timeout: float = 60.0, function: str = "handle", check: Check | None = None
+) -> Iterator[tuple[ProcessRunner, Desk]]:
+    runner = ProcessRunner(ProcessTask(MODULE, function, policy().lanes, check), size, timeout)
     runner.launch()
     desk = Desk()
     runner.start(desk)
@@ -129,6 +137,28 @@ def test_what_a_handler_in_a_process_returns_is_judged_as_elsewhere(caplog: pyte
         eventually(lambda: "which is ignored" in caplog.text)
     assert "pool_handlers:wrapped returned a coroutine that nobody awaits" in caplog.text
     assert caplog.text.count("pool_handlers:wrapped returned a value (str), which is ignored") == 1
+
+
+def test_a_message_whose_schema_cannot_be_asked_for_waits() -> None:
+    """Read by another schema it would die, because the broker's admin API was away for a moment."""
+    is_away = True
+
+    def schema_of(_version: str) -> dict[str, Any] | None:
+        if is_away:
+            raise ClusterError(error("K510", "admin API cannot be reached", ""))
+        return {"type": "record", "name": "Order", "fields": [{"name": "note", "type": "string"}]}
+
+    declared = {"type": "record", "name": "Order", "fields": []}
+    with pool(1, function="read", check=Payloads("avro", declared, None, schema_of)) as (runner, desk):
+        desk.give("\x02a", schema="L1:3")
+        runner.wake()
+        eventually(lambda: desk.ended)
+        assert desk.ended[0][1] == DependencyUnavailable("schemas of the broker")
+        is_away = False
+        desk.give("\x02a", schema="L1:3")
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 2)
+        assert desk.ended[1][1] == DONE
 
 
 def test_a_message_is_the_same_in_a_process() -> None:

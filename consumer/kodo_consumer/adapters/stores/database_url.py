@@ -1,0 +1,40 @@
+"""Addresses of databases as people may read them: without what may be a secret, wherever in the address it stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy.engine import URL
+
+_MASK: Final = "***"
+_HARMLESS: Final = frozenset({
+    "application_name", "channel_binding", "charset", "client_encoding", "connect_timeout", "dbname", "gssencmode",
+    "host", "hostaddr", "keepalives", "keepalives_idle", "mode", "port", "sslmode", "sslrootcert", "sslsni",
+    "target_session_attrs", "timeout", "uri", "user",
+})  # fmt: skip
+"""Names of values in the query of an address that are no secrets; all others may be one."""
+
+
+def shown(url: URL) -> str:
+    """An address without its secrets: the password is masked, values of its query that may be one are left out."""
+    harmless = {name: values for name, values in url.query.items() if name in _HARMLESS}
+    host = url.host and url.host.rpartition("@")[2]  # of a password that has an `@` the rest counts as the host
+    return url.set(query=harmless, host=host).render_as_string(hide_password=True)
+
+
+def without_secrets(text: str, url: URL) -> str:
+    """What is said about an address, such as by its driver, without the address's secrets."""
+    for secret in sorted(_secrets(url), key=len, reverse=True):
+        text = text.replace(secret, _MASK)
+    return text
+
+
+def _secrets(url: URL) -> Iterator[str]:
+    before_host = (url.host or "").rpartition("@")[0]
+    yield from filter(None, (str(url.password or ""), before_host))
+    for name, values in url.query.items():
+        if name not in _HARMLESS:
+            yield from filter(None, [values] if isinstance(values, str) else values)
