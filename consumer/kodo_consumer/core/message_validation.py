@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kodo_consumer.core.envelope import PREFIX, Outgoing, wire_size
 from kodo_consumer.core.exceptions import InvalidPayloadError
 from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.message import json_value
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.properties import TRACE_NAMES
 from kodoctl.topology.names import whole_topic
@@ -48,11 +49,18 @@ class MessageValidator:
                 data = payload
             else:
                 data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
-            if self._check is not None and data is not None:
-                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
+            if data is not None:
+                self._read(data, is_ours=not isinstance(payload, bytes))
         except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
             raise UsageError(error("K716", "payload refused", str(problem))) from None
         return data
+
+    def _read(self, data: bytes, *, is_ours: bool) -> None:
+        """Reads the bytes as a receiver will: whatever is written, one rule decides. Raises InvalidPayloadError."""
+        if self._check is not None:
+            self._check.json(data)
+        elif is_ours:
+            json_value(data)
 
     def missing(self, properties: Mapping[str, str]) -> list[str]:
         """The properties that are required and not there."""

@@ -7,7 +7,6 @@ names the place and the rule, never the value: reasons travel with dead letters.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from io import BytesIO
@@ -15,8 +14,9 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from kodo_consumer.core.exceptions import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
-from kodo_consumer.message import Message
+from kodo_consumer.message import Message, json_value
 from kodoctl.errors import ClusterError
+from kodoctl.topology.payload_validator import PayloadValidator
 
 Kind = Literal["json", "avro"]
 SchemaOf = Callable[[str], Mapping[str, Any] | None]
@@ -69,10 +69,7 @@ class Payloads:
         """The payload as plain values, checked against the declared schema; of an Avro topic the record."""
         if self.kind == "avro":
             return self._record(data, schema)
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise InvalidPayloadError("payload is not JSON") from None
+        value = json_value(data)
         self(value)
         return value
 
@@ -87,19 +84,16 @@ class Payloads:
             return self._as_model(self._adapter.validate_python, self._record(data, schema))
         if self.schema is not None:
             self.json(data)
-        return self._as_model(self._adapter.validate_json, data)
+            return self._as_model(self._adapter.validate_json, data)
+        value = self._as_model(self._adapter.validate_json, data)
+        json_value(data)  # what the model lets pass: NaN, a key twice
+        return value
 
     def __call__(self, value: Any) -> None:
-        """Holds a JSON value against the declared schema."""
-        if self._validator is None:
-            return
-        try:
-            problem = next(iter(self._validator.iter_errors(value)), None)
-        except RecursionError:
-            raise InvalidPayloadError("payload is nested too deeply for its schema") from None
-        if problem is not None:
-            place = problem.json_path[:_MAX_PLACE]
-            raise InvalidPayloadError(f"payload breaks its schema at {place}: {problem.validator}")
+        """Holds a JSON value, as `json_value` reads it, against the declared schema."""
+        misfit = None if self._validator is None else self._validator.misfit(value)
+        if misfit is not None:
+            raise InvalidPayloadError(f"payload breaks its schema{misfit}")
 
     def encode(self, value: Any) -> bytes:
         """An Avro record as bytes; bytes are looked at and left alone. Raises InvalidPayloadError for what the declared
@@ -120,12 +114,8 @@ class Payloads:
     # ---- JSON
 
     @cached_property
-    def _validator(self) -> Any:
-        if self.schema is None or self.kind == "avro":
-            return None
-        from jsonschema.validators import validator_for
-
-        return validator_for(self.schema)(self.schema)
+    def _validator(self) -> PayloadValidator | None:
+        return None if self.schema is None or self.kind == "avro" else PayloadValidator(self.schema)
 
     # ---- models
 

@@ -353,17 +353,72 @@ def test_a_mask_over_avro_payloads_is_told_where_it_stands(tmp_path: Path, own: 
     assert found.where.line == (6 if own else 5)
 
 
+def chained(length: int, keyword: str) -> str:
+    """A schema in which each definition refers to the next one: with `allOf` twice, so that a value meets 2^length of them."""
+
+    def after(number: int) -> dict[str, object]:
+        following = {"$ref": f"#/$defs/d{number + 1}"}
+        return {keyword: [following, following] if keyword == "allOf" else following}
+
+    return json.dumps({"$ref": "#/$defs/d0", "$defs": {**{f"d{n}": after(n) for n in range(length)}, f"d{length}": {}}})
+
+
 @pytest.mark.parametrize(
     ("kind", "content", "says"),
     [
         ("json", None, "No such file or directory"),
         ("json", "{", "it is not JSON: Expecting property name"),
         ("json", b"\xff", "it is not JSON"),
-        ("json", "[]", "not valid JSON Schema: at $: [] is not of type 'object', 'boolean'"),
+        ("json", "[]", "not valid JSON Schema: it should be an object"),
         ("json", '"x"', "not valid JSON Schema"),
         ("json", "5", "not valid JSON Schema: it should be an object"),
         ("json", '{"type": "strin"}', "not valid JSON Schema: at $.type"),
         ("json", '{"type": 5}', "not valid JSON Schema: at $.type"),
+        (
+            "json",
+            '{"properties": {"a": {"$ref": "common.json#/a"}}}',
+            "`$ref: common.json#/a` at $.properties.a leads out of the file",
+        ),
+        (
+            "json",
+            '{"items": {"$ref": "http://127.0.0.1:9/a.json"}}',
+            "at $.items leads out of the file, and nothing is fetched",
+        ),
+        (
+            "json",
+            '{"items": {"$ref": "file:///etc/hostname"}}',
+            "at $.items leads out of the file, and nothing is fetched",
+        ),
+        (
+            "json",
+            '{"not": {"$dynamicRef": "http://127.0.0.1:9/a#b"}}',
+            "`$dynamicRef: http://127.0.0.1:9/a#b` at $.not leads out",
+        ),
+        ("json", '{"items": {"$ref": "#/$defs/a"}}', "`$ref: #/$defs/a` at $.items points at nothing in the file"),
+        ("json", '{"$ref": "#a"}', "`$ref: #a` at $ points at nothing in the file"),
+        (
+            "json",
+            '{"$schema": "http://127.0.0.1:9/schema"}',
+            "is no draft that is known: write https://json-schema.org/draft/2020-12/",
+        ),
+        (
+            "json",
+            '{"properties": {"a": {"pattern": "^(?!x)"}}}',
+            "its pattern ^(?!x) at $.properties.a cannot be used: it looks ahead: say",
+        ),
+        ("json", '{"pattern": "(?<=x)y"}', "its pattern (?<=x)y at $ cannot be used: it looks behind: match"),
+        (
+            "json",
+            '{"patternProperties": {"(a)\\\\1": {}}}',
+            "at $.patternProperties.(a)\\1 cannot be used: it refers back to a group",
+        ),
+        ("json", '{"pattern": "(?>a)b"}', "it keeps what it has matched: leave that out"),
+        ("json", '{"pattern": "a\\\\Z"}', "the end of a text is `$`"),
+        ("json", '{"pattern": "("}', "it is no regular expression (ECMA 262)"),
+        ("json", '{"pattern": "(a{1,1000}){1,300}"}', "it is too large: lower the numbers in its `{}`"),
+        ("json", '{"anyOf": [{"type": "null"}, {"$ref": "#"}]}', "its schema at $ refers to itself for the same value"),
+        ("json", chained(51, "not"), "is a chain of more than 100 schemas for one value"),
+        ("json", chained(20, "allOf"), "has more than 10000 schemas for one value"),
         ("json", "[" * 100 + "]" * 100, "it is nested more than 64 levels deep"),
         ("json", "[" * 100_000 + "]" * 100_000, "it is nested more than 64 levels deep"),
         ("json", " " * (8 << 20) + "{}", "it is larger than 8 MiB"),
@@ -390,8 +445,15 @@ def test_a_payload_schema_that_cannot_be_used_is_found(
 
 @pytest.mark.parametrize(
     ("kind", "content"),
-    [("json", '{"type": "object"}'), ("json", "true"), ("avro", json.dumps(RECORD)), ("avro", '"string"')],
-)
+    [
+        ("json", '{"type": "object"}'), ("json", "true"), ("json", chained(45, "not")),
+        ("json", '{"properties": {"not": {"$ref": "#"}, "next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}}'),
+        ("json", '{"$id": "https://a/b", "$ref": "https://a/b#/$defs/c", "$defs": {"c": {"$ref": "d"}, "d": {"$id": "d"}}}'),
+        ("json", '{"$anchor": "a", "items": {"$ref": "#a"}}'),
+        ("json", '{"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": true}'),
+        ("json", '{"pattern": "^\\\\p{L}{1,99}$", "patternProperties": {"^(\\\\w+\\\\s?)*$": {}}}'), ("avro", json.dumps(RECORD)), ("avro", '"string"'),
+    ],
+)  # fmt: skip
 def test_a_payload_schema_that_can_be_used_is_not_found(tmp_path: Path, kind: str, content: str) -> None:
     assert payload_findings(tmp_path, kind, content) == []
 
