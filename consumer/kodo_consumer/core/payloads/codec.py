@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from kodo_consumer.core.exceptions import InvalidPayloadError, Unavailable
 from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
+from kodo_consumer.core.payloads.avro_values import Fit, MisfitError, fit_of, read_defaults
 from kodo_consumer.message import Message, json_value
 from kodoctl.errors import ClusterError
 from kodoctl.topology.payload_validator import PayloadValidator
@@ -106,9 +107,13 @@ class Payloads:
 
         out = BytesIO()
         try:
-            schemaless_writer(out, self._reader, value, strict=True)
+            schemaless_writer(out, self._reader, self._fit(value), strict_allow_default=True)
+        except MisfitError as problem:
+            raise InvalidPayloadError(f"payload does not fit its Avro schema at {problem}") from None
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply for its Avro schema") from None
         except Exception as problem:  # noqa: BLE001  # its errors have no common base
-            raise InvalidPayloadError(f"payload does not fit its Avro schema: {problem}") from None
+            raise InvalidPayloadError(f"payload does not fit its Avro schema: {type(problem).__name__}") from None
         return out.getvalue()
 
     # ---- JSON
@@ -140,10 +145,21 @@ class Payloads:
     # ---- Avro
 
     @cached_property
-    def _reader(self) -> Any:
+    def _parsed(self) -> tuple[Any, Fit]:
         from fastavro import parse_schema
 
-        return parse_schema(dict(self.schema or {}))
+        names: dict[str, Any] = {}
+        parsed: Any = parse_schema(dict(self.schema or {}), names)
+        read_defaults(names)
+        return parsed, fit_of(parsed, names)
+
+    @property
+    def _reader(self) -> Any:
+        return self._parsed[0]
+
+    @property
+    def _fit(self) -> Fit:
+        return self._parsed[1]
 
     def _record(self, data: bytes, version: str) -> Any:
         """Read with the schema it was written with, as the declared one says."""
@@ -158,6 +174,12 @@ class Payloads:
             raise InvalidPayloadError(f"payload is not Avro of its schema: {type(problem).__name__}") from None
         if stream.tell() != len(data):
             raise InvalidPayloadError("payload is not Avro of its schema: bytes are left over")
+        try:
+            self._fit(record)
+        except MisfitError as problem:
+            raise InvalidPayloadError(f"payload does not fit its Avro schema at {problem}") from None
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply for its Avro schema") from None
         return record
 
     def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
