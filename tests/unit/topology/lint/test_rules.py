@@ -190,6 +190,16 @@ CASES = [
     # K214, K215
     ("K214", sub("lookahead: {messages: 2000}, isolate: {min: §501}", "fair_by: key, "), "min 501 is more than 25% of a look-ahead of 2000 messages", sub("lookahead: {messages: 2000}, isolate: {min: 500}", "fair_by: key, ")),
     ("K214", sub("lookahead: {messages: 2000}, isolate: {share: 50%, min: §1001}", "fair_by: key, "), "min of at most 1000", sub("lookahead: {messages: 2000}, isolate: {share: 50%}", "fair_by: key, ")),
+    # K219, K220, K222
+    ("K219", "defaults: {policies: {max_producers: §1}}\n" + sub(NO_DLQ), "max_producers 1: the workers and one more producer are 2", "defaults: {policies: {max_producers: 2}}\n" + sub(NO_DLQ)),
+    ("K219", "topics: {orders: {policies: {max_producers: §3}, subscriptions: {a: {expected_workers: 2}, b: {}}}}\n", "orders: max_producers 3: the workers and one more producer are 4", "topics: {orders: {policies: {max_producers: 4}, subscriptions: {a: {expected_workers: 2}, b: {}}}}\n"),
+    ("K219", SET + "{max_consumers: §1}\n" + sub("expected_workers: 2, " + NO_DLQ), "orders: max_consumers 1: the workers of all subscriptions are 2", SET + "{max_consumers: unlimited}\n" + sub("expected_workers: 2, " + NO_DLQ)),
+    ("K219", "defaults: {policies: {max_consumers_per_subscription: §1}}\n" + sub("expected_workers: 2, " + NO_DLQ), "the workers of a subscription are 2", "defaults: {policies: {max_consumers_per_subscription: 2}}\n" + sub("expected_workers: 2, " + NO_DLQ)),
+    ("K219", "topics: {orders: {policies: {max_subscriptions: §1}, subscriptions: {a: {}, b: {}}}}\n", "the subscriptions of the file are 2", "topics: {orders: {policies: {max_subscriptions: 2}, subscriptions: {a: {}, b: {}}}}\n"),
+    ("K220", SET + "{max_topics: §1}\n" + sub("states: [retrying], dead_letter: false"), "kodo/trade: max_topics 1, and the files declare 2, each partition counted", SET + "{max_topics: 2}\n" + sub("states: [retrying], dead_letter: false")),
+    ("K220", SET + "{max_topics: §3}\ndefaults: {partitions: 4}\n" + sub(NO_DLQ), "the files declare 4, each partition counted", SET + "{max_topics: 4}\ndefaults: {partitions: 4}\n" + sub(NO_DLQ)),
+    ("K222", SET + "{encryption_required: §true}\n" + ORDERS, "they have no keys", SET + "{encryption_required: false}\n" + ORDERS),
+    ("K207", "defaults: {policies: {backlog_quota: {size: §1KiB, when_full: fail_producers}}}\n" + sub("states: [retrying], dead_letter: false"), "orders, orders-billing-RETRYING: backlog_quota 1KiB: one message fills it, and whoever publishes stands still, workers that move messages there too; at least 68KiB", "defaults: {policies: {backlog_quota: {size: 68KiB, when_full: fail_producers}}}\n" + sub("states: [retrying], dead_letter: false")),
     ("K221", sub("error_text: §true, " + NO_DLQ), "no states, no backup and no dead letters", sub("error_text: true, " + DEAD + "dead_letter: true")),
     ("K221", sub("error_text: {audit: §true}"), "write `audit: true` beside it", sub("error_text: {audit: true}, audit: true")),
     ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
