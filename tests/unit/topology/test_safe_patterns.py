@@ -59,4 +59,3 @@ def test_a_pattern_that_could_take_for_ever_is_refused_with_a_reason(pattern: st
 def test_a_rule_holds_for_all_of_unicode(pattern: str, said: str) -> None:
     astral = pattern.translate(dict(zip(map(ord, "abcdexy"), map(chr, range(0x10400, 0x10407)), strict=True)))
     assert said.partition(" (such as")[0] in pattern_problem(astral)
-
