@@ -1,4 +1,4 @@
-"""Whether the definition in a payload schema file can be used: what lint says of it, and whoever loads the topology."""
+"""Check of the definition in a payload schema file: lint reports it, and whoever loads the topology refuses by it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Payload schemas of type json: compiled once, then held against payloads of any sender.
 
-Whatever schema and payload are, validation is bounded: patterns run in linear time, nothing is fetched, and what a sender
-writes cannot make a schema that contains itself be walked through more than once for a value. Numbers are compared as
-decimals.
+Whatever schema and payload are, validation is bounded: patterns run in linear time, nothing is fetched, and a verdict
+is remembered where a schema contains itself. Numbers are compared as decimals.
 """
 
 from __future__ import annotations
@@ -69,6 +68,9 @@ class PayloadValidator:
         if why := _Shape(schema).why_unbounded():
             raise UnusableSchemaError(why)
         self._compiled = _compiled(schema)
+
+    def __reduce__(self) -> tuple[type[PayloadValidator], tuple[Any]]:
+        return PayloadValidator, (self._schema,)  # in another process it is compiled again
 
     def misfit(self, value: Any) -> Misfit | None:
         """What is wrong with a payload, as kodoctl.protocol.json_payload reads it; None: nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import socket
 import time
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from kodoctl.protocol.json_payload import MAX_DEPTH
+from kodoctl.recall.payload_patch import Edit, NotEditableError
 from kodoctl.topology.payload_validator import PayloadValidator, UnusableSchemaError
 
 SCHEMAS = "http://json-schema.org/draft-0{}/schema#"
@@ -141,6 +143,14 @@ def test_unique_items_take_time_in_proportion_to_their_number(item: Any) -> None
     assert validator.misfit(items) is None
     assert validator.misfit([*items, items[0]]) is not None
     assert time.process_time() - began < 5, "2,000 would take as long"
+
+
+def test_a_validator_and_an_edit_go_to_other_processes() -> None:
+    edit = Edit({"amount": 2}, {"properties": {"amount": {"multipleOf": 0.01}}})
+    assert edit.apply(b"{}") == b'{"amount":2}'
+    assert pickle.loads(pickle.dumps(edit)).apply(b"{}") == b'{"amount":2}'
+    with pytest.raises(NotEditableError, match=r"no longer fits the declared schema at \$.amount: multipleOf"):
+        pickle.loads(pickle.dumps(Edit({"amount": 0.001}, edit.schema))).apply(b"{}")
 
 
 def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""K103, K104, K204, K208, K214, K215, K219, K220, K221: lanes, weights, waits, limits, error texts that contradict each other."""
+"""K103, K104, K204, K208, K214, K215, K219, K220, K221: lanes, weights, waits, limits, error texts that contradict
+each other.
+"""
 
 from __future__ import annotations
 
